@@ -1,0 +1,63 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The few linalg ops that softmax consists of, on matrices and their rows.
+// One definition, used by the standard algorithm and by the merge.
+
+#ifndef FA_DIALECT_FA_IR_BUILDERS_H
+#define FA_DIALECT_FA_IR_BUILDERS_H
+
+#include "mlir/IR/AffineMap.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/Dialect/Utils/StructuredOpsUtils.h"
+
+namespace fa {
+
+/// Builds softmax's ops as `linalg.generic` on tensors: matrices [M,N] and row
+/// vectors [M]. A row vector broadcasts along the columns of a matrix.
+class SoftmaxBuilder {
+public:
+  using Body = llvm::function_ref<mlir::Value(mlir::OpBuilder &, mlir::Location,
+                                              mlir::ValueRange)>;
+
+  SoftmaxBuilder(mlir::OpBuilder &builder, mlir::Location loc)
+      : b(builder), loc(loc) {}
+
+  /// f applied to each element; inputs are matrices or row vectors, the result
+  /// has the shape of the first input of the highest rank.
+  mlir::Value elementwise(mlir::ValueRange inputs, mlir::Type elementType,
+                          Body f);
+  /// combine(element, accumulator) along the columns of a matrix.
+  mlir::Value reduceRows(mlir::Value matrix, mlir::Value init, Body combine);
+  /// A tensor of that shape, filled with a constant.
+  mlir::Value fill(llvm::ArrayRef<mlir::OpFoldResult> shape, mlir::Type type,
+                   double value);
+
+  mlir::Value rowMax(mlir::Value matrix, mlir::Value init);
+  mlir::Value rowSum(mlir::Value matrix, mlir::Value init);
+  /// x, with -inf replaced by 0: a maximum that may be subtracted.
+  mlir::Value finiteOrZero(mlir::Value x);
+  /// exp(x - shift).
+  mlir::Value expDifference(mlir::Value x, mlir::Value shift);
+  mlir::Value multiply(mlir::Value x, mlir::Value y);
+  /// x / y, and 0 where y is 0.
+  mlir::Value divideOrZero(mlir::Value x, mlir::Value y);
+  /// Float conversion; nothing where the type is the same.
+  mlir::Value convert(mlir::Value x, mlir::Type elementType);
+  /// init + a [M,K] * b [K,N], accumulated in init's element type.
+  mlir::Value contractRowsByColumns(mlir::Value a, mlir::Value b,
+                                    mlir::Value init);
+  /// init + a [M,K] * b [N,K] transposed.
+  mlir::Value contractRowsByRows(mlir::Value a, mlir::Value b,
+                                 mlir::Value init);
+
+private:
+  mlir::Value contract(mlir::Value lhs, mlir::Value rhs, mlir::Value init,
+                       mlir::AffineMap rhsMap);
+  mlir::OpBuilder &b;
+  mlir::Location loc;
+};
+
+} // namespace fa
+
+#endif // FA_DIALECT_FA_IR_BUILDERS_H

@@ -1,0 +1,26 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The fa dialect: what attention computes.
+
+#ifndef FA_DIALECT_FA_IR_FA_H
+#define FA_DIALECT_FA_IR_FA_H
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/Dialect/Linalg/IR/LinalgInterfaces.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include "mlir/Interfaces/DestinationStyleOpInterface.h"
+#include "mlir/Interfaces/InferTypeOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "mlir/Interfaces/TilingInterface.h"
+
+#include "fa/Dialect/FA/IR/FADialect.h.inc"
+
+#define GET_OP_CLASSES
+#include "fa/Dialect/FA/IR/FAOps.h.inc"
+
+#endif // FA_DIALECT_FA_IR_FA_H

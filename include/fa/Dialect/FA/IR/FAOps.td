@@ -1,0 +1,186 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#ifndef FA_DIALECT_FA_IR_FAOPS
+#define FA_DIALECT_FA_IR_FAOPS
+
+include "fa/Dialect/FA/IR/FADialect.td"
+include "mlir/Dialect/Linalg/IR/LinalgInterfaces.td"
+include "mlir/Interfaces/ControlFlowInterfaces.td"
+include "mlir/Interfaces/DestinationStyleOpInterface.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+include "mlir/Interfaces/TilingInterface.td"
+
+class FA_Op<string mnemonic, list<Trait> traits = []>
+    : Op<FA_Dialect, mnemonic, traits>;
+
+def FA_QKVTensor : RankedTensorOf<[F16, BF16, F32]>;
+def FA_StateTensor : RankedTensorOf<[F32]>;
+
+def FA_AttentionOp : FA_Op<"attention", [Pure]> {
+  let summary = "softmax-weighted sum of values, with any score and any mask";
+  let description = [{
+    For every batch entry `b`, query head `h` and query row `i`, with
+    `g = Hq / Hk` query heads sharing one key head:
+
+    ```
+    s(j)  = score(scale * sum_d query[b,h,i,d] * key[b,h/g,j,d], b, h, i, j)
+    p(j)  = exp(s(j)) where mask(b, h, i, j), 0 elsewhere
+    out[b,h,i,:] = sum_j p(j) * value[b,h/g,j,:] / sum_j p(j)
+    lse[b,h,i]   = ln sum_j p(j)
+    ```
+
+    The order scale, score, mask, softmax is part of the definition: a score
+    function never sees a masked value, and a mask is never softened by one.
+    A row with nothing to attend has `out = 0` and `lse = -inf`.
+
+    The `score` region takes `(s : f32, b, h, i, j : index)` and yields an f32;
+    without it the score is the scaled product. The `mask` region takes
+    `(b, h, i, j : index)` and yields an i1, true where the key is seen;
+    without it every key is. Both may use values from above (captured tensors,
+    read with `tensor.extract`) and must be free of side effects. A missing
+    `scale` means `1/sqrt(D)`.
+
+    Shapes: query [B,Hq,Sq,D], key [B,Hk,Sk,D], value [B,Hk,Sk,Dv],
+    out [B,Hq,Sq,Dv], lse [B,Hq,Sq] in f32. B, Sq and Sk may be dynamic.
+
+    Constraints:
+    - `fa_attention_c1`: query, key, value and out have rank 4 and one element
+      type.
+    - `fa_attention_c2`: Hq, Hk, D and Dv are static; Hk divides Hq.
+    - `fa_attention_c3`: D and Dv are in [1, 256].
+    - `fa_attention_c4`: batch, head, length and head dim agree between
+      operands and results.
+    - `fa_attention_c5`: the scale is finite.
+    - `fa_attention_c6`: the regions have the arguments and yields given above
+      and no side effects.
+
+    It exists because nothing upstream says "softmax over these scores, with
+    this function of them" in one op from which every algorithm can be derived.
+    `fa-decompose` turns it into the standard algorithm.
+
+    Example (causal):
+
+    ```mlir
+    %o, %lse = fa.attention %q, %k, %v scale 0.125
+      mask {
+      ^bb0(%b: index, %h: index, %i: index, %j: index):
+        %seen = arith.cmpi sle, %j, %i : index
+        fa.yield %seen : i1
+      } : (tensor<1x12x1024x64xf16>, tensor<1x12x1024x64xf16>,
+           tensor<1x12x1024x64xf16>)
+       -> (tensor<1x12x1024x64xf16>, tensor<1x12x1024xf32>)
+    ```
+  }];
+  let arguments = (ins
+    Arg<FA_QKVTensor, "queries, [B,Hq,Sq,D]">:$query,
+    Arg<FA_QKVTensor, "keys, [B,Hk,Sk,D]">:$key,
+    Arg<FA_QKVTensor, "values, [B,Hk,Sk,Dv]">:$value,
+    OptionalAttr<F64Attr>:$scale
+  );
+  let results = (outs
+    Res<FA_QKVTensor, "outputs, [B,Hq,Sq,Dv]">:$out,
+    Res<Optional<FA_StateTensor>, "log-sum-exp, natural log, [B,Hq,Sq]">:$lse
+  );
+  let regions = (region MaxSizedRegion<1>:$score, MaxSizedRegion<1>:$mask);
+  let assemblyFormat = [{
+    $query `,` $key `,` $value (`scale` $scale^)? (`score` $score^)?
+    (`mask` $mask^)? attr-dict `:` functional-type(operands, results)
+  }];
+  let hasVerifier = 1;
+  let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Largest head dim that any target takes.
+    static constexpr int64_t kMaxHeadDim = 256;
+    int64_t getNumQueryHeads() { return getQuery().getType().getDimSize(1); }
+    int64_t getNumKeyHeads() { return getKey().getType().getDimSize(1); }
+    /// Query heads that share one key head.
+    int64_t getGroupSize() { return getNumQueryHeads() / getNumKeyHeads(); }
+    int64_t getHeadDim() { return getQuery().getType().getDimSize(3); }
+    int64_t getValueDim() { return getValue().getType().getDimSize(3); }
+    ::mlir::Type getElementType() {
+      return getQuery().getType().getElementType();
+    }
+    /// The scale given, or 1/sqrt(D).
+    double getScaleOrDefault();
+  }];
+}
+
+def FA_YieldOp : FA_Op<"yield", [Pure, Terminator, ReturnLike,
+    ParentOneOf<["AttentionOp"]>]> {
+  let summary = "result of a score or mask region";
+  let arguments = (ins AnyTypeOf<[F32, I1]>:$result);
+  let assemblyFormat = "$result attr-dict `:` type($result)";
+}
+
+def FA_OnlineSoftmaxOp : FA_Op<"online_softmax", [
+    Pure, DestinationStyleOpInterface, AllTypesMatch<["max", "new_max"]>,
+    AllTypesMatch<["sum", "new_sum"]>, AllTypesMatch<["acc", "new_acc"]>,
+    AggregatedOpInterface,
+    DeclareOpInterfaceMethods<TilingInterface, ["getLoopIteratorTypes",
+      "getIterationDomain", "getTiledImplementation",
+      "getResultTilePosition"]>
+  ]> {
+  let summary = "merge a block of scores and values into a softmax state";
+  let description = [{
+    One reduction over the keys `j` with the state `(m, l, o)`: the running
+    maximum, the sum of exponentials relative to it, and the normalised output
+    of the keys seen so far. With the block's scores s [M,N] and values v
+    [N,Dv] (Milakov and Gimelshein 2018; FlashAttention, Algorithm 1):
+
+    ```
+    m'   = max(m, max_j s(j))
+    l'   = l * exp(m - m') + sum_j exp(s(j) - m')
+    o'   = (l * exp(m - m') * o + sum_j exp(s(j) - m') * v(j,:)) / l'
+    ```
+
+    `-inf` scores contribute nothing; a row that has seen nothing has
+    `m = -inf`, `l = 0`, `o = 0`. The merge is associative, so the reduction
+    may be tiled along `j` in any order, and split.
+
+    It exists because `linalg.generic` can't say a reduction whose state has
+    rows of different rank (m and l per row, o per row and column).
+    Tiling: `TilingInterface` over (i, j). `decomposeOperation` gives the
+    merge as `linalg.generic` ops.
+
+    Example:
+
+    ```mlir
+    %m1, %l1, %o1 = fa.online_softmax
+      ins(%s, %v : tensor<?x?xf32>, tensor<?x64xbf16>)
+      outs(%m, %l, %o : tensor<?xf32>, tensor<?xf32>, tensor<?x64xf32>)
+    ```
+  }];
+  let arguments = (ins
+    Arg<FA_StateTensor, "scores, masked ones -inf, [M,N]">:$scores,
+    Arg<FA_QKVTensor, "values, [N,Dv]">:$values,
+    Arg<FA_StateTensor, "running maximum, [M]">:$max,
+    Arg<FA_StateTensor, "running sum, [M]">:$sum,
+    Arg<FA_StateTensor, "normalised output so far, [M,Dv]">:$acc
+  );
+  let results = (outs FA_StateTensor:$new_max, FA_StateTensor:$new_sum,
+    FA_StateTensor:$new_acc);
+  let assemblyFormat = [{
+    `ins` `(` $scores `,` $values `:` type($scores) `,` type($values) `)`
+    `outs` `(` $max `,` $sum `,` $acc `:` type($max) `,` type($sum) `,`
+    type($acc) `)` attr-dict
+  }];
+  let builders = [OpBuilder<(ins "::mlir::Value":$scores,
+    "::mlir::Value":$values, "::mlir::ValueRange":$state), [{
+      build($_builder, $_state,
+            ::mlir::TypeRange(state), scores, values, state[0], state[1],
+            state[2]);
+    }]>];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    ::mlir::MutableOperandRange getDpsInitsMutable() {
+      return ::mlir::MutableOperandRange(*this, 2, 3);
+    }
+    /// AggregatedOpInterface: the merge as `linalg.generic` ops.
+    ::mlir::FailureOr<::mlir::SmallVector<::mlir::Value>>
+    decomposeOperation(::mlir::OpBuilder &builder);
+  }];
+}
+
+#endif // FA_DIALECT_FA_IR_FAOPS

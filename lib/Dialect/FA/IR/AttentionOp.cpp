@@ -1,0 +1,182 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "fa/Dialect/FA/IR/FA.h"
+
+#include <cmath>
+
+using namespace mlir;
+using namespace fa;
+
+double AttentionOp::getScaleOrDefault() {
+  if (std::optional<APFloat> scale = getScale())
+    return scale->convertToDouble();
+  return 1.0 / std::sqrt(static_cast<double>(getHeadDim()));
+}
+
+/// A dimension that two operands or results must agree on.
+static LogicalResult verifySameDim(AttentionOp op, StringRef what,
+                                   StringRef aName, RankedTensorType a,
+                                   unsigned aDim, StringRef bName,
+                                   RankedTensorType b, unsigned bDim) {
+  int64_t x = a.getDimSize(aDim), y = b.getDimSize(bDim);
+  if (x == y || ShapedType::isDynamic(x) || ShapedType::isDynamic(y))
+    return success();
+  return op.emitOpError() << "expected " << aName << " and " << bName
+                          << " to have the same " << what << ", got " << x
+                          << " and " << y << " (fa_attention_c4)";
+}
+
+static LogicalResult verifyRanksAndTypes(AttentionOp op) {
+  std::pair<StringRef, RankedTensorType> types[] = {
+      {"query", op.getQuery().getType()},
+      {"key", op.getKey().getType()},
+      {"value", op.getValue().getType()},
+      {"out", op.getOut().getType()}};
+  for (auto &[name, type] : types) {
+    if (type.getRank() != 4)
+      return op.emitOpError()
+             << "expected " << name << " of rank 4 [B,H,S,D], got rank "
+             << type.getRank() << " (fa_attention_c1)";
+    if (type.getElementType() != op.getElementType())
+      return op.emitOpError() << "expected " << name << " of element type "
+                              << op.getElementType() << " like query, got "
+                              << type.getElementType()
+                              << " (fa_attention_c1)";
+  }
+  if (op.getLse() && op.getLse().getType().getRank() != 3)
+    return op.emitOpError() << "expected lse of rank 3 [B,Hq,Sq], got rank "
+                            << op.getLse().getType().getRank()
+                            << " (fa_attention_c1)";
+  return success();
+}
+
+static LogicalResult verifyHeads(AttentionOp op) {
+  RankedTensorType query = op.getQuery().getType(),
+                   key = op.getKey().getType(),
+                   value = op.getValue().getType();
+  std::tuple<StringRef, RankedTensorType, unsigned> dims[] = {
+      {"query heads", query, 1}, {"key heads", key, 1},
+      {"value heads", value, 1}, {"query head dim", query, 3},
+      {"key head dim", key, 3},  {"value head dim", value, 3}};
+  for (auto &[name, type, dim] : dims)
+    if (type.isDynamicDim(dim))
+      return op.emitOpError() << "expected a static number for " << name
+                              << ", got a dynamic dimension; only batch and "
+                                 "lengths may be dynamic (fa_attention_c2)";
+  int64_t hq = op.getNumQueryHeads(), hk = op.getNumKeyHeads();
+  if (hk == 0 || hq == 0 || hq % hk != 0)
+    return op.emitOpError()
+           << "expected the number of key heads to divide the number of query "
+              "heads, got "
+           << hk << " and " << hq << " (fa_attention_c2)";
+  std::pair<StringRef, int64_t> headDims[] = {{"head dim", op.getHeadDim()},
+                                              {"value dim", op.getValueDim()}};
+  for (auto &[name, size] : headDims)
+    if (size < 1 || size > AttentionOp::kMaxHeadDim)
+      return op.emitOpError()
+             << "expected a " << name << " in [1, " << AttentionOp::kMaxHeadDim
+             << "], got " << size << "; split the head (fa_attention_c3)";
+  return success();
+}
+
+static LogicalResult verifyShapes(AttentionOp op) {
+  RankedTensorType q = op.getQuery().getType(), k = op.getKey().getType(),
+                   v = op.getValue().getType(), o = op.getOut().getType();
+  if (failed(verifySameDim(op, "batch size", "query", q, 0, "key", k, 0)) ||
+      failed(verifySameDim(op, "batch size", "key", k, 0, "value", v, 0)) ||
+      failed(verifySameDim(op, "batch size", "query", q, 0, "out", o, 0)) ||
+      failed(verifySameDim(op, "number of heads", "key", k, 1, "value", v,
+                           1)) ||
+      failed(verifySameDim(op, "number of heads", "query", q, 1, "out", o,
+                           1)) ||
+      failed(verifySameDim(op, "length", "key", k, 2, "value", v, 2)) ||
+      failed(verifySameDim(op, "length", "query", q, 2, "out", o, 2)) ||
+      failed(verifySameDim(op, "head dim", "query", q, 3, "key", k, 3)) ||
+      failed(verifySameDim(op, "head dim", "value", v, 3, "out", o, 3)))
+    return failure();
+  // A result's dynamic dimensions are those of its operands.
+  auto sameStaticness = [&](StringRef name, RankedTensorType a, unsigned aDim,
+                            RankedTensorType b, unsigned bDim) {
+    if (a.isDynamicDim(aDim) == b.isDynamicDim(bDim))
+      return success();
+    return LogicalResult(op.emitOpError()
+           << "expected dimension " << aDim << " of " << name
+           << " to be static exactly where its operand's is"
+              " (fa_attention_c4)");
+  };
+  if (failed(sameStaticness("out", o, 0, q, 0)) ||
+      failed(sameStaticness("out", o, 2, q, 2)))
+    return failure();
+  if (!op.getLse())
+    return success();
+  RankedTensorType lse = op.getLse().getType();
+  if (failed(verifySameDim(op, "batch size", "query", q, 0, "lse", lse, 0)) ||
+      failed(verifySameDim(op, "number of heads", "query", q, 1, "lse", lse,
+                           1)) ||
+      failed(verifySameDim(op, "length", "query", q, 2, "lse", lse, 2)) ||
+      failed(sameStaticness("lse", lse, 0, q, 0)) ||
+      failed(sameStaticness("lse", lse, 2, q, 2)))
+    return failure();
+  if (lse.isDynamicDim(1))
+    return op.emitOpError("expected a static number of heads in lse"
+                          " (fa_attention_c4)");
+  return success();
+}
+
+LogicalResult AttentionOp::verify() {
+  if (failed(verifyRanksAndTypes(*this)) || failed(verifyHeads(*this)) ||
+      failed(verifyShapes(*this)))
+    return failure();
+  if (std::optional<APFloat> scale = getScale(); scale && !scale->isFinite())
+    return emitOpError() << "expected a finite scale, got "
+                         << (scale->isNaN()        ? "nan"
+                             : scale->isNegative() ? "-inf"
+                                                   : "inf")
+                         << "; give a finite number or leave it out for "
+                            "1/sqrt(D) (fa_attention_c5)";
+  return success();
+}
+
+/// Checks one region's arguments, its yield and that its ops are pure.
+static LogicalResult verifyFunctionRegion(AttentionOp op, Region &region,
+                                          StringRef name, TypeRange arguments,
+                                          Type yielded) {
+  if (region.empty())
+    return success();
+  Block &block = region.front();
+  if (!llvm::equal(block.getArgumentTypes(), arguments)) {
+    InFlightDiagnostic diag =
+        op.emitOpError() << "expected the " << name << " region to take (";
+    llvm::interleaveComma(arguments, diag);
+    diag << "), got (";
+    llvm::interleaveComma(block.getArgumentTypes(), diag);
+    return diag << ") (fa_attention_c6)";
+  }
+  auto yield = block.empty() ? YieldOp() : dyn_cast<YieldOp>(block.back());
+  if (!yield)
+    return op.emitOpError() << "expected the " << name
+                            << " region to end in fa.yield (fa_attention_c6)";
+  if (yield.getResult().getType() != yielded)
+    return yield.emitOpError()
+           << "expected the " << name << " region to yield " << yielded
+           << ", got " << yield.getResult().getType() << " (fa_attention_c6)";
+  for (Operation &inner : block)
+    if (!isMemoryEffectFree(&inner) || inner.hasTrait<OpTrait::IsIsolatedFromAbove>())
+      return inner.emitOpError()
+             << "has side effects or is not understood in a " << name
+             << " region; only pure arith, math, scf.if and tensor.extract "
+                "ops may be used there (fa_attention_c6)";
+  return success();
+}
+
+LogicalResult AttentionOp::verifyRegions() {
+  Builder b(getContext());
+  Type index = b.getIndexType();
+  if (failed(verifyFunctionRegion(
+          *this, getScore(), "score",
+          {b.getF32Type(), index, index, index, index}, b.getF32Type())))
+    return failure();
+  return verifyFunctionRegion(*this, getMask(), "mask",
+                              {index, index, index, index}, b.getI1Type());
+}

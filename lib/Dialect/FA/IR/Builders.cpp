@@ -1,0 +1,189 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "fa/Dialect/FA/IR/Builders.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+
+#include <limits>
+
+using namespace mlir;
+using namespace fa;
+
+static unsigned rankOf(Value v) {
+  return cast<RankedTensorType>(v.getType()).getRank();
+}
+
+static Value floatConstant(OpBuilder &b, Location loc, Type type,
+                           double value) {
+  return arith::ConstantOp::create(b, loc, b.getFloatAttr(type, value));
+}
+
+Value SoftmaxBuilder::elementwise(ValueRange inputs, Type elementType,
+                                  Body f) {
+  Value shapeFrom = inputs.front();
+  for (Value v : inputs)
+    if (rankOf(v) > rankOf(shapeFrom))
+      shapeFrom = v;
+  unsigned rank = rankOf(shapeFrom);
+  Value out = tensor::EmptyOp::create(
+      b, loc, tensor::getMixedSizes(b, loc, shapeFrom), elementType);
+  SmallVector<AffineMap> maps;
+  for (Value v : inputs)
+    maps.push_back(AffineMap::getMultiDimIdentityMap(rank, b.getContext())
+                       .getMajorSubMap(rankOf(v)));
+  maps.push_back(b.getMultiDimIdentityMap(rank));
+  SmallVector<utils::IteratorType> iterators(rank,
+                                             utils::IteratorType::parallel);
+  return linalg::GenericOp::create(
+             b, loc, out.getType(), inputs, out, maps, iterators,
+             [&](OpBuilder &nested, Location l, ValueRange args) {
+               linalg::YieldOp::create(nested, l,
+                                       f(nested, l, args.drop_back()));
+             })
+      .getResult(0);
+}
+
+Value SoftmaxBuilder::reduceRows(Value matrix, Value init, Body combine) {
+  AffineExpr i = b.getAffineDimExpr(0);
+  AffineMap maps[] = {b.getMultiDimIdentityMap(2), AffineMap::get(2, 0, i)};
+  utils::IteratorType iterators[] = {utils::IteratorType::parallel,
+                                     utils::IteratorType::reduction};
+  return linalg::GenericOp::create(
+             b, loc, init.getType(), matrix, init, maps, iterators,
+             [&](OpBuilder &nested, Location l, ValueRange args) {
+               linalg::YieldOp::create(nested, l, combine(nested, l, args));
+             })
+      .getResult(0);
+}
+
+Value SoftmaxBuilder::fill(ArrayRef<OpFoldResult> shape, Type type,
+                           double value) {
+  Value empty = tensor::EmptyOp::create(b, loc, shape, type);
+  return linalg::FillOp::create(b, loc, floatConstant(b, loc, type, value),
+                                empty)
+      .getResult(0);
+}
+
+Value SoftmaxBuilder::rowMax(Value matrix, Value init) {
+  return reduceRows(matrix, init,
+                    [](OpBuilder &b, Location loc, ValueRange args) -> Value {
+                      return arith::MaxNumFOp::create(b, loc, args[0],
+                                                      args[1]);
+                    });
+}
+
+Value SoftmaxBuilder::rowSum(Value matrix, Value init) {
+  return reduceRows(matrix, init,
+                    [](OpBuilder &b, Location loc, ValueRange args) -> Value {
+                      return arith::AddFOp::create(b, loc, args[0], args[1]);
+                    });
+}
+
+static Type elementTypeOf(Value v) {
+  return cast<RankedTensorType>(v.getType()).getElementType();
+}
+
+Value SoftmaxBuilder::finiteOrZero(Value x) {
+  Type type = elementTypeOf(x);
+  return elementwise(
+      x, type, [type](OpBuilder &b, Location loc, ValueRange args) -> Value {
+        Value none = floatConstant(b, loc, type,
+                                   -std::numeric_limits<double>::infinity());
+        Value zero = floatConstant(b, loc, type, 0.0);
+        Value empty = arith::CmpFOp::create(
+            b, loc, arith::CmpFPredicate::OEQ, args[0], none);
+        return arith::SelectOp::create(b, loc, empty, zero, args[0]);
+      });
+}
+
+Value SoftmaxBuilder::expDifference(Value x, Value shift) {
+  return elementwise(
+      {x, shift}, elementTypeOf(x),
+      [](OpBuilder &b, Location loc, ValueRange args) -> Value {
+        Value difference = arith::SubFOp::create(b, loc, args[0], args[1]);
+        return math::ExpOp::create(b, loc, difference);
+      });
+}
+
+Value SoftmaxBuilder::multiply(Value x, Value y) {
+  return elementwise({x, y}, elementTypeOf(x),
+                     [](OpBuilder &b, Location loc, ValueRange args) -> Value {
+                       return arith::MulFOp::create(b, loc, args[0], args[1]);
+                     });
+}
+
+Value SoftmaxBuilder::divideOrZero(Value x, Value y) {
+  Type type = elementTypeOf(x);
+  return elementwise(
+      {x, y}, type,
+      [type](OpBuilder &b, Location loc, ValueRange args) -> Value {
+        Value zero = floatConstant(b, loc, type, 0.0);
+        Value empty = arith::CmpFOp::create(
+            b, loc, arith::CmpFPredicate::OEQ, args[1], zero);
+        Value quotient = arith::DivFOp::create(b, loc, args[0], args[1]);
+        return arith::SelectOp::create(b, loc, empty, zero, quotient);
+      });
+}
+
+/// One scalar to another float type.
+static Value convertScalar(OpBuilder &b, Location loc, Value x, Type to) {
+  unsigned from = x.getType().getIntOrFloatBitWidth(),
+           width = to.getIntOrFloatBitWidth();
+  if (from < width)
+    return arith::ExtFOp::create(b, loc, to, x);
+  if (from > width)
+    return arith::TruncFOp::create(b, loc, to, x);
+  return x;
+}
+
+Value SoftmaxBuilder::convert(Value x, Type elementType) {
+  if (elementTypeOf(x) == elementType)
+    return x;
+  return elementwise(
+      x, elementType,
+      [elementType](OpBuilder &b, Location loc, ValueRange args) -> Value {
+        return convertScalar(b, loc, args[0], elementType);
+      });
+}
+
+Value SoftmaxBuilder::contract(Value lhs, Value rhs, Value init,
+                               AffineMap rhsMap) {
+  AffineExpr i = b.getAffineDimExpr(0), j = b.getAffineDimExpr(1),
+             k = b.getAffineDimExpr(2);
+  MLIRContext *ctx = b.getContext();
+  AffineMap maps[] = {AffineMap::get(3, 0, {i, k}, ctx), rhsMap,
+                      AffineMap::get(3, 0, {i, j}, ctx)};
+  utils::IteratorType iterators[] = {utils::IteratorType::parallel,
+                                     utils::IteratorType::parallel,
+                                     utils::IteratorType::reduction};
+  return linalg::GenericOp::create(
+             b, loc, init.getType(), ValueRange{lhs, rhs}, init, maps,
+             iterators,
+             [](OpBuilder &nested, Location l, ValueRange args) {
+               Type type = args[2].getType();
+               Value x = convertScalar(nested, l, args[0], type);
+               Value y = convertScalar(nested, l, args[1], type);
+               Value product = arith::MulFOp::create(nested, l, x, y);
+               linalg::YieldOp::create(
+                   nested, l,
+                   arith::AddFOp::create(nested, l, args[2], product)
+                       .getResult());
+             })
+      .getResult(0);
+}
+
+Value SoftmaxBuilder::contractRowsByColumns(Value lhs, Value rhs, Value init) {
+  AffineExpr j = b.getAffineDimExpr(1), k = b.getAffineDimExpr(2);
+  return contract(lhs, rhs, init,
+                  AffineMap::get(3, 0, {k, j}, b.getContext()));
+}
+
+Value SoftmaxBuilder::contractRowsByRows(Value lhs, Value rhs, Value init) {
+  AffineExpr j = b.getAffineDimExpr(1), k = b.getAffineDimExpr(2);
+  return contract(lhs, rhs, init,
+                  AffineMap::get(3, 0, {j, k}, b.getContext()));
+}
