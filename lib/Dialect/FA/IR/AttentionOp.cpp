@@ -85,6 +85,7 @@ static LogicalResult verifyShapes(AttentionOp op) {
                    v = op.getValue().getType(), o = op.getOut().getType();
   if (failed(verifySameDim(op, "batch size", "query", q, 0, "key", k, 0)) ||
       failed(verifySameDim(op, "batch size", "key", k, 0, "value", v, 0)) ||
+      failed(verifySameDim(op, "batch size", "query", q, 0, "value", v, 0)) ||
       failed(verifySameDim(op, "batch size", "query", q, 0, "out", o, 0)) ||
       failed(verifySameDim(op, "number of heads", "key", k, 1, "value", v,
                            1)) ||
@@ -108,6 +109,9 @@ static LogicalResult verifyShapes(AttentionOp op) {
   if (failed(sameStaticness("out", o, 0, q, 0)) ||
       failed(sameStaticness("out", o, 2, q, 2)))
     return failure();
+  if (o.isDynamicDim(1) || o.isDynamicDim(3))
+    return op.emitOpError("expected a static number of heads and value dim in"
+                          " out (fa_attention_c4)");
   if (!op.getLse())
     return success();
   RankedTensorType lse = op.getLse().getType();
