@@ -184,6 +184,39 @@ def DistributePass : FA_Pass<"fa-distribute"> {
     Option<"rows", "rows", "int64_t", "0", "rows of a block, 0 to choose">,
     Option<"keys", "keys", "int64_t", "0", "keys of a block, 0 to choose">
   ];
+def SplitMaskLoopsPass : FA_Pass<"fa-split-mask-loops"> {
+  let summary = "empty tiles are not visited, full tiles run without the mask";
+  let description = [{
+    In a loop over blocks of keys around `fa.online_softmax`, interval
+    arithmetic over the mask (`fa/Analysis/MaskIntervals.h`) bounds the keys
+    that the block of rows sees at all, and those that all of its rows see.
+    The loop visits only the first; blocks within the second skip the mask.
+    What the analysis can't decide stays as it is. A remark says what was
+    found.
+
+    Skipping a block is legal because `fa.online_softmax` with scores that are
+    all -inf is the identity on its state.
+
+    Before (causal):
+    ```mlir
+    %st:3 = scf.for %j0 = %c0 to %Sk step %c64 iter_args(...) {
+      %s  = linalg.generic ...                 // 128x64 scores
+      %sm = linalg.generic ... {               // j <= i ? s : -inf
+      fa.online_softmax ins(%sm, %v) ...
+    ```
+    After:
+    ```mlir
+    %end  = affine.min affine_map<(d0, d1) -> (d0 + 128, d1)>(%i0, %Sk)
+    %full = affine.min affine_map<(d0, d1) -> (d0 + 1, d1)>(%i0, %Sk)
+    %st:3 = scf.for %j0 = %c0 to %end step %c64 iter_args(...) {
+      %s = linalg.generic ...
+      %j1 = affine.apply affine_map<(d0) -> (d0 + 64)>(%j0)
+      %isFull = arith.cmpi sle, %j1, %full
+      %sm = scf.if %isFull { /* without the mask */ } else { /* with it */ }
+      fa.online_softmax ins(%sm, %v) ...
+    ```
+    Numeric contract: bit-identical.
+  }];
 }
 
 def DeferNormalizationPass : FA_Pass<"fa-defer-normalization"> {
