@@ -4,6 +4,7 @@
 #include "fa/Pipelines/Registration.h"
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/Transforms/Passes.h"
+#include "fa/Pipelines/Pipelines.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -30,6 +31,7 @@ void fa::registerDialects(mlir::DialectRegistry &registry) {
 
 void fa::registerPasses() {
   registerFAPasses();
+  registerPipelines();
   mlir::registerCanonicalizerPass();
   mlir::registerCSEPass();
 }

@@ -92,10 +92,12 @@ def TilePass : FA_Pass<"fa-tile"> {
     Numeric contract: reassociated (the merge is associative).
   }];
   let options = [
-    Option<"rows", "rows", "int64_t", "64", "Br, rows of a block">,
-    Option<"keys", "keys", "int64_t", "64", "Bc, keys of a block">,
-    Option<"reason", "reason", "std::string", "",
-           "why these sizes, for the remark">
+    Option<"target", "target", "std::string", "\"cpu\"",
+           "the target whose memory decides on the sizes">,
+    Option<"algorithm", "algorithm", "std::string", "\"fa2\"",
+           "fa1 or fa2: whose rule decides on the sizes">,
+    Option<"rows", "rows", "int64_t", "0", "Br, rows of a block, 0 to choose">,
+    Option<"keys", "keys", "int64_t", "0", "Bc, keys of a block, 0 to choose">
   ];
 }
 
@@ -145,6 +147,73 @@ def PadTilesPass : FA_Pass<"fa-pad-tiles"> {
     %n = affine.min ...
     %s = tensor.extract_slice %key[%b, %h, %j0, 0] [1, 1, %n, 64] ...
     %k = tensor.pad %s low[0, 0] high[%p, 0] {...} : ... to tensor<64x64xbf16>
+    ```
+    Numeric contract: bit-identical.
+  }];
+}
+
+def DistributePass : FA_Pass<"fa-distribute"> {
+  let summary = "one kernel per op: intermediates of all heads in memory";
+  let description = [{
+    Splits an `scf.forall` over batch and head into a sequence of them, one per
+    linalg op, each tiled into blocks; a matrix of one head that passes from
+    one to the next becomes a tensor of all heads in memory. A loop that
+    carries matrices of a head (FlashAttention's Algorithm 1) becomes a kernel
+    with one block per head. This is how the standard algorithm and Algorithm 1
+    run on a GPU: the baselines.
+
+    Before:
+    ```mlir
+    scf.forall (%b, %h) in (B, H) {
+      %s = linalg.generic ...      // [Sq,Sk]
+      %m = linalg.generic ...      // [Sq]
+    ```
+    After:
+    ```mlir
+    %S = scf.forall (%b, %h, %i0, %j0) = ... step (1, 1, Br, Bc) { ... }
+    %M = scf.forall (%b, %h, %i0) = ... step (1, 1, Br) {
+      scf.for %j0 ... { ... }
+    ```
+    Numeric contract: reassociated.
+  }];
+  let options = [
+    Option<"target", "target", "std::string", "\"cpu\"",
+           "the target, as in fa-tile">,
+    Option<"algorithm", "algorithm", "std::string", "\"fa2\"",
+           "the algorithm, as in fa-tile">,
+    Option<"rows", "rows", "int64_t", "0", "rows of a block, 0 to choose">,
+    Option<"keys", "keys", "int64_t", "0", "keys of a block, 0 to choose">
+  ];
+def SplitMaskLoopsPass : FA_Pass<"fa-split-mask-loops"> {
+  let summary = "empty tiles are not visited, full tiles run without the mask";
+  let description = [{
+    In a loop over blocks of keys around `fa.online_softmax`, interval
+    arithmetic over the mask (`fa/Analysis/MaskIntervals.h`) bounds the keys
+    that the block of rows sees at all, and those that all of its rows see.
+    The loop visits only the first; blocks within the second skip the mask.
+    What the analysis can't decide stays as it is. A remark says what was
+    found.
+
+    Skipping a block is legal because `fa.online_softmax` with scores that are
+    all -inf is the identity on its state.
+
+    Before (causal):
+    ```mlir
+    %st:3 = scf.for %j0 = %c0 to %Sk step %c64 iter_args(...) {
+      %s  = linalg.generic ...                 // 128x64 scores
+      %sm = linalg.generic ... {               // j <= i ? s : -inf
+      fa.online_softmax ins(%sm, %v) ...
+    ```
+    After:
+    ```mlir
+    %end  = affine.min affine_map<(d0, d1) -> (d0 + 128, d1)>(%i0, %Sk)
+    %full = affine.min affine_map<(d0, d1) -> (d0 + 1, d1)>(%i0, %Sk)
+    %st:3 = scf.for %j0 = %c0 to %end step %c64 iter_args(...) {
+      %s = linalg.generic ...
+      %j1 = affine.apply affine_map<(d0) -> (d0 + 64)>(%j0)
+      %isFull = arith.cmpi sle, %j1, %full
+      %sm = scf.if %isFull { /* without the mask */ } else { /* with it */ }
+      fa.online_softmax ins(%sm, %v) ...
     ```
     Numeric contract: bit-identical.
   }];
