@@ -184,6 +184,8 @@ def DistributePass : FA_Pass<"fa-distribute"> {
     Option<"rows", "rows", "int64_t", "0", "rows of a block, 0 to choose">,
     Option<"keys", "keys", "int64_t", "0", "keys of a block, 0 to choose">
   ];
+}
+
 def SplitMaskLoopsPass : FA_Pass<"fa-split-mask-loops"> {
   let summary = "empty tiles are not visited, full tiles run without the mask";
   let description = [{
