@@ -210,6 +210,10 @@ MUTATORS = [mutate_bytes, mutate_tokens, mutate_tokens, mutate_everywhere, mutat
             mutate_lines, mutate_dims, mutate_dims, mutate_meaning, mutate_meaning]
 
 
+# `%x#2147483647` makes MLIR's own parser allocate that many values.
+HUGE_RESULT = re.compile(rb"%[\w.$-]+[#:]\d{7,}")
+
+
 class Runner:
     """Runs fa-opt on batches of mutants and finds the culprit of a crash."""
 
@@ -278,6 +282,27 @@ def collect(options, runner, passes):
     return seeds
 
 
+def choose_flags(rng, following, passes):
+    """What follows, one pass, what follows with cleanups between, or passes in no order."""
+    kind = rng.randrange(8)
+    if kind <= 2:
+        flags = following
+    elif kind == 3:
+        flags = following[:1]
+    elif kind <= 5:
+        flags = following[:1] + ["--canonicalize", "--cse"] + following[1:]
+    elif kind == 6:
+        flags = [rng.choice(passes)]
+    else:
+        flags = rng.sample(passes, rng.randint(1, len(passes)))
+    sizes = [1, 7, 16, 64, 128] * 3 + [0, -1, 4096, 2**31, 2**63 - 1]
+    options = {
+        "--fa-tile": lambda: f"--fa-tile=rows={rng.choice(sizes)} keys={rng.choice(sizes)}",
+        "--fa-online-softmax": lambda: f"--fa-online-softmax=passes={rng.choice([1, 1, 1, 2, 0])}",
+    }
+    return [options[f]() if f in options and rng.random() < 0.5 else f for f in flags]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fa-opt", default="build/bin/fa-opt")
@@ -306,11 +331,11 @@ def main():
     made = 0
     while made < options.cases:
         text, flags = seeds[rng.randrange(len(seeds))]
-        # Alone, and with what follows and upstream's cleanups between.
-        flags = rng.choice([flags, flags[:1], flags[:1] + ["--canonicalize", "--cse"] + flags[1:]])
+        flags = choose_flags(rng, flags, passes)
         mutants = []
         for _ in range(min(options.batch, options.cases - made)):
-            mutants.append(rng.choice(MUTATORS)(rng, text, corpus))
+            mutant = rng.choice(MUTATORS)(rng, text, corpus)
+            mutants.append(text if HUGE_RESULT.search(mutant) else mutant)
         made += len(mutants)
         batches.append((mutants, flags))
     bad, valid = [], 0
