@@ -166,7 +166,8 @@ fa_status fa_kernel_run(const fa_kernel *kernel, const fa_rt_tensor *args,
                       ": unknown element type or rank; fill in dtype and rank "
                       "(at most " +
                       std::to_string(FA_RT_MAX_RANK) + ")");
-    tensors.push_back({arg.data, *dtype,
+    tensors.push_back({arg.data,
+                       *dtype,
                        {arg.shape, arg.shape + arg.rank},
                        {arg.strides, arg.strides + arg.rank}});
   }

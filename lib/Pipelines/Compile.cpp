@@ -69,8 +69,8 @@ static llvm::Expected<func::FuncOp> findFunction(ModuleOp module,
   return functions.front();
 }
 
-static llvm::Error runPipeline(ModuleOp module, StringRef text,
-                               StringRef name, const Collector &collector) {
+static llvm::Error runPipeline(ModuleOp module, StringRef text, StringRef name,
+                               const Collector &collector) {
   PassManager manager(module.getContext());
   std::string message;
   llvm::raw_string_ostream os(message);
@@ -103,8 +103,8 @@ static std::unique_ptr<MLIRContext> makeContext() {
   std::call_once(once, registerPasses);
   DialectRegistry registry;
   registerDialects(registry);
-  auto context = std::make_unique<MLIRContext>(
-      registry, MLIRContext::Threading::DISABLED);
+  auto context =
+      std::make_unique<MLIRContext>(registry, MLIRContext::Threading::DISABLED);
   context->loadAllAvailableDialects();
   return context;
 }
@@ -132,8 +132,8 @@ fa::compileKernel(StringRef ir, const CompileRequest &request) {
       return error;
     CompiledStage kept{stage.name, "", ""};
     if (request.keepStages) {
-      if (llvm::Error error = runPipeline(
-              *module, "func.func(fa-annotate-io)", stage.name, collector))
+      if (llvm::Error error = runPipeline(*module, "func.func(fa-annotate-io)",
+                                          stage.name, collector))
         return error;
       auto current = module->lookupSymbol<func::FuncOp>(function);
       llvm::raw_string_ostream io(kept.io), text(kept.ir);

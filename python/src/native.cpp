@@ -83,8 +83,8 @@ public:
   Program(int device, const std::string &ptx) {
     py::gil_scoped_release release;
     fa_rt_program *loaded = nullptr;
-    status = fa_rt_program_load(device, ptx.data(), ptx.size(), nullptr,
-                                &loaded);
+    status =
+        fa_rt_program_load(device, ptx.data(), ptx.size(), nullptr, &loaded);
     program.reset(loaded);
   }
   void checkLoaded() const { check(status); }
