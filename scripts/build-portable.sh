@@ -11,7 +11,7 @@ tools=
 [ "${1:-}" = --tools ] && tools=fa-opt
 
 FA_BUILD_DIR=build-portable FA_CMAKE_ARGS="-DFA_STATIC_LLVM=ON -DFA_BUILD_TESTS=OFF -DFA_BUILD_PYTHON=OFF" \
-  ./scripts/build.sh fa $tools
+  ./scripts/build.sh fa-portable $tools
 
 mkdir -p dist
 /usr/lib/llvm-22/bin/llvm-strip -o dist/libfa.so build-portable/lib/libfa.so
