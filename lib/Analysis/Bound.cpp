@@ -163,7 +163,20 @@ Bound Bound::minOrMax(Kind kind, const Bound &a, const Bound &b) {
       llvm::for_each(x->operands, append);
     else
       append(*x);
-  return result.operands.size() == 1 ? Bound(result.operands.front()) : result;
+  if (result.operands.size() == 1)
+    return Bound(result.operands.front());
+  for (const Bound &operand : result.operands)
+    result.size += operand.size;
+  return result;
+}
+
+unsigned Condition::getSize() const {
+  unsigned size = 1;
+  for (const Bound &bound : bounds)
+    size += bound.getSize();
+  for (const Condition &part : all)
+    size += part.getSize();
+  return size;
 }
 
 Bound Bound::min(const Bound &a, const Bound &b) {
@@ -213,6 +226,7 @@ Bound Bound::select(const Condition &c, const Bound &a, const Bound &b) {
   Bound result(Kind::Select);
   result.operands = {a, b};
   result.condition = std::make_shared<Condition>(c);
+  result.size += a.size + b.size + c.getSize();
   return result;
 }
 
@@ -344,13 +358,20 @@ KeyInterval KeyInterval::intersect(const KeyInterval &a, const KeyInterval &b) {
   return get(Bound::max(a.lo, b.lo), Bound::min(a.hi, b.hi));
 }
 
+/// Choices repeat their operands: nested, they would grow exponentially.
+static bool isUnwieldy(const KeyInterval &a, const KeyInterval &b) {
+  constexpr unsigned kMaxSize = 24;
+  return a.lo.getSize() + a.hi.getSize() + b.lo.getSize() + b.hi.getSize() >
+         kMaxSize;
+}
+
 KeyInterval KeyInterval::hull(const KeyInterval &a, const KeyInterval &b) {
   if (a.isNothing())
     return b;
   if (b.isNothing())
     return a;
   // With a common end, an empty one does no harm.
-  if (a.lo == b.lo || a.hi == b.hi)
+  if (a.lo == b.lo || a.hi == b.hi || isUnwieldy(a, b))
     return get(Bound::min(a.lo, b.lo), Bound::max(a.hi, b.hi));
   auto unlessEmpty = [](const KeyInterval &x) {
     return select(Condition::less(x.lo, x.hi), x, nothing());
@@ -367,6 +388,8 @@ KeyInterval KeyInterval::insideUnion(const KeyInterval &a,
     return a;
   if (a.lo == b.lo || a.hi == b.hi)
     return get(Bound::min(a.lo, b.lo), Bound::max(a.hi, b.hi));
+  if (isUnwieldy(a, b))
+    return a;
   Condition touch = {Condition::Kind::All, {}, 0, false, {}};
   auto notAfter = [](const Bound &x, const Bound &y) {
     // x <= y, as not (y < x): no bound has a successor to compare with.

@@ -16,6 +16,8 @@ using namespace fa;
 
 /// Lengths and coordinates are below this in narrow arithmetic.
 static constexpr int64_t kMaxLength = int64_t(1) << 30;
+/// Coordinates within a tile.
+static constexpr int64_t kMaxTile = int64_t(1) << 20;
 /// Larger constants and coefficients are not reasoned about.
 static constexpr int64_t kMaxConstant = int64_t(1) << 36;
 static constexpr int64_t kMaxFactor = int64_t(1) << 16;
@@ -439,7 +441,7 @@ std::optional<Term> FormulaBuilder::term(Value value) {
   if (auto index = dyn_cast_or_null<linalg::IndexOp>(op)) {
     if (op->getBlock() != block.scores.getBody() || index.getDim() > 1)
       return std::nullopt;
-    return leaf(getAffineDimExpr(index.getDim(), ctx), 0, kMaxLength);
+    return leaf(getAffineDimExpr(index.getDim(), ctx), 0, kMaxTile);
   }
   if (op && block.keyLoop->isProperAncestor(op))
     if (std::optional<Term> x = termOfOp(op))

@@ -5,6 +5,7 @@
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/Transforms/Passes.h"
 #include "fa/Pipelines/Pipelines.h"
+#include "fa/Target/CPU/Passes.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -24,6 +25,7 @@ void fa::registerDialects(mlir::DialectRegistry &registry) {
                   mlir::arith::ArithDialect, mlir::func::FuncDialect,
                   mlir::linalg::LinalgDialect, mlir::math::MathDialect,
                   mlir::scf::SCFDialect, mlir::tensor::TensorDialect>();
+  registerCPUDialects(registry);
   mlir::linalg::registerTilingInterfaceExternalModels(registry);
   mlir::tensor::registerInferTypeOpInterfaceExternalModels(registry);
   mlir::tensor::registerTilingInterfaceExternalModels(registry);
@@ -32,6 +34,8 @@ void fa::registerDialects(mlir::DialectRegistry &registry) {
 void fa::registerPasses() {
   registerFAPasses();
   registerPipelines();
+  registerFACPUPasses();
+  registerCPUPipelines();
   mlir::registerCanonicalizerPass();
   mlir::registerCSEPass();
 }

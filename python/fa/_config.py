@@ -53,13 +53,18 @@ class AttentionConfig:
                     f"expected a {name} in [1, 256], got {size}; split the head"
                 )
 
-    def ir(self, name: str = "attention") -> str:
-        """The attention IR of this variant, with dynamic batch and lengths."""
-        q = f"tensor<?x{self.query_heads}x?x{self.head_dim}x{self.dtype}>"
-        k = f"tensor<?x{self.key_heads}x?x{self.head_dim}x{self.dtype}>"
-        v = f"tensor<?x{self.key_heads}x?x{self.value_dim}x{self.dtype}>"
-        o = f"tensor<?x{self.query_heads}x?x{self.value_dim}x{self.dtype}>"
-        lse = f"tensor<?x{self.query_heads}x?xf32>"
+    def ir(self, sizes: tuple[int, int, int] | None = None) -> str:
+        """The attention IR of this variant.
+
+        Args:
+            sizes: (batch, query length, key length); dynamic if None.
+        """
+        batch, rows, keys = ("?", "?", "?") if sizes is None else sizes
+        q = f"tensor<{batch}x{self.query_heads}x{rows}x{self.head_dim}x{self.dtype}>"
+        k = f"tensor<{batch}x{self.key_heads}x{keys}x{self.head_dim}x{self.dtype}>"
+        v = f"tensor<{batch}x{self.key_heads}x{keys}x{self.value_dim}x{self.dtype}>"
+        o = f"tensor<{batch}x{self.query_heads}x{rows}x{self.value_dim}x{self.dtype}>"
+        lse = f"tensor<{batch}x{self.query_heads}x{rows}xf32>"
         results = f"({o}, {lse})" if self.return_lse else f"({o})"
         values = "%o, %lse" if self.return_lse else "%o"
         types = f"{o}, {lse}" if self.return_lse else o
@@ -73,7 +78,7 @@ class AttentionConfig:
       fa.yield %seen : i1
     }"""
         return f"""\
-func.func @{name}(%q: {q}, %k: {k}, %v: {v}) -> {results} {{
+func.func @attention(%q: {q}, %k: {k}, %v: {v}) -> {results} {{
   {values} = fa.attention %q, %k, %v{scale}{mask}
     : ({q}, {k}, {v}) -> {results}
   return {values} : {types}

@@ -38,6 +38,8 @@ public:
   mlir::AffineExpr getExpr() const { return expr; }
   llvm::ArrayRef<Bound> getOperands() const { return operands; }
   const Condition &getCondition() const { return *condition; }
+  /// Bounds it consists of, conditions included.
+  unsigned getSize() const { return size; }
   /// The number, where it is one.
   std::optional<int64_t> getConstant() const;
 
@@ -49,6 +51,7 @@ private:
   explicit Bound(Kind kind) : kind(kind) {}
   static Bound minOrMax(Kind kind, const Bound &a, const Bound &b);
   Kind kind;
+  unsigned size = 1;
   mlir::AffineExpr expr;
   std::vector<Bound> operands;
   std::shared_ptr<const Condition> condition;
@@ -76,6 +79,7 @@ struct Condition {
     return {Kind::Less, {a, b}, 0, false, {}};
   }
   bool operator==(const Condition &other) const;
+  unsigned getSize() const;
 };
 
 /// The keys in [lo, hi); nothing where hi <= lo. Keys are never negative, so a
@@ -98,10 +102,12 @@ struct KeyInterval {
   }
 
   static KeyInterval intersect(const KeyInterval &a, const KeyInterval &b);
-  /// The smallest interval that contains both.
+  /// The smallest interval that contains both (a larger one where the bounds
+  /// would become unwieldy).
   static KeyInterval hull(const KeyInterval &a, const KeyInterval &b);
   /// An interval inside the union of both: the union itself where that is an
-  /// interval, else the longer one.
+  /// interval, else the longer one (one of them where the bounds would become
+  /// unwieldy).
   static KeyInterval insideUnion(const KeyInterval &a, const KeyInterval &b);
 };
 

@@ -325,9 +325,9 @@ struct SplitMaskLoopsPass
     std::string done = LoopSplitter(*masked, intervals).run();
     if (done.empty())
       remark::missed(loc, remarkOptions("NotSplit"))
-          << "the mask cuts nothing off: " << text;
+          << "the mask cuts nothing off: " + text;
     else
-      remark::passed(loc, remarkOptions("Split")) << done << ": " << text;
+      remark::passed(loc, remarkOptions("Split")) << done + ": " + text;
   }
 
   /// After the merge is expanded, its identity is no longer visible.
