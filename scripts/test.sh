@@ -34,15 +34,17 @@ lit=$(command -v /usr/lib/llvm-22/bin/lit || command -v lit)
 echo "== GoogleTest"
 (cd "$build" && ctest -j "$jobs" --output-on-failure --output-junit "$reports/ctest.xml" | tail -n 40)
 
-if compgen -G 'test/python/test_*.py' >/dev/null || compgen -G 'python/tests/test_*.py' >/dev/null; then
+if [ -d "$build/python/fa" ]; then
   echo "== pytest"
   suites+=(pytest)
   python=python3
   [ -x .venv/bin/python ] && python=.venv/bin/python
   folders=()
-  for folder in test/python python/tests; do [ -d "$folder" ] && folders+=("$folder"); done
+  for folder in test/python test/integration; do [ -d "$folder" ] && folders+=("$folder"); done
   PYTHONPATH=$build/python${PYTHONPATH:+:$PYTHONPATH} "$python" -m pytest -q \
     --junitxml "$reports/pytest.xml" "${folders[@]}"
+else
+  echo "== no Python module was built: pytest has nothing to test"
 fi
 
 python3 scripts/count_tests.py "$reports" "${suites[@]}"
