@@ -3,6 +3,7 @@
 
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/Transforms/Passes.h"
+#include "fa/Target/NVIDIA/Passes.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -19,6 +20,8 @@ int main(int argc, char **argv) {
     mlir::arith::ArithDialect, mlir::linalg::LinalgDialect, mlir::math::MathDialect,
     mlir::scf::SCFDialect, mlir::tensor::TensorDialect>();
   fa::registerFAPasses();
+  fa::registerNVIDIADialects(registry);
+  fa::registerNVIDIAPasses();
   return mlir::asMainReturnCode(
       mlir::MlirOptMain(argc, argv, "fa's optimizer driver\n", registry));
 }
