@@ -45,4 +45,231 @@ def DecomposePass : FA_Pass<"fa-decompose"> {
   }];
 }
 
+def OnlineSoftmaxPass : FA_Pass<"fa-online-softmax"> {
+  let summary = "softmax in fewer passes over the scores: P is gone";
+  let description = [{
+    Fuses the standard algorithm's reductions over the keys.
+
+    With `passes=2`, maximum and sum become one reduction with the state
+    (m, l), as in Milakov and Gimelshein 2018; P is still written. With
+    `passes=1` (the default), maximum, sum, division and the product with V
+    become `fa.online_softmax`: one pass, and P is gone.
+
+    Numeric contract: reassociated. The weights are rounded to V's element type
+    before they are divided by the sum, not after.
+  }];
+  let options = [
+    Option<"passes", "passes", "unsigned", "1",
+           "passes over the scores: 2 or 1">
+  ];
+}
+
+def TilePass : FA_Pass<"fa-tile"> {
+  let summary = "blocks of keys outside, blocks of queries inside: S is gone";
+  let description = [{
+    Tiles every `fa.online_softmax` into blocks of Br rows and Bc keys, the
+    keys outside, and fuses what produces its scores into the tiles: the score
+    matrix is gone. The state (m, l, o) goes through memory each step. This is
+    FlashAttention's Algorithm 1.
+
+    Before:
+    ```mlir
+    %qk = linalg.generic ...                    // [Sq,Sk]
+    %s  = linalg.generic ...
+    %st:3 = fa.online_softmax ins(%s, %v) outs(%m, %l, %o)
+    ```
+    After:
+    ```mlir
+    %st:3 = scf.for %j0 = ... step Bc iter_args(%m, %l, %o) {
+      // K and V blocks
+      scf.for %i0 = ... step Br iter_args(...) {
+        // Q block, state slices, S block
+        fa.online_softmax ...
+        tensor.insert_slice ...
+      }
+    }
+    ```
+    Numeric contract: reassociated (the merge is associative).
+  }];
+  let options = [
+    Option<"target", "target", "std::string", "\"cpu\"",
+           "the target whose memory decides on the sizes">,
+    Option<"algorithm", "algorithm", "std::string", "\"fa2\"",
+           "fa1 or fa2: whose rule decides on the sizes">,
+    Option<"rows", "rows", "int64_t", "0", "Br, rows of a block, 0 to choose">,
+    Option<"keys", "keys", "int64_t", "0", "Bc, keys of a block, 0 to choose">
+  ];
+}
+
+def InterchangePass : FA_Pass<"fa-interchange"> {
+  let summary = "blocks of queries outside: the state stays on chip";
+  let description = [{
+    Interchanges a loop over keys with the loop over rows inside it, where the
+    carried tensors are read and written only in slices that belong to one row
+    block. The slices become the loop-carried values of the loop over keys and
+    are written once. This is FlashAttention-2's order; row blocks are
+    independent now.
+
+    Before:
+    ```mlir
+    scf.for %j0 ... iter_args(%M) {
+      scf.for %i0 ... iter_args(%N = %M) {
+        %m = tensor.extract_slice %N[%i0] ...
+        ...
+        tensor.insert_slice %m1 into %N[%i0]
+    ```
+    After:
+    ```mlir
+    scf.for %i0 ... iter_args(%N) {
+      %m = tensor.extract_slice ...
+      scf.for %j0 ... iter_args(%m) { ... }
+      tensor.insert_slice
+    ```
+    Numeric contract: bit-identical.
+  }];
+}
+
+def PadTilesPass : FA_Pass<"fa-pad-tiles"> {
+  let summary = "tiles at the edge become full tiles";
+  let description = [{
+    Gives every tile its full, static size. A block that reaches past the end
+    of a tensor is padded with zeros as it is read and clipped as it is
+    written; keys past the end are masked: their scores become -inf, which is
+    the neutral element of `fa.online_softmax`.
+
+    Before:
+    ```mlir
+    %n = affine.min affine_map<(d0)[s0] -> (64, s0 - d0)>(%j0)[%Sk]
+    %k = tensor.extract_slice %key[%b, %h, %j0, 0] [1, 1, %n, 64] ...
+    ```
+    After:
+    ```mlir
+    %n = affine.min ...
+    %s = tensor.extract_slice %key[%b, %h, %j0, 0] [1, 1, %n, 64] ...
+    %k = tensor.pad %s low[0, 0] high[%p, 0] {...} : ... to tensor<64x64xbf16>
+    ```
+    Numeric contract: bit-identical.
+  }];
+}
+
+def DistributePass : FA_Pass<"fa-distribute"> {
+  let summary = "one kernel per op: intermediates of all heads in memory";
+  let description = [{
+    Splits an `scf.forall` over batch and head into a sequence of them, one per
+    linalg op, each tiled into blocks; a matrix of one head that passes from
+    one to the next becomes a tensor of all heads in memory. A loop that
+    carries matrices of a head (FlashAttention's Algorithm 1) becomes a kernel
+    with one block per head. This is how the standard algorithm and Algorithm 1
+    run on a GPU: the baselines.
+
+    Before:
+    ```mlir
+    scf.forall (%b, %h) in (B, H) {
+      %s = linalg.generic ...      // [Sq,Sk]
+      %m = linalg.generic ...      // [Sq]
+    ```
+    After:
+    ```mlir
+    %S = scf.forall (%b, %h, %i0, %j0) = ... step (1, 1, Br, Bc) { ... }
+    %M = scf.forall (%b, %h, %i0) = ... step (1, 1, Br) {
+      scf.for %j0 ... { ... }
+    ```
+    Numeric contract: reassociated.
+  }];
+  let options = [
+    Option<"target", "target", "std::string", "\"cpu\"",
+           "the target, as in fa-tile">,
+    Option<"algorithm", "algorithm", "std::string", "\"fa2\"",
+           "the algorithm, as in fa-tile">,
+    Option<"rows", "rows", "int64_t", "0", "rows of a block, 0 to choose">,
+    Option<"keys", "keys", "int64_t", "0", "keys of a block, 0 to choose">
+  ];
+}
+
+def SplitMaskLoopsPass : FA_Pass<"fa-split-mask-loops"> {
+  let summary = "empty tiles are not visited, full tiles run without the mask";
+  let description = [{
+    In a loop over blocks of keys around `fa.online_softmax`, interval
+    arithmetic over the mask (`fa/Analysis/MaskIntervals.h`) bounds the keys
+    that the block of rows sees at all, and those that all of its rows see.
+    The loop visits only the first; blocks within the second skip the mask.
+    What the analysis can't decide stays as it is. A remark says what was
+    found.
+
+    Skipping a block is legal because `fa.online_softmax` with scores that are
+    all -inf is the identity on its state.
+
+    Before (causal):
+    ```mlir
+    %st:3 = scf.for %j0 = %c0 to %Sk step %c64 iter_args(...) {
+      %s  = linalg.generic ...                 // 128x64 scores
+      %sm = linalg.generic ... {               // j <= i ? s : -inf
+      fa.online_softmax ins(%sm, %v) ...
+    ```
+    After:
+    ```mlir
+    %end  = affine.min affine_map<(d0, d1) -> (d0 + 128, d1)>(%i0, %Sk)
+    %full = affine.min affine_map<(d0, d1) -> (d0 + 1, d1)>(%i0, %Sk)
+    %st:3 = scf.for %j0 = %c0 to %end step %c64 iter_args(...) {
+      %s = linalg.generic ...
+      %j1 = affine.apply affine_map<(d0) -> (d0 + 64)>(%j0)
+      %isFull = arith.cmpi sle, %j1, %full
+      %sm = scf.if %isFull { /* without the mask */ } else { /* with it */ }
+      fa.online_softmax ins(%sm, %v) ...
+    ```
+    Numeric contract: bit-identical.
+  }];
+}
+
+def DeferNormalizationPass : FA_Pass<"fa-defer-normalization"> {
+  let summary = "divide by the sum once, after the loop";
+  let description = [{
+    Expands `fa.online_softmax` into linalg ops and, in a loop that carries its
+    state, carries the numerator `l * o` in place of the normalised output `o`:
+    one division after the loop in place of one in each step.
+
+    Before (per step): `o' = (l * alpha * o + P V) / l'`.
+    After (per step): `n' = alpha * n + P V`; after the loop: `o = n / l`.
+
+    Numeric contract: reassociated.
+  }];
+}
+
+def FusePass : FA_Pass<"fa-fuse"> {
+  let summary = "one kernel: a grid over batch, head and row block";
+  let description = [{
+    Makes the loop over row blocks a third dimension of the `scf.forall` over
+    batch and head, and pulls what is done with its results (normalisation,
+    conversion, log-sum-exp) into it: one kernel, no intermediate in memory.
+
+    Before:
+    ```mlir
+    scf.forall (%b, %h) in (B, H) {
+      %st:3 = scf.for %i0 ... { ... tensor.insert_slice ... }
+      %o = linalg.generic ...
+      scf.forall.in_parallel { tensor.parallel_insert_slice %o ... }
+    ```
+    After:
+    ```mlir
+    scf.forall (%b, %h, %i0) = (0, 0, 0) to (B, H, Sq) step (1, 1, Br) {
+      ...
+      scf.forall.in_parallel { tensor.parallel_insert_slice %block ... }
+    ```
+    Numeric contract: bit-identical.
+  }];
+}
+
+def FoldScaleExp2Pass : FA_Pass<"fa-fold-scale-exp2"> {
+  let summary = "exp as exp2 with the scale folded into one fma";
+  let description = [{
+    Rewrites `exp(x - shift)` as `exp2(fma(x, c, -shift * c))` with
+    `c = log2(e)`. Where the scores are a positive constant times the product,
+    with nothing but the mask between (a score region forbids it), the constant
+    moves into `c` and the maximum is taken of the unscaled product; what uses
+    the maximum after the loop gets it scaled.
+
+    Numeric contract: approximate, within rounding of one f32 operation.
+  }];
+}
+
 #endif // FA_DIALECT_FA_TRANSFORMS_PASSES

@@ -1,0 +1,51 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Recognise the linalg ops that SoftmaxBuilder builds, whoever built them.
+
+#ifndef FA_DIALECT_FA_IR_MATCHERS_H
+#define FA_DIALECT_FA_IR_MATCHERS_H
+
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+
+#include <optional>
+#include <utility>
+
+namespace fa {
+
+using ValuePair = std::pair<mlir::Value, mlir::Value>;
+
+/// A row reduction [M,N] -> [M] whose body is one commutative op.
+struct RowReduction {
+  mlir::Value matrix, init;
+};
+/// Matches `init[i] = CombinerOp(matrix[i,j], init[i])`.
+std::optional<RowReduction> matchRowMax(mlir::Value v);
+std::optional<RowReduction> matchRowSum(mlir::Value v);
+
+/// A contraction's operands; rhsTransposed means rhs is [N,K].
+struct Contraction {
+  mlir::Value lhs, rhs, init;
+  bool rhsTransposed;
+};
+std::optional<Contraction> matchContraction(mlir::Value v);
+
+/// exp(x - shift).
+std::optional<ValuePair> matchExpDifference(mlir::Value v);
+/// x, with -inf replaced by 0.
+mlir::Value matchFiniteOrZero(mlir::Value v);
+/// x / y, 0 where y is 0.
+std::optional<ValuePair> matchDivideOrZero(mlir::Value v);
+/// x * y.
+std::optional<ValuePair> matchMultiply(mlir::Value v);
+/// x converted to another float type.
+mlir::Value matchConvert(mlir::Value v);
+
+/// True where a generic has only parallel iterators and one result.
+bool isElementwise(mlir::linalg::GenericOp op);
+/// The value of a splat that a linalg.fill wrote.
+std::optional<llvm::APFloat> matchFill(mlir::Value v);
+
+} // namespace fa
+
+#endif // FA_DIALECT_FA_IR_MATCHERS_H

@@ -1,0 +1,25 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#ifndef FA_DIALECT_FA_TRANSFORMS_UTILS_H
+#define FA_DIALECT_FA_TRANSFORMS_UTILS_H
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+
+#include <optional>
+
+namespace fa {
+
+/// What every pass of the algorithm level leaves behind: sizes resolved to the
+/// values they came from, slices of slices merged, invariant ops hoisted,
+/// common subexpressions and dead ops gone.
+mlir::LogicalResult cleanUp(mlir::func::FuncOp func);
+
+/// The largest constant that a tile's size can have: the constant itself, or
+/// the constant result of the affine.min that clamps it at the edge.
+std::optional<int64_t> getStaticBound(mlir::OpFoldResult size);
+
+} // namespace fa
+
+#endif // FA_DIALECT_FA_TRANSFORMS_UTILS_H

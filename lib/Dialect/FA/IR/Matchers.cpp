@@ -1,0 +1,176 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "fa/Dialect/FA/IR/Matchers.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/Matchers.h"
+
+using namespace mlir;
+using namespace fa;
+
+/// The value that a one-result generic yields, or null.
+static Value yieldedBy(linalg::GenericOp op) {
+  if (!op || op->getNumResults() != 1)
+    return {};
+  return op.getBody()->getTerminator()->getOperand(0);
+}
+
+static linalg::GenericOp genericOf(Value v) {
+  return v.getDefiningOp<linalg::GenericOp>();
+}
+
+static bool isConstant(Value v, double expected) {
+  APFloat value(0.0f);
+  return matchPattern(v, m_ConstantFloat(&value)) &&
+         value.isExactlyValue(expected);
+}
+
+static bool isNegativeInfinity(Value v) {
+  APFloat value(0.0f);
+  return matchPattern(v, m_ConstantFloat(&value)) && value.isInfinity() &&
+         value.isNegative();
+}
+
+bool fa::isElementwise(linalg::GenericOp op) {
+  return op && op->getNumResults() == 1 &&
+         op.getNumParallelLoops() == op.getNumLoops();
+}
+
+/// An elementwise generic on `inputs` inputs; null otherwise.
+static linalg::GenericOp elementwiseOf(Value v, unsigned inputs) {
+  linalg::GenericOp op = genericOf(v);
+  if (!isElementwise(op) || op.getNumDpsInputs() != inputs)
+    return {};
+  return op;
+}
+
+template <typename CombinerOp>
+static std::optional<RowReduction> matchRowReduction(Value v) {
+  linalg::GenericOp op = genericOf(v);
+  if (!op || op.getNumLoops() != 2 || op.getNumReductionLoops() != 1 ||
+      op.getNumDpsInputs() != 1 || op->getNumResults() != 1)
+    return std::nullopt;
+  auto combiner = yieldedBy(op).getDefiningOp<CombinerOp>();
+  Block *body = op.getBody();
+  if (!combiner)
+    return std::nullopt;
+  Value x = body->getArgument(0), acc = body->getArgument(1);
+  Value a = combiner->getOperand(0), b = combiner->getOperand(1);
+  if (!(a == x && b == acc) && !(a == acc && b == x))
+    return std::nullopt;
+  return RowReduction{op.getDpsInputs()[0], op.getDpsInits()[0]};
+}
+
+std::optional<RowReduction> fa::matchRowMax(Value v) {
+  return matchRowReduction<arith::MaxNumFOp>(v);
+}
+
+std::optional<RowReduction> fa::matchRowSum(Value v) {
+  return matchRowReduction<arith::AddFOp>(v);
+}
+
+std::optional<Contraction> fa::matchContraction(Value v) {
+  linalg::GenericOp op = genericOf(v);
+  if (!op || op.getNumLoops() != 3 || op.getNumReductionLoops() != 1 ||
+      op.getNumDpsInputs() != 2 || op->getNumResults() != 1)
+    return std::nullopt;
+  AffineExpr i, j, k;
+  bindDims(op.getContext(), i, j, k);
+  SmallVector<AffineMap> maps = op.getIndexingMapsArray();
+  auto is = [&](unsigned which, AffineExpr x, AffineExpr y) {
+    return maps[which].getNumResults() == 2 && maps[which].getResult(0) == x &&
+           maps[which].getResult(1) == y;
+  };
+  if (!is(0, i, k) || !is(2, i, j) || !(is(1, j, k) || is(1, k, j)))
+    return std::nullopt;
+  auto add = yieldedBy(op).getDefiningOp<arith::AddFOp>();
+  if (!add)
+    return std::nullopt;
+  Value acc = op.getBody()->getArgument(2);
+  Value product = add.getLhs() == acc   ? add.getRhs()
+                  : add.getRhs() == acc ? add.getLhs()
+                                        : Value();
+  auto multiply = product ? product.getDefiningOp<arith::MulFOp>() : nullptr;
+  if (!multiply)
+    return std::nullopt;
+  auto strip = [](Value x) {
+    if (auto ext = x.getDefiningOp<arith::ExtFOp>())
+      return ext.getIn();
+    return x;
+  };
+  if (strip(multiply.getLhs()) != op.getBody()->getArgument(0) ||
+      strip(multiply.getRhs()) != op.getBody()->getArgument(1))
+    return std::nullopt;
+  return Contraction{op.getDpsInputs()[0], op.getDpsInputs()[1],
+                     op.getDpsInits()[0], is(1, j, k)};
+}
+
+std::optional<ValuePair> fa::matchExpDifference(Value v) {
+  linalg::GenericOp op = elementwiseOf(v, 2);
+  if (!op)
+    return std::nullopt;
+  auto exp = yieldedBy(op).getDefiningOp<math::ExpOp>();
+  auto sub = exp ? exp.getOperand().getDefiningOp<arith::SubFOp>() : nullptr;
+  if (!sub || sub.getLhs() != op.getBody()->getArgument(0) ||
+      sub.getRhs() != op.getBody()->getArgument(1))
+    return std::nullopt;
+  return ValuePair(op.getDpsInputs()[0], op.getDpsInputs()[1]);
+}
+
+Value fa::matchFiniteOrZero(Value v) {
+  linalg::GenericOp op = elementwiseOf(v, 1);
+  auto select = op ? yieldedBy(op).getDefiningOp<arith::SelectOp>() : nullptr;
+  if (!select)
+    return {};
+  auto cmp = select.getCondition().getDefiningOp<arith::CmpFOp>();
+  Value x = op.getBody()->getArgument(0);
+  if (!cmp || cmp.getPredicate() != arith::CmpFPredicate::OEQ ||
+      cmp.getLhs() != x || !isNegativeInfinity(cmp.getRhs()) ||
+      !isConstant(select.getTrueValue(), 0.0) || select.getFalseValue() != x)
+    return {};
+  return op.getDpsInputs()[0];
+}
+
+std::optional<ValuePair> fa::matchDivideOrZero(Value v) {
+  linalg::GenericOp op = elementwiseOf(v, 2);
+  auto select = op ? yieldedBy(op).getDefiningOp<arith::SelectOp>() : nullptr;
+  if (!select)
+    return std::nullopt;
+  Value x = op.getBody()->getArgument(0), y = op.getBody()->getArgument(1);
+  auto cmp = select.getCondition().getDefiningOp<arith::CmpFOp>();
+  auto div = select.getFalseValue().getDefiningOp<arith::DivFOp>();
+  if (!cmp || !div || cmp.getPredicate() != arith::CmpFPredicate::OEQ ||
+      cmp.getLhs() != y || !isConstant(cmp.getRhs(), 0.0) ||
+      !isConstant(select.getTrueValue(), 0.0) || div.getLhs() != x ||
+      div.getRhs() != y)
+    return std::nullopt;
+  return ValuePair(op.getDpsInputs()[0], op.getDpsInputs()[1]);
+}
+
+std::optional<ValuePair> fa::matchMultiply(Value v) {
+  linalg::GenericOp op = elementwiseOf(v, 2);
+  auto mul = op ? yieldedBy(op).getDefiningOp<arith::MulFOp>() : nullptr;
+  if (!mul || mul.getLhs() != op.getBody()->getArgument(0) ||
+      mul.getRhs() != op.getBody()->getArgument(1))
+    return std::nullopt;
+  return ValuePair(op.getDpsInputs()[0], op.getDpsInputs()[1]);
+}
+
+Value fa::matchConvert(Value v) {
+  linalg::GenericOp op = elementwiseOf(v, 1);
+  Operation *convert = op ? yieldedBy(op).getDefiningOp() : nullptr;
+  if (!isa_and_present<arith::TruncFOp, arith::ExtFOp>(convert) ||
+      convert->getOperand(0) != op.getBody()->getArgument(0))
+    return {};
+  return op.getDpsInputs()[0];
+}
+
+std::optional<APFloat> fa::matchFill(Value v) {
+  auto fill = v.getDefiningOp<linalg::FillOp>();
+  APFloat value(0.0f);
+  if (!fill || !matchPattern(fill.getInputs()[0], m_ConstantFloat(&value)))
+    return std::nullopt;
+  return value;
+}

@@ -1,0 +1,95 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Blocks of keys outside, blocks of queries inside: FlashAttention,
+// Algorithm 1.
+
+#include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/Transforms/Passes.h"
+#include "fa/Dialect/FA/Transforms/Utils.h"
+
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/SCF/Transforms/TileUsingInterface.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/Remarks.h"
+
+namespace fa {
+#define GEN_PASS_DEF_TILEPASS
+#include "fa/Dialect/FA/Transforms/Passes.h.inc"
+} // namespace fa
+
+using namespace mlir;
+using namespace fa;
+
+#define DEBUG_TYPE "fa-tile"
+
+/// Tiles the merge, keys outside, and fuses the producers of its scores.
+static LogicalResult tileMerge(IRRewriter &rewriter, OnlineSoftmaxOp op,
+                               int64_t rows, int64_t keys) {
+  scf::SCFTilingOptions tiling;
+  tiling.setTileSizes(
+      {rewriter.getIndexAttr(rows), rewriter.getIndexAttr(keys)});
+  tiling.setInterchange({1, 0});
+  scf::SCFTileAndFuseOptions options;
+  options.setTilingOptions(tiling);
+  // The state's initial values stay outside: they are what the loop carries.
+  llvm::SmallPtrSet<Operation *, 4> state;
+  for (Value init : {op.getMax(), op.getSum(), op.getAcc()})
+    if (Operation *def = init.getDefiningOp())
+      state.insert(def);
+  options.setFusionControlFn(
+      [&](tensor::ExtractSliceOp, OpResult producer,
+          bool) -> std::optional<scf::SCFTileAndFuseOptions::ControlFnResult> {
+        if (state.contains(producer.getOwner()))
+          return std::nullopt;
+        return scf::SCFTileAndFuseOptions::ControlFnResult{};
+      });
+  rewriter.setInsertionPoint(op);
+  FailureOr<scf::SCFTileAndFuseResult> result =
+      scf::tileConsumerAndFuseProducersUsingSCF(
+          rewriter, cast<TilingInterface>(op.getOperation()), options);
+  if (failed(result))
+    return op.emitOpError("could not be tiled");
+  for (OpResult value : op->getResults())
+    rewriter.replaceAllUsesWith(value, result->replacements.lookup(value));
+  rewriter.eraseOp(op);
+  return success();
+}
+
+namespace {
+struct TilePass : fa::impl::TilePassBase<TilePass> {
+  using TilePassBase::TilePassBase;
+  void runOnOperation() override {
+    func::FuncOp func = getOperation();
+    if (rows < 0 || keys < 0) {
+      func.emitError()
+          << "expected tile sizes of at least 1, or 0 to choose, got rows="
+          << rows << " keys=" << keys;
+      return signalPassFailure();
+    }
+    SmallVector<OnlineSoftmaxOp> ops;
+    func.walk([&](OnlineSoftmaxOp op) {
+      // A merge inside a loop has been tiled already.
+      if (!op->getParentOfType<scf::ForOp>())
+        ops.push_back(op);
+    });
+    IRRewriter rewriter(&getContext());
+    for (OnlineSoftmaxOp op : ops) {
+      remark::passed(op.getLoc(), remark::RemarkOpts::name("TileSizes")
+                                      .category(DEBUG_TYPE)
+                                      .function(func.getName()))
+          << "rows=" << std::to_string(rows)
+          << " keys=" << std::to_string(keys);
+      if (failed(tileMerge(rewriter, op, rows ? rows : 64, keys ? keys : 64)))
+        return signalPassFailure();
+    }
+    if (failed(cleanUp(func)))
+      signalPassFailure();
+  }
+};
+} // namespace

@@ -1,0 +1,41 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#ifndef FA_RUNTIME_LIB_PROGRAM_H
+#define FA_RUNTIME_LIB_PROGRAM_H
+
+#include "Device.h"
+
+namespace fa::rt {
+
+/// A launch whose kernel is known to the driver.
+struct Kernel {
+  cu::Function function = nullptr;
+  /// The kernel's parameters, as offsets into the launch's words.
+  std::vector<uint32_t> params;
+  fa_rt_launch_desc desc = {};
+};
+
+} // namespace fa::rt
+
+/// Immutable once loaded: launches of several threads share it without locks.
+struct fa_rt_program {
+  const fa::rt::Driver &driver;
+  int device = 0;
+  fa::rt::cu::Context context = nullptr;
+  fa::rt::cu::Module module = nullptr;
+  fa::rt::ImageHeader header;
+  /// Where each tensor's words begin: pointer, sizes, strides.
+  std::vector<uint32_t> offsets;
+  std::vector<fa::rt::Kernel> kernels;
+  bool hasAsyncAlloc = false;
+  bool checkPointers = false;
+  bool isFromCache = false;
+
+  explicit fa_rt_program(const fa::rt::Driver &driver) : driver(driver) {}
+  ~fa_rt_program();
+  fa_rt_program(const fa_rt_program &) = delete;
+  fa_rt_program &operator=(const fa_rt_program &) = delete;
+};
+
+#endif // FA_RUNTIME_LIB_PROGRAM_H

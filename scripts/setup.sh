@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#
+# Installs what fa needs on Debian 12: LLVM/MLIR 22 and the build tools from
+# Debian's packages (bookworm-security has LLVM 22), and Python packages into
+# .venv. Installs only what is missing, so a second run takes a second.
+#
+#   scripts/setup.sh [--no-python] [--no-torch]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+with_python=1 with_torch=1
+for arg in "$@"; do
+  case "$arg" in
+  --no-python) with_python=0 ;;
+  --no-torch) with_torch=0 ;;
+  *) echo "setup.sh: unknown option '$arg'; known: --no-python, --no-torch" >&2; exit 2 ;;
+  esac
+done
+
+packages=(
+  clang-22 lld-22 clang-format-22 llvm-22-dev llvm-22-tools
+  libmlir-22-dev mlir-22-tools            # the compiler's foundations
+  cmake ninja-build ccache git xz-utils   # the build
+  libstdc++-12-dev libc6-dev              # C++ headers for clang
+  zlib1g-dev libzstd-dev                  # named by LLVM's CMake package
+  libgtest-dev python3-psutil             # the tests (psutil: lit's timeouts)
+  python3 python3-venv python3-dev        # the Python module
+)
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
+    missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  sudo=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || {
+      echo "setup.sh: need root or sudo to install: ${missing[*]}" >&2; exit 1; }
+    sudo=(sudo)
+  fi
+  echo "setup: installing ${missing[*]}"
+  apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 -o Dpkg::Use-Pty=0)
+  "${apt[@]}" update
+  if ! apt-cache show clang-22 libmlir-22-dev >/dev/null 2>&1; then
+    cat >&2 <<'MESSAGE'
+setup.sh: this machine's package sources have no LLVM/MLIR 22. On Debian 12 it
+comes from the security updates; add to /etc/apt/sources.list:
+  deb http://deb.debian.org/debian-security bookworm-security main
+On another distribution install LLVM/MLIR 22 yourself and point CMake at it
+with -DMLIR_DIR=.../lib/cmake/mlir.
+MESSAGE
+    exit 1
+  fi
+  "${apt[@]}" install -y --no-install-recommends "${missing[@]}"
+fi
+
+[ "$with_python" = 1 ] || { echo "setup: done (without Python)"; exit 0; }
+
+# The virtual environment, brought up to date when the list changes.
+stamp=.venv/.fa-requirements
+if ! cmp -s scripts/requirements.txt "$stamp"; then
+  echo "setup: Python packages into .venv"
+  [ -x .venv/bin/python ] || /usr/bin/python3 -m venv .venv
+  .venv/bin/pip install --quiet --disable-pip-version-check -r scripts/requirements.txt
+  cp scripts/requirements.txt "$stamp"
+fi
+
+# PyTorch, CPU build, pinned: tests compare with it where it is there. The
+# local version keeps pip from taking the CUDA build of several gigabytes.
+torch=torch==2.13.0+cpu
+if [ "$with_torch" = 1 ] && [ ! -e .venv/.fa-torch ]; then
+  pip=(.venv/bin/pip install --quiet --disable-pip-version-check --only-binary :all:)
+  if "${pip[@]}" "$torch" 2>/dev/null ||
+    "${pip[@]}" --retries 1 --timeout 30 --extra-index-url https://download.pytorch.org/whl/cpu "$torch" 2>/dev/null; then
+    echo "$torch" >.venv/.fa-torch
+  else
+    echo "setup: no $torch to be had; the tests that compare with PyTorch will be skipped"
+    echo none >.venv/.fa-torch # remove the file to try again
+  fi
+fi
+echo "setup: done"

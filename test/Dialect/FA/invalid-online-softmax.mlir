@@ -1,0 +1,109 @@
+// RUN: fa-opt %s --split-input-file --verify-diagnostics
+
+// One case per diagnostic of fa.online_softmax.
+
+// scores of rank 3
+func.func @f(%s: tensor<1x4x8xf32>, %v: tensor<8x16xf32>, %m: tensor<4xf32>, %l: tensor<4xf32>, %o: tensor<4x16xf32>) {
+  // expected-error @+1 {{expected scores of rank 2, got rank 3}}
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<1x4x8xf32>, tensor<8x16xf32>) outs(%m, %l, %o : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>)
+  return
+}
+
+// -----
+
+// values of rank 1
+func.func @f(%s: tensor<4x8xf32>, %v: tensor<8xf32>, %m: tensor<4xf32>, %l: tensor<4xf32>, %o: tensor<4x16xf32>) {
+  // expected-error @+1 {{expected values of rank 2, got rank 1}}
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8xf32>) outs(%m, %l, %o : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>)
+  return
+}
+
+// -----
+
+// max of rank 2
+func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xf32>, %m: tensor<4x1xf32>, %l: tensor<4xf32>, %o: tensor<4x16xf32>) {
+  // expected-error @+1 {{expected max of rank 1, got rank 2}}
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf32>) outs(%m, %l, %o : tensor<4x1xf32>, tensor<4xf32>, tensor<4x16xf32>)
+  return
+}
+
+// -----
+
+// sum of rank 0
+func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xf32>, %m: tensor<4xf32>, %l: tensor<f32>, %o: tensor<4x16xf32>) {
+  // expected-error @+1 {{expected sum of rank 1, got rank 0}}
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf32>) outs(%m, %l, %o : tensor<4xf32>, tensor<f32>, tensor<4x16xf32>)
+  return
+}
+
+// -----
+
+// acc of rank 1
+func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xf32>, %m: tensor<4xf32>, %l: tensor<4xf32>, %o: tensor<4xf32>) {
+  // expected-error @+1 {{expected acc of rank 2, got rank 1}}
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf32>) outs(%m, %l, %o : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
+  return
+}
+
+// -----
+
+// keys
+func.func @f(%s: tensor<4x8xf32>, %v: tensor<9x16xf32>, %m: tensor<4xf32>, %l: tensor<4xf32>, %o: tensor<4x16xf32>) {
+  // expected-error @+1 {{expected scores and values to have the same number of keys, got 8 and 9}}
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<9x16xf32>) outs(%m, %l, %o : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>)
+  return
+}
+
+// -----
+
+// rows of max
+func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xf32>, %m: tensor<5xf32>, %l: tensor<4xf32>, %o: tensor<4x16xf32>) {
+  // expected-error @+1 {{expected scores and max to have the same number of rows, got 4 and 5}}
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf32>) outs(%m, %l, %o : tensor<5xf32>, tensor<4xf32>, tensor<4x16xf32>)
+  return
+}
+
+// -----
+
+// rows of sum
+func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xf32>, %m: tensor<4xf32>, %l: tensor<5xf32>, %o: tensor<4x16xf32>) {
+  // expected-error @+1 {{expected scores and sum to have the same number of rows, got 4 and 5}}
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf32>) outs(%m, %l, %o : tensor<4xf32>, tensor<5xf32>, tensor<4x16xf32>)
+  return
+}
+
+// -----
+
+// rows of acc
+func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xf32>, %m: tensor<4xf32>, %l: tensor<4xf32>, %o: tensor<5x16xf32>) {
+  // expected-error @+1 {{expected scores and acc to have the same number of rows, got 4 and 5}}
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf32>) outs(%m, %l, %o : tensor<4xf32>, tensor<4xf32>, tensor<5x16xf32>)
+  return
+}
+
+// -----
+
+// value dim
+func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xf32>, %m: tensor<4xf32>, %l: tensor<4xf32>, %o: tensor<4x32xf32>) {
+  // expected-error @+1 {{expected values and acc to have the same value dim, got 16 and 32}}
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf32>) outs(%m, %l, %o : tensor<4xf32>, tensor<4xf32>, tensor<4x32xf32>)
+  return
+}
+
+// -----
+
+// scores in 16 bits
+func.func @f(%s: tensor<4x8xf16>, %v: tensor<8x16xf32>, %m: tensor<4xf32>, %l: tensor<4xf32>, %o: tensor<4x16xf32>) {
+  // expected-error @+1 {{operand #0 must be ranked tensor of 32-bit float values, but got 'tensor<4x8xf16>'}}
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf16>, tensor<8x16xf32>) outs(%m, %l, %o : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>)
+  return
+}
+
+// -----
+
+// values in 64 bits
+func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xf64>, %m: tensor<4xf32>, %l: tensor<4xf32>, %o: tensor<4x16xf32>) {
+  // expected-error @+1 {{operand #1 must be ranked tensor of 16-bit float or bfloat16 type or 32-bit float values, but got 'tensor<8x16xf64>'}}
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf64>) outs(%m, %l, %o : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>)
+  return
+}

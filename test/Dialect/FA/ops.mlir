@@ -1,0 +1,115 @@
+// RUN: fa-opt %s | fa-opt | FileCheck %s
+// RUN: fa-opt %s -mlir-print-op-generic | fa-opt | FileCheck %s
+// RUN: fa-opt %s --emit-bytecode | fa-opt | FileCheck %s
+
+// CHECK-LABEL: func @plain
+// CHECK: fa.attention %{{.*}}, %{{.*}}, %{{.*}} : (tensor<1x2x8x16xf32>, tensor<1x2x9x16xf32>, tensor<1x2x9x24xf32>) -> tensor<1x2x8x24xf32>
+func.func @plain(%q: tensor<1x2x8x16xf32>, %k: tensor<1x2x9x16xf32>, %v: tensor<1x2x9x24xf32>) -> tensor<1x2x8x24xf32> {
+  %o = fa.attention %q, %k, %v : (tensor<1x2x8x16xf32>, tensor<1x2x9x16xf32>, tensor<1x2x9x24xf32>) -> tensor<1x2x8x24xf32>
+  return %o : tensor<1x2x8x24xf32>
+}
+
+// CHECK-LABEL: func @scale_and_lse
+// CHECK: %{{.*}}, %{{.*}} = fa.attention %{{.*}}, %{{.*}}, %{{.*}} scale 1.250000e-01 : {{.*}} -> (tensor<1x2x8x16xf16>, tensor<1x2x8xf32>)
+func.func @scale_and_lse(%q: tensor<1x2x8x16xf16>) -> tensor<1x2x8xf32> {
+  %o, %lse = fa.attention %q, %q, %q scale 0.125 : (tensor<1x2x8x16xf16>, tensor<1x2x8x16xf16>, tensor<1x2x8x16xf16>) -> (tensor<1x2x8x16xf16>, tensor<1x2x8xf32>)
+  return %lse : tensor<1x2x8xf32>
+}
+
+// CHECK-LABEL: func @negative_zero_and_tiny_scale
+// CHECK: scale -0.000000e+00
+// CHECK: scale 4.94{{[0-9]*}}e-324
+func.func @negative_zero_and_tiny_scale(%q: tensor<1x2x8x16xf16>) -> (tensor<1x2x8x16xf16>, tensor<1x2x8x16xf16>) {
+  %o = fa.attention %q, %q, %q scale -0.0 : (tensor<1x2x8x16xf16>, tensor<1x2x8x16xf16>, tensor<1x2x8x16xf16>) -> tensor<1x2x8x16xf16>
+  %p = fa.attention %q, %q, %q scale 4.9406564584124654E-324 : (tensor<1x2x8x16xf16>, tensor<1x2x8x16xf16>, tensor<1x2x8x16xf16>) -> tensor<1x2x8x16xf16>
+  return %o, %p : tensor<1x2x8x16xf16>, tensor<1x2x8x16xf16>
+}
+
+// CHECK-LABEL: func @score_only
+// CHECK: fa.attention {{.*}} score {
+// CHECK-NEXT: ^bb0(%{{.*}}: f32, %{{.*}}: index, %{{.*}}: index, %{{.*}}: index, %{{.*}}: index):
+// CHECK: math.tanh
+// CHECK: fa.yield %{{.*}} : f32
+// CHECK-NEXT: } : (
+func.func @score_only(%q: tensor<1x2x8x16xbf16>) -> tensor<1x2x8x16xbf16> {
+  %o = fa.attention %q, %q, %q score {
+  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+    %t = math.tanh %s : f32
+    fa.yield %t : f32
+  } : (tensor<1x2x8x16xbf16>, tensor<1x2x8x16xbf16>, tensor<1x2x8x16xbf16>) -> tensor<1x2x8x16xbf16>
+  return %o : tensor<1x2x8x16xbf16>
+}
+
+// CHECK-LABEL: func @mask_only
+// CHECK: fa.attention {{.*}} mask {
+// CHECK-NEXT: ^bb0(%{{.*}}: index, %{{.*}}: index, %[[I:.*]]: index, %[[J:.*]]: index):
+// CHECK-NEXT: %[[SEEN:.*]] = arith.cmpi sle, %[[J]], %[[I]] : index
+// CHECK-NEXT: fa.yield %[[SEEN]] : i1
+func.func @mask_only(%q: tensor<1x2x8x16xbf16>) -> tensor<1x2x8x16xbf16> {
+  %o = fa.attention %q, %q, %q mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %seen = arith.cmpi sle, %j, %i : index
+    fa.yield %seen : i1
+  } : (tensor<1x2x8x16xbf16>, tensor<1x2x8x16xbf16>, tensor<1x2x8x16xbf16>) -> tensor<1x2x8x16xbf16>
+  return %o : tensor<1x2x8x16xbf16>
+}
+
+// Both regions, each with a captured tensor; dynamic batch and lengths; GQA.
+// CHECK-LABEL: func @captures
+// CHECK-SAME: %[[BIAS:[a-z0-9]+]]: tensor<8xf32>, %[[LENGTHS:[a-z0-9]+]]: tensor<?xi32>
+// CHECK: fa.attention {{.*}} scale 1.000000e+00 score {
+// CHECK: tensor.extract %[[BIAS]]
+// CHECK: } mask {
+// CHECK: tensor.extract %[[LENGTHS]]
+// CHECK: -> (tensor<?x8x?x64xf32>, tensor<?x8x?xf32>)
+func.func @captures(%q: tensor<?x8x?x64xf32>, %k: tensor<?x2x?x64xf32>, %bias: tensor<8xf32>, %lengths: tensor<?xi32>) -> tensor<?x8x?xf32> {
+  %o, %lse = fa.attention %q, %k, %k scale 1.0 score {
+  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+    %x = tensor.extract %bias[%h] : tensor<8xf32>
+    %y = arith.addf %s, %x : f32
+    fa.yield %y : f32
+  } mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %n32 = tensor.extract %lengths[%b] : tensor<?xi32>
+    %n = arith.index_cast %n32 : i32 to index
+    %seen = arith.cmpi slt, %j, %n : index
+    fa.yield %seen : i1
+  } : (tensor<?x8x?x64xf32>, tensor<?x2x?x64xf32>, tensor<?x2x?x64xf32>) -> (tensor<?x8x?x64xf32>, tensor<?x8x?xf32>)
+  return %lse : tensor<?x8x?xf32>
+}
+
+// A static batch of the keys beside a dynamic one of the queries is allowed.
+// CHECK-LABEL: func @partly_static
+// CHECK: fa.attention
+func.func @partly_static(%q: tensor<?x2x8x16xf32>, %k: tensor<4x2x?x16xf32>) -> tensor<?x2x8x16xf32> {
+  %o = fa.attention %q, %k, %k : (tensor<?x2x8x16xf32>, tensor<4x2x?x16xf32>, tensor<4x2x?x16xf32>) -> tensor<?x2x8x16xf32>
+  return %o : tensor<?x2x8x16xf32>
+}
+
+// CHECK-LABEL: func @smallest_and_largest_head_dim
+// CHECK: -> tensor<1x1x4x256xf32>
+func.func @smallest_and_largest_head_dim(%q: tensor<1x1x4x1xf32>, %v: tensor<1x1x4x256xf32>) -> tensor<1x1x4x256xf32> {
+  %o = fa.attention %q, %q, %v : (tensor<1x1x4x1xf32>, tensor<1x1x4x1xf32>, tensor<1x1x4x256xf32>) -> tensor<1x1x4x256xf32>
+  return %o : tensor<1x1x4x256xf32>
+}
+
+// CHECK-LABEL: func @empty_batch_and_lengths
+// CHECK: -> tensor<0x2x0x16xf32>
+func.func @empty_batch_and_lengths(%q: tensor<0x2x0x16xf32>) -> tensor<0x2x0x16xf32> {
+  %o = fa.attention %q, %q, %q : (tensor<0x2x0x16xf32>, tensor<0x2x0x16xf32>, tensor<0x2x0x16xf32>) -> tensor<0x2x0x16xf32>
+  return %o : tensor<0x2x0x16xf32>
+}
+
+// CHECK-LABEL: func @discardable_attribute
+// CHECK: fa.attention {{.*}} {note = "kept"} :
+func.func @discardable_attribute(%q: tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32> {
+  %o = fa.attention %q, %q, %q {note = "kept"} : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return %o : tensor<1x2x8x16xf32>
+}
+
+// CHECK-LABEL: func @online_softmax
+// CHECK: fa.online_softmax ins(%{{.*}}, %{{.*}} : tensor<?x?xf32>, tensor<?x64xbf16>) outs(%{{.*}}, %{{.*}}, %{{.*}} : tensor<?xf32>, tensor<?xf32>, tensor<?x64xf32>)
+func.func @online_softmax(%s: tensor<?x?xf32>, %v: tensor<?x64xbf16>, %m: tensor<?xf32>, %l: tensor<?xf32>, %o: tensor<?x64xf32>) -> tensor<?x64xf32> {
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<?x?xf32>, tensor<?x64xbf16>) outs(%m, %l, %o : tensor<?xf32>, tensor<?xf32>, tensor<?x64xf32>)
+  return %o1 : tensor<?x64xf32>
+}

@@ -1,0 +1,81 @@
+// RUN: fa-opt %s --split-input-file --verify-diagnostics
+
+// What the parser and the op's own definition refuse.
+
+func.func @unknown_keyword(%q: tensor<1x2x8x16xf32>) {
+  // expected-error @+1 {{expected ':'}}
+  %o = fa.attention %q, %q, %q bias %q : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @two_operands(%q: tensor<1x2x8x16xf32>) {
+  // expected-error @+1 {{expected ','}}
+  %o = fa.attention %q, %q : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @three_results(%q: tensor<1x2x8x16xf32>) {
+  // expected-error @+1 {{operation defines 3 results but was provided 1 to bind}}
+  %o = fa.attention %q, %q, %q : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> (tensor<1x2x8x16xf32>, tensor<1x2x8xf32>, tensor<1x2x8xf32>)
+  return
+}
+
+// -----
+
+func.func @scale_of_another_type(%q: tensor<1x2x8x16xf32>) {
+  // expected-error @+1 {{invalid kind of attribute specified}}
+  %o = fa.attention %q, %q, %q scale "x" : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @two_blocks(%q: tensor<1x2x8x16xf32>) {
+  // expected-error @+1 {{region #1 ('mask') failed to verify constraint: region with at most 1 blocks}}
+  %o = fa.attention %q, %q, %q mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %c = arith.constant true
+    fa.yield %c : i1
+  ^bb1:
+    %d = arith.constant true
+    fa.yield %d : i1
+  } : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @yield_elsewhere(%x: f32) {
+  // expected-error @+1 {{expects parent op 'fa.attention'}}
+  fa.yield %x : f32
+}
+
+// -----
+
+func.func @yield_of_another_type(%q: tensor<1x2x8x16xf32>) {
+  %o = fa.attention %q, %q, %q mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    // expected-error @+1 {{operand #0 must be 32-bit float or 1-bit signless integer, but got 'index'}}
+    fa.yield %j : index
+  } : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @value_from_the_other_region(%q: tensor<1x2x8x16xf32>) {
+  %o = fa.attention %q, %q, %q score {
+  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+    fa.yield %s : f32
+  } mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    // expected-error @+1 {{use of undeclared SSA value name}}
+    %c = arith.cmpf oeq, %s, %s : f32
+    fa.yield %c : i1
+  } : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
