@@ -6,6 +6,7 @@
 #include "fa/Dialect/FA/Transforms/Passes.h"
 #include "fa/Pipelines/Pipelines.h"
 #include "fa/Target/CPU/Passes.h"
+#include "fa/Target/NVIDIA/Passes.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -26,6 +27,7 @@ void fa::registerDialects(mlir::DialectRegistry &registry) {
                   mlir::linalg::LinalgDialect, mlir::math::MathDialect,
                   mlir::scf::SCFDialect, mlir::tensor::TensorDialect>();
   registerCPUDialects(registry);
+  registerNVIDIADialects(registry);
   mlir::linalg::registerTilingInterfaceExternalModels(registry);
   mlir::tensor::registerInferTypeOpInterfaceExternalModels(registry);
   mlir::tensor::registerTilingInterfaceExternalModels(registry);
@@ -36,6 +38,7 @@ void fa::registerPasses() {
   registerPipelines();
   registerFACPUPasses();
   registerCPUPipelines();
+  registerNVIDIAPasses();
   mlir::registerCanonicalizerPass();
   mlir::registerCSEPass();
 }
