@@ -38,6 +38,10 @@ function(fa_link_mlir target)
     target_link_libraries(${target} PRIVATE -L${LLVM_LIBRARY_DIR}
       -Wl,--start-group ${_mlir} -Wl,--end-group ${_llvm}
       -Wl,--gc-sections -Wl,--as-needed z zstd xml2 z3 rt dl m pthread)
+    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc)
+    if(LLVM_USE_LINKER STREQUAL "lld")
+      target_link_options(${target} PRIVATE -Wl,--icf=all)
+    endif()
   else()
     target_link_libraries(${target} PRIVATE MLIR LLVM pthread)
   endif()

@@ -5,6 +5,7 @@
 #   fa-run  the program is built
 #   ptxas   NVIDIA's assembler is on the PATH
 #   gpu     the driver finds a device
+#   clang-format  version 22 is installed (the style check)
 #   python  the Python module is built and can be imported
 
 import ctypes
@@ -87,6 +88,8 @@ ptxas = shutil.which("ptxas")
 if ptxas:
     config.available_features.add("ptxas")
     llvm_config.with_environment("PATH", os.path.dirname(ptxas), append_path=True)
+if os.path.exists(os.path.join(config.llvm_tools_dir, "clang-format")):
+    config.available_features.add("clang-format")
 if have_gpu():
     config.available_features.add("gpu")
 if have_python_module():

@@ -124,9 +124,8 @@ bool Bound::operator==(const Bound &other) const {
 }
 
 bool Condition::operator==(const Condition &other) const {
-  if (kind != other.kind || flag != other.flag ||
-      negated != other.negated || bounds.size() != other.bounds.size() ||
-      all.size() != other.all.size())
+  if (kind != other.kind || flag != other.flag || negated != other.negated ||
+      bounds.size() != other.bounds.size() || all.size() != other.all.size())
     return false;
   for (auto [a, b] : llvm::zip(bounds, other.bounds))
     if (!(a == b))
@@ -299,9 +298,8 @@ void Bound::print(raw_ostream &os,
   case Kind::Min:
   case Kind::Max:
     os << (kind == Kind::Min ? "min(" : "max(");
-    llvm::interleaveComma(operands, os, [&](const Bound &x) {
-      x.print(os, printSymbol);
-    });
+    llvm::interleaveComma(operands, os,
+                          [&](const Bound &x) { x.print(os, printSymbol); });
     os << ")";
     return;
   case Kind::Select:
@@ -354,8 +352,7 @@ std::optional<int64_t> KeyInterval::getMaxLength() const {
   return length;
 }
 
-KeyInterval KeyInterval::intersect(const KeyInterval &a,
-                                   const KeyInterval &b) {
+KeyInterval KeyInterval::intersect(const KeyInterval &a, const KeyInterval &b) {
   if (a.isNothing() || b.isNothing())
     return nothing();
   return get(Bound::max(a.lo, b.lo), Bound::min(a.hi, b.hi));
@@ -447,10 +444,9 @@ OpFoldResult BoundBuilder::build(const Bound &bound) {
     return buildMinOrMax(bound);
   case Bound::Kind::Select: {
     Value condition = build(bound.getCondition());
-    return b
-        .createOrFold<arith::SelectOp>(loc, condition,
-                                       value(bound.getOperands()[0]),
-                                       value(bound.getOperands()[1]));
+    return b.createOrFold<arith::SelectOp>(loc, condition,
+                                           value(bound.getOperands()[0]),
+                                           value(bound.getOperands()[1]));
   }
   }
   llvm_unreachable("all kinds are handled");

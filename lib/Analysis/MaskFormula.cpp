@@ -111,9 +111,9 @@ std::optional<Term> FormulaBuilder::uniformTerm(Value value) {
   Term result;
   auto dim = value.getDefiningOp<tensor::DimOp>();
   bool positive = dim || isNonNegativeInduction(value);
-  std::tie(result.lo, result.hi) =
-      positive ? std::make_pair(int64_t(0), kMaxLength)
-               : rangeOf(value.getType());
+  std::tie(result.lo, result.hi) = positive
+                                       ? std::make_pair(int64_t(0), kMaxLength)
+                                       : rangeOf(value.getType());
   for (auto [i, symbol] : llvm::enumerate(symbols)) {
     auto other = symbol.getDefiningOp<tensor::DimOp>();
     bool sameDim = dim && other && dim.getSource() == other.getSource() &&
@@ -184,7 +184,8 @@ static bool isReasonable(AffineExpr expr) {
     if (auto c = dyn_cast<AffineConstantExpr>(e))
       ok &= std::abs(c.getValue()) <= kMaxConstant;
     if (e.getKind() == AffineExprKind::Mul) {
-      auto c = dyn_cast<AffineConstantExpr>(cast<AffineBinaryOpExpr>(e).getRHS());
+      auto c =
+          dyn_cast<AffineConstantExpr>(cast<AffineBinaryOpExpr>(e).getRHS());
       ok &= c && std::abs(c.getValue()) <= kMaxFactor;
     }
   });
@@ -216,8 +217,7 @@ static Term leaf(AffineExpr expr, int64_t lo, int64_t hi) {
 static std::optional<Term> leafIfReasonable(AffineExpr expr, int64_t lo,
                                             int64_t hi) {
   Term result = leaf(expr, lo, hi);
-  return isReasonable(result.expr) ? std::optional<Term>(result)
-                                   : std::nullopt;
+  return isReasonable(result.expr) ? std::optional<Term>(result) : std::nullopt;
 }
 
 std::optional<Term> FormulaBuilder::choice(Term::Kind kind,
@@ -270,8 +270,8 @@ std::optional<Term> FormulaBuilder::divide(const std::optional<Term> &x,
   if (!x || c <= 0 || c > kMaxConstant)
     return std::nullopt;
   if (x->kind == Term::Kind::Affine) {
-    AffineExpr expr = getAffineBinaryOpExpr(
-        kind, x->expr, getAffineConstantExpr(c, ctx));
+    AffineExpr expr =
+        getAffineBinaryOpExpr(kind, x->expr, getAffineConstantExpr(c, ctx));
     if (kind == AffineExprKind::Mod)
       return leafIfReasonable(expr, 0, c - 1);
     // Quotients are no further from 0 than dividends.
@@ -284,8 +284,7 @@ std::optional<Term> FormulaBuilder::divide(const std::optional<Term> &x,
                 divide(x->operands[1], c, kind), x->condition);
 }
 
-std::optional<Term> FormulaBuilder::cast(Value from, Type to,
-                                         bool isUnsigned) {
+std::optional<Term> FormulaBuilder::cast(Value from, Type to, bool isUnsigned) {
   std::optional<Term> x = term(from);
   if (!x || (isUnsigned && widthOf(to) > widthOf(from.getType()) &&
              !isNonNegative(*x)))
@@ -327,17 +326,15 @@ std::optional<Term> FormulaBuilder::termOfAffine(AffineMap map,
   ArrayRef<Term> all(values);
   std::optional<Term> result;
   for (auto [i, expr] : llvm::enumerate(map.getResults())) {
-    std::optional<Term> x =
-        substitute(expr, all.take_front(map.getNumDims()),
-                   all.drop_front(map.getNumDims()));
+    std::optional<Term> x = substitute(expr, all.take_front(map.getNumDims()),
+                                       all.drop_front(map.getNumDims()));
     result = i == 0 ? x : choice(kind, result, x);
   }
   return result;
 }
 
 /// Whether an op says that it does not wrap as a signed integer.
-template <typename OpTy>
-static bool hasNoSignedWrap(OpTy op) {
+template <typename OpTy> static bool hasNoSignedWrap(OpTy op) {
   return bitEnumContainsAll(op.getOverflowFlags(),
                             arith::IntegerOverflowFlags::nsw);
 }
@@ -549,7 +546,8 @@ Formula FormulaBuilder::build(Value condition, bool negated) {
       return Formula::disjunction({both(x, false, y, !n), both(x, true, y, n)});
     };
     if (isa<arith::AndIOp, arith::OrIOp>(op)) {
-      Formula parts[] = {build(operand(0), negated), build(operand(1), negated)};
+      Formula parts[] = {build(operand(0), negated),
+                         build(operand(1), negated)};
       result = isa<arith::AndIOp>(op) != negated ? Formula::conjunction(parts)
                                                  : Formula::disjunction(parts);
     } else if (isa<arith::XOrIOp>(op)) {
@@ -558,8 +556,9 @@ Formula FormulaBuilder::build(Value condition, bool negated) {
           return build(operand(1 - i), negated != (*c != 0));
       result = xorOf(operand(0), operand(1), negated);
     } else if (isa<arith::SelectOp>(op)) {
-      result = Formula::disjunction({both(operand(0), false, operand(1), negated),
-                                     both(operand(0), true, operand(2), negated)});
+      result =
+          Formula::disjunction({both(operand(0), false, operand(1), negated),
+                                both(operand(0), true, operand(2), negated)});
     } else if (auto cmp = dyn_cast<arith::CmpIOp>(op)) {
       arith::CmpIPredicate predicate = cmp.getPredicate();
       bool isBool = operand(0).getType().isInteger(1);
@@ -568,9 +567,9 @@ Formula FormulaBuilder::build(Value condition, bool negated) {
         result = xorOf(operand(0), operand(1),
                        negated != (predicate == arith::CmpIPredicate::eq));
       else if (!isBool)
-        result = compare(negated ? arith::invertPredicate(predicate)
-                                 : predicate,
-                         operand(0), operand(1));
+        result =
+            compare(negated ? arith::invertPredicate(predicate) : predicate,
+                    operand(0), operand(1));
     }
   }
   if (result.kind != Formula::Kind::Unknown || !isUniform(condition))

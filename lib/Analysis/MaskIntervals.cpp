@@ -113,8 +113,8 @@ Intervals IntervalSolver::solveTerm(const AffineSum &rest, AffineExpr base,
                                     int64_t factor) {
   AffineExpr r = rest.toExpr(ctx);
   // base >= limit where the factor is positive, else base <= limit.
-  AffineExpr limit = factor > 0 ? canonicalSum(-r).ceilDiv(factor)
-                                : r.floorDiv(-factor);
+  AffineExpr limit =
+      factor > 0 ? canonicalSum(-r).ceilDiv(factor) : r.floorDiv(-factor);
   if (!isa<AffineDimExpr>(base)) {
     auto binary = dyn_cast<AffineBinaryOpExpr>(base);
     auto c = binary ? dyn_cast<AffineConstantExpr>(binary.getRHS())
@@ -125,9 +125,8 @@ Intervals IntervalSolver::solveTerm(const AffineSum &rest, AffineExpr base,
     AffineExpr x = binary.getLHS();
     // Quotient >= limit and quotient <= limit, as a condition on the dividend.
     if (base.getKind() == AffineExprKind::FloorDiv)
-      return solveAtLeastZero(factor > 0
-                                  ? x - limit * divisor
-                                  : limit * divisor + (divisor - 1) - x);
+      return solveAtLeastZero(factor > 0 ? x - limit * divisor
+                                         : limit * divisor + (divisor - 1) - x);
     if (base.getKind() == AffineExprKind::CeilDiv)
       return solveAtLeastZero(factor > 0 ? x - (limit - 1) * divisor - 1
                                          : limit * divisor - x);
@@ -232,8 +231,8 @@ static bool isWide(Value value, unsigned depth = 0) {
   }
   if (isa<tensor::DimOp>(op) || matchPattern(op, m_Constant()))
     return false;
-  if (depth > 8 || !isa<arith::ArithDialect, affine::AffineDialect>(
-                       op->getDialect()))
+  if (depth > 8 ||
+      !isa<arith::ArithDialect, affine::AffineDialect>(op->getDialect()))
     return true;
   return llvm::any_of(op->getOperands(),
                       [&](Value x) { return isWide(x, depth + 1); });
@@ -297,9 +296,9 @@ static void collectUses(const Bound &bound, llvm::SmallBitVector &symbols,
     collectUses(operand, symbols, flags);
 }
 
-void MaskIntervals::materializeUniforms(
-    OpBuilder &b, SmallVectorImpl<OpFoldResult> &symbols,
-    SmallVectorImpl<Value> &flags) const {
+void MaskIntervals::materializeUniforms(OpBuilder &b,
+                                        SmallVectorImpl<OpFoldResult> &symbols,
+                                        SmallVectorImpl<Value> &flags) const {
   IRMapping map;
   llvm::SmallBitVector usedSymbols(uniforms.size()),
       usedFlags(flagValues.size());

@@ -4,6 +4,9 @@
 #include "fa/Pipelines/Registration.h"
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/Transforms/Passes.h"
+#include "fa/Pipelines/Pipelines.h"
+#include "fa/Target/CPU/Passes.h"
+#include "fa/Target/NVIDIA/Passes.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -23,6 +26,8 @@ void fa::registerDialects(mlir::DialectRegistry &registry) {
                   mlir::arith::ArithDialect, mlir::func::FuncDialect,
                   mlir::linalg::LinalgDialect, mlir::math::MathDialect,
                   mlir::scf::SCFDialect, mlir::tensor::TensorDialect>();
+  registerCPUDialects(registry);
+  registerNVIDIADialects(registry);
   mlir::linalg::registerTilingInterfaceExternalModels(registry);
   mlir::tensor::registerInferTypeOpInterfaceExternalModels(registry);
   mlir::tensor::registerTilingInterfaceExternalModels(registry);
@@ -30,6 +35,10 @@ void fa::registerDialects(mlir::DialectRegistry &registry) {
 
 void fa::registerPasses() {
   registerFAPasses();
+  registerPipelines();
+  registerFACPUPasses();
+  registerCPUPipelines();
+  registerNVIDIAPasses();
   mlir::registerCanonicalizerPass();
   mlir::registerCSEPass();
 }

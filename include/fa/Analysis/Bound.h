@@ -7,8 +7,8 @@
 #define FA_ANALYSIS_BOUND_H
 
 #include "mlir/IR/AffineExpr.h"
-#include "mlir/IR/OpDefinition.h"
 #include "mlir/IR/Builders.h"
+#include "mlir/IR/OpDefinition.h"
 
 #include <memory>
 #include <vector>
@@ -97,7 +97,9 @@ struct KeyInterval {
   bool isNothing() const { return lo.isPosInf() || hi.isNegInf(); }
   /// The largest number of keys it can have, where the bounds say so.
   std::optional<int64_t> getMaxLength() const;
-  bool operator==(const KeyInterval &o) const { return lo == o.lo && hi == o.hi; }
+  bool operator==(const KeyInterval &o) const {
+    return lo == o.lo && hi == o.hi;
+  }
 
   static KeyInterval intersect(const KeyInterval &a, const KeyInterval &b);
   /// The smallest interval that contains both (a larger one where the bounds

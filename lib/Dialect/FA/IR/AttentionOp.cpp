@@ -41,19 +41,17 @@ static LogicalResult verifyRanksAndTypes(AttentionOp op) {
     if (type.getElementType() != op.getElementType())
       return op.emitOpError() << "expected " << name << " of element type "
                               << op.getElementType() << " like query, got "
-                              << type.getElementType()
-                              << " (fa_attention_c1)";
+                              << type.getElementType() << " (fa_attention_c1)";
   }
   if (op.getLse() && op.getLse().getType().getRank() != 3)
-    return op.emitOpError() << "expected lse of rank 3 [B,Hq,Sq], got rank "
-                            << op.getLse().getType().getRank()
-                            << " (fa_attention_c1)";
+    return op.emitOpError()
+           << "expected lse of rank 3 [B,Hq,Sq], got rank "
+           << op.getLse().getType().getRank() << " (fa_attention_c1)";
   return success();
 }
 
 static LogicalResult verifyHeads(AttentionOp op) {
-  RankedTensorType query = op.getQuery().getType(),
-                   key = op.getKey().getType(),
+  RankedTensorType query = op.getQuery().getType(), key = op.getKey().getType(),
                    value = op.getValue().getType();
   std::tuple<StringRef, RankedTensorType, unsigned> dims[] = {
       {"query heads", query, 1}, {"key heads", key, 1},
@@ -87,10 +85,10 @@ static LogicalResult verifyShapes(AttentionOp op) {
       failed(verifySameDim(op, "batch size", "key", k, 0, "value", v, 0)) ||
       failed(verifySameDim(op, "batch size", "query", q, 0, "value", v, 0)) ||
       failed(verifySameDim(op, "batch size", "query", q, 0, "out", o, 0)) ||
-      failed(verifySameDim(op, "number of heads", "key", k, 1, "value", v,
-                           1)) ||
-      failed(verifySameDim(op, "number of heads", "query", q, 1, "out", o,
-                           1)) ||
+      failed(
+          verifySameDim(op, "number of heads", "key", k, 1, "value", v, 1)) ||
+      failed(
+          verifySameDim(op, "number of heads", "query", q, 1, "out", o, 1)) ||
       failed(verifySameDim(op, "length", "key", k, 2, "value", v, 2)) ||
       failed(verifySameDim(op, "length", "query", q, 2, "out", o, 2)) ||
       failed(verifySameDim(op, "head dim", "query", q, 3, "key", k, 3)) ||
@@ -102,9 +100,9 @@ static LogicalResult verifyShapes(AttentionOp op) {
     if (a.isDynamicDim(aDim) == b.isDynamicDim(bDim))
       return success();
     return LogicalResult(op.emitOpError()
-           << "expected dimension " << aDim << " of " << name
-           << " to be static exactly where its operand's is"
-              " (fa_attention_c4)");
+                         << "expected dimension " << aDim << " of " << name
+                         << " to be static exactly where its operand's is"
+                            " (fa_attention_c4)");
   };
   if (failed(sameStaticness("out", o, 0, q, 0)) ||
       failed(sameStaticness("out", o, 2, q, 2)))
@@ -116,8 +114,8 @@ static LogicalResult verifyShapes(AttentionOp op) {
     return success();
   RankedTensorType lse = op.getLse().getType();
   if (failed(verifySameDim(op, "batch size", "query", q, 0, "lse", lse, 0)) ||
-      failed(verifySameDim(op, "number of heads", "query", q, 1, "lse", lse,
-                           1)) ||
+      failed(
+          verifySameDim(op, "number of heads", "query", q, 1, "lse", lse, 1)) ||
       failed(verifySameDim(op, "length", "query", q, 2, "lse", lse, 2)) ||
       failed(sameStaticness("lse", lse, 0, q, 0)) ||
       failed(sameStaticness("lse", lse, 2, q, 2)))
@@ -150,8 +148,8 @@ static LogicalResult verifyFunctionRegion(AttentionOp op, Region &region,
     return success();
   Block &block = region.front();
   if (!llvm::equal(block.getArgumentTypes(), arguments)) {
-    InFlightDiagnostic diag =
-        op.emitOpError() << "expected the " << name << " region to take (";
+    InFlightDiagnostic diag = op.emitOpError()
+                              << "expected the " << name << " region to take (";
     llvm::interleaveComma(arguments, diag);
     diag << "), got (";
     llvm::interleaveComma(block.getArgumentTypes(), diag);
@@ -166,7 +164,8 @@ static LogicalResult verifyFunctionRegion(AttentionOp op, Region &region,
            << "expected the " << name << " region to yield " << yielded
            << ", got " << yield.getResult().getType() << " (fa_attention_c6)";
   for (Operation &inner : block)
-    if (!isMemoryEffectFree(&inner) || inner.hasTrait<OpTrait::IsIsolatedFromAbove>())
+    if (!isMemoryEffectFree(&inner) ||
+        inner.hasTrait<OpTrait::IsIsolatedFromAbove>())
       return inner.emitOpError()
              << "has side effects or is not understood in a " << name
              << " region; only pure arith, math, scf.if and tensor.extract "
@@ -177,9 +176,9 @@ static LogicalResult verifyFunctionRegion(AttentionOp op, Region &region,
 LogicalResult AttentionOp::verifyRegions() {
   Builder b(getContext());
   Type index = b.getIndexType();
-  if (failed(verifyFunctionRegion(
-          *this, getScore(), "score",
-          {b.getF32Type(), index, index, index, index}, b.getF32Type())))
+  if (failed(verifyFunctionRegion(*this, getScore(), "score",
+                                  {b.getF32Type(), index, index, index, index},
+                                  b.getF32Type())))
     return failure();
   return verifyFunctionRegion(*this, getMask(), "mask",
                               {index, index, index, index}, b.getI1Type());

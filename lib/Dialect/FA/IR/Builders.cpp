@@ -22,8 +22,7 @@ static Value floatConstant(OpBuilder &b, Location loc, Type type,
   return arith::ConstantOp::create(b, loc, b.getFloatAttr(type, value));
 }
 
-Value SoftmaxBuilder::elementwise(ValueRange inputs, Type elementType,
-                                  Body f) {
+Value SoftmaxBuilder::elementwise(ValueRange inputs, Type elementType, Body f) {
   Value shapeFrom = inputs.front();
   for (Value v : inputs)
     if (rankOf(v) > rankOf(shapeFrom))
@@ -71,8 +70,7 @@ Value SoftmaxBuilder::fill(ArrayRef<OpFoldResult> shape, Type type,
 Value SoftmaxBuilder::rowMax(Value matrix, Value init) {
   return reduceRows(matrix, init,
                     [](OpBuilder &b, Location loc, ValueRange args) -> Value {
-                      return arith::MaxNumFOp::create(b, loc, args[0],
-                                                      args[1]);
+                      return arith::MaxNumFOp::create(b, loc, args[0], args[1]);
                     });
 }
 
@@ -94,19 +92,19 @@ Value SoftmaxBuilder::finiteOrZero(Value x) {
         Value none = floatConstant(b, loc, type,
                                    -std::numeric_limits<double>::infinity());
         Value zero = floatConstant(b, loc, type, 0.0);
-        Value empty = arith::CmpFOp::create(
-            b, loc, arith::CmpFPredicate::OEQ, args[0], none);
+        Value empty = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OEQ,
+                                            args[0], none);
         return arith::SelectOp::create(b, loc, empty, zero, args[0]);
       });
 }
 
 Value SoftmaxBuilder::expDifference(Value x, Value shift) {
-  return elementwise(
-      {x, shift}, elementTypeOf(x),
-      [](OpBuilder &b, Location loc, ValueRange args) -> Value {
-        Value difference = arith::SubFOp::create(b, loc, args[0], args[1]);
-        return math::ExpOp::create(b, loc, difference);
-      });
+  return elementwise({x, shift}, elementTypeOf(x),
+                     [](OpBuilder &b, Location loc, ValueRange args) -> Value {
+                       Value difference =
+                           arith::SubFOp::create(b, loc, args[0], args[1]);
+                       return math::ExpOp::create(b, loc, difference);
+                     });
 }
 
 Value SoftmaxBuilder::multiply(Value x, Value y) {
@@ -122,8 +120,8 @@ Value SoftmaxBuilder::divideOrZero(Value x, Value y) {
       {x, y}, type,
       [type](OpBuilder &b, Location loc, ValueRange args) -> Value {
         Value zero = floatConstant(b, loc, type, 0.0);
-        Value empty = arith::CmpFOp::create(
-            b, loc, arith::CmpFPredicate::OEQ, args[1], zero);
+        Value empty = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OEQ,
+                                            args[1], zero);
         Value quotient = arith::DivFOp::create(b, loc, args[0], args[1]);
         return arith::SelectOp::create(b, loc, empty, zero, quotient);
       });
@@ -178,12 +176,10 @@ Value SoftmaxBuilder::contract(Value lhs, Value rhs, Value init,
 
 Value SoftmaxBuilder::contractRowsByColumns(Value lhs, Value rhs, Value init) {
   AffineExpr j = b.getAffineDimExpr(1), k = b.getAffineDimExpr(2);
-  return contract(lhs, rhs, init,
-                  AffineMap::get(3, 0, {k, j}, b.getContext()));
+  return contract(lhs, rhs, init, AffineMap::get(3, 0, {k, j}, b.getContext()));
 }
 
 Value SoftmaxBuilder::contractRowsByRows(Value lhs, Value rhs, Value init) {
   AffineExpr j = b.getAffineDimExpr(1), k = b.getAffineDimExpr(2);
-  return contract(lhs, rhs, init,
-                  AffineMap::get(3, 0, {j, k}, b.getContext()));
+  return contract(lhs, rhs, init, AffineMap::get(3, 0, {j, k}, b.getContext()));
 }

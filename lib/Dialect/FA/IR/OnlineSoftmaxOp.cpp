@@ -1,8 +1,8 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
-#include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/IR/Builders.h"
+#include "fa/Dialect/FA/IR/FA.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
@@ -16,9 +16,11 @@ LogicalResult OnlineSoftmaxOp::verify() {
   RankedTensorType s = getScores().getType(), v = getValues().getType(),
                    m = getMax().getType(), l = getSum().getType(),
                    o = getAcc().getType();
-  std::tuple<StringRef, RankedTensorType, int64_t> ranks[] = {
-      {"scores", s, 2}, {"values", v, 2}, {"max", m, 1}, {"sum", l, 1},
-      {"acc", o, 2}};
+  std::tuple<StringRef, RankedTensorType, int64_t> ranks[] = {{"scores", s, 2},
+                                                              {"values", v, 2},
+                                                              {"max", m, 1},
+                                                              {"sum", l, 1},
+                                                              {"acc", o, 2}};
   for (auto &[name, type, rank] : ranks)
     if (type.getRank() != rank)
       return emitOpError() << "expected " << name << " of rank " << rank
@@ -54,9 +56,8 @@ SmallVector<utils::IteratorType> OnlineSoftmaxOp::getLoopIteratorTypes() {
 
 SmallVector<Range> OnlineSoftmaxOp::getIterationDomain(OpBuilder &b) {
   OpFoldResult zero = b.getIndexAttr(0), one = b.getIndexAttr(1);
-  return {
-      {zero, tensor::getMixedSize(b, getLoc(), getScores(), 0), one},
-      {zero, tensor::getMixedSize(b, getLoc(), getScores(), 1), one}};
+  return {{zero, tensor::getMixedSize(b, getLoc(), getScores(), 0), one},
+          {zero, tensor::getMixedSize(b, getLoc(), getScores(), 1), one}};
 }
 
 /// A slice with unit strides.
@@ -88,8 +89,7 @@ OnlineSoftmaxOp::getTiledImplementation(OpBuilder &b,
                    slice(getSum(), {offsets[0]}, {sizes[0]}),
                    slice(getAcc(), {offsets[0], zero}, {sizes[0], dv})};
   auto tiled = OnlineSoftmaxOp::create(b, loc, s, v, ValueRange(state));
-  return TilingResult{{tiled}, SmallVector<Value>(tiled->getResults()),
-                      slices};
+  return TilingResult{{tiled}, SmallVector<Value>(tiled->getResults()), slices};
 }
 
 LogicalResult OnlineSoftmaxOp::getResultTilePosition(

@@ -29,8 +29,8 @@ using namespace fa;
 #define DEBUG_TYPE "fa-decompose"
 
 /// The matrix [S,D] of one batch entry and head.
-static Value headOf(OpBuilder &b, Location loc, Value tensor, OpFoldResult batch,
-                    OpFoldResult head) {
+static Value headOf(OpBuilder &b, Location loc, Value tensor,
+                    OpFoldResult batch, OpFoldResult head) {
   auto type = cast<RankedTensorType>(tensor.getType());
   SmallVector<OpFoldResult> sizes = tensor::getMixedSizes(b, loc, tensor);
   OpFoldResult zero = b.getIndexAttr(0), one = b.getIndexAttr(1);
@@ -44,7 +44,8 @@ static Value headOf(OpBuilder &b, Location loc, Value tensor, OpFoldResult batch
 }
 
 /// Copies a score or mask region's ops and returns what it yields.
-static Value inlineFunction(OpBuilder &b, Region &region, ValueRange arguments) {
+static Value inlineFunction(OpBuilder &b, Region &region,
+                            ValueRange arguments) {
   IRMapping map;
   map.map(region.front().getArguments(), arguments);
   for (Operation &op : region.front().without_terminator())
@@ -71,8 +72,8 @@ static Value buildScores(OpBuilder &builder, AttentionOp op, Value product,
         Value i = linalg::IndexOp::create(nested, loc, 0);
         Value j = linalg::IndexOp::create(nested, loc, 1);
         if (!op.getScore().empty())
-          score = inlineFunction(nested, op.getScore(),
-                                 {score, batch, head, i, j});
+          score =
+              inlineFunction(nested, op.getScore(), {score, batch, head, i, j});
         if (op.getMask().empty())
           return score;
         Value seen = inlineFunction(nested, op.getMask(), {batch, head, i, j});
@@ -135,8 +136,8 @@ static void decompose(IRRewriter &rewriter, AttentionOp op) {
       tensor::getMixedSizes(rewriter, loc, op.getQuery());
   SmallVector<OpFoldResult> grid = {shape[0], shape[1]};
   shape[3] = tensor::getMixedSize(rewriter, loc, op.getValue(), 3);
-  inits.push_back(tensor::EmptyOp::create(rewriter, loc, shape,
-                                          op.getElementType()));
+  inits.push_back(
+      tensor::EmptyOp::create(rewriter, loc, shape, op.getElementType()));
   if (op.getLse()) {
     shape.pop_back();
     inits.push_back(
@@ -149,8 +150,7 @@ static void decompose(IRRewriter &rewriter, AttentionOp op) {
   SmallVector<Value> results =
       buildStandardAttention(rewriter, op, batch, head);
   // in_parallel admits only insertions: compute the sizes before it.
-  for (auto [matrix, into] :
-       llvm::zip(results, forall.getRegionIterArgs())) {
+  for (auto [matrix, into] : llvm::zip(results, forall.getRegionIterArgs())) {
     SmallVector<OpFoldResult> sizes =
         tensor::getMixedSizes(rewriter, loc, into);
     OpFoldResult zero = rewriter.getIndexAttr(0),

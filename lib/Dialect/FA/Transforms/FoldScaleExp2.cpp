@@ -163,6 +163,10 @@ static void unscaleMaximum(IRRewriter &rewriter, const ScaledMaximum &match) {
   Value max = loop.getResult(match.index);
   if (max.use_empty())
     return;
+  // Not the uses made below: of the maximum, and of its size if dynamic.
+  SmallVector<OpOperand *> uses;
+  for (OpOperand &use : max.getUses())
+    uses.push_back(&use);
   rewriter.setInsertionPointAfter(loop);
   SoftmaxBuilder b(rewriter, loop.getLoc());
   Value scaled = b.elementwise(
@@ -172,7 +176,8 @@ static void unscaleMaximum(IRRewriter &rewriter, const ScaledMaximum &match) {
             nested, l, nested.getF32FloatAttr(match.scale));
         return arith::MulFOp::create(nested, l, args[0], c);
       });
-  rewriter.replaceAllUsesExcept(max, scaled, scaled.getDefiningOp());
+  for (OpOperand *use : uses)
+    rewriter.modifyOpInPlace(use->getOwner(), [&] { use->set(scaled); });
 }
 
 namespace {

@@ -228,22 +228,6 @@ static void interchange(IRRewriter &rewriter, Nest &nest) {
 }
 
 namespace {
-/// A slice of a constant tensor is a smaller constant tensor.
-struct SliceOfFill : OpRewritePattern<tensor::ExtractSliceOp> {
-  using OpRewritePattern::OpRewritePattern;
-  LogicalResult matchAndRewrite(tensor::ExtractSliceOp op,
-                                PatternRewriter &rewriter) const override {
-    auto fill = op.getSource().getDefiningOp<linalg::FillOp>();
-    if (!fill || op.getSourceType().getRank() != op.getType().getRank())
-      return rewriter.notifyMatchFailure(op, "not a slice of a fill");
-    Value empty =
-        tensor::EmptyOp::create(rewriter, op.getLoc(), op.getMixedSizes(),
-                                op.getType().getElementType());
-    rewriter.replaceOpWithNewOp<linalg::FillOp>(op, fill.getInputs(), empty);
-    return success();
-  }
-};
-
 struct InterchangePass : fa::impl::InterchangePassBase<InterchangePass> {
   void runOnOperation() override {
     func::FuncOp func = getOperation();
@@ -255,10 +239,7 @@ struct InterchangePass : fa::impl::InterchangePassBase<InterchangePass> {
     IRRewriter rewriter(&getContext());
     for (Nest &nest : nests)
       interchange(rewriter, nest);
-    RewritePatternSet patterns(&getContext());
-    patterns.add<SliceOfFill>(&getContext());
-    if (failed(applyPatternsGreedily(func, std::move(patterns))) ||
-        failed(cleanUp(func)))
+    if (failed(cleanUp(func)))
       signalPassFailure();
   }
 };

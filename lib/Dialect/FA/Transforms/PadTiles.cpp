@@ -44,7 +44,27 @@ getStaticSizes(ArrayRef<OpFoldResult> sizes) {
   return bounds;
 }
 
-/// Pads a slice at its end, with zeros, to a static shape.
+/// True inside a loop over tiles: an scf.for, or a grid with a dimension more
+/// than batch and head.
+static bool isInTileLoop(Operation *op) {
+  if (op->getParentOfType<scf::ForOp>())
+    return true;
+  auto grid = op->getParentOfType<scf::ForallOp>();
+  return grid && grid.getRank() > 2;
+}
+
+/// What a padded element must be: neutral for the reductions that use it.
+static double neutralElement(tensor::ExtractSliceOp slice) {
+  for (Operation *user : slice->getUsers()) {
+    auto generic = dyn_cast<linalg::GenericOp>(user);
+    if (generic && generic->getNumResults() == 1 &&
+        matchRowMax(generic.getResult(0)))
+      return -std::numeric_limits<double>::infinity();
+  }
+  return 0.0;
+}
+
+/// Pads a slice at its end to a static shape.
 static Value padToStatic(OpBuilder &b, tensor::ExtractSliceOp slice,
                          ArrayRef<int64_t> shape) {
   Location loc = slice.getLoc();
@@ -57,10 +77,10 @@ static Value padToStatic(OpBuilder &b, tensor::ExtractSliceOp slice,
   for (auto [size, bound] : llvm::zip(sizes, shape))
     high.push_back(
         affine::makeComposedFoldedAffineApply(b, loc, bound - s, {size}));
-  Value zero = arith::ConstantOp::create(
-      b, loc, b.getFloatAttr(type.getElementType(), 0.0));
+  Value neutral = arith::ConstantOp::create(
+      b, loc, b.getFloatAttr(type.getElementType(), neutralElement(slice)));
   auto padded = RankedTensorType::get(shape, type.getElementType());
-  return tensor::PadOp::create(b, loc, padded, slice, low, high, zero);
+  return tensor::PadOp::create(b, loc, padded, slice, low, high, neutral);
 }
 
 namespace {
@@ -73,18 +93,12 @@ public:
 private:
   void padSlice(tensor::ExtractSliceOp slice);
   void makeStatic(Operation *op);
-  void clip(tensor::InsertSliceOp insert);
+  template <typename InsertOp> void clip(InsertOp insert, Operation *before);
   LogicalResult maskKeys(OnlineSoftmaxOp merge);
   func::FuncOp func;
   OpBuilder builder;
 };
 } // namespace
-
-/// A slice whose source lives outside the tile loops is a load.
-static bool isLoad(tensor::ExtractSliceOp slice) {
-  auto loop = slice->getParentOfType<scf::ForOp>();
-  return loop && !slice.getType().hasStaticShape();
-}
 
 void Padder::padSlice(tensor::ExtractSliceOp slice) {
   SmallVector<OpFoldResult> sizes;
@@ -131,14 +145,20 @@ void Padder::makeStatic(Operation *op) {
 }
 
 /// A padded tile is written without its padding.
-void Padder::clip(tensor::InsertSliceOp insert) {
-  if (insert.getSourceType() == insert.getType() ||
+template <typename InsertOp>
+void Padder::clip(InsertOp insert, Operation *before) {
+  if (insert.getSourceType() == insert.getDestType() ||
       !insert.getSourceType().hasStaticShape())
     return;
+  // The sizes of the source: those of the slice, less the dropped ones.
   SmallVector<OpFoldResult> sizes = insert.getMixedSizes();
+  llvm::SmallBitVector dropped = insert.getDroppedDims();
+  for (int64_t i = sizes.size() - 1; i >= 0; --i)
+    if (dropped.test(i))
+      sizes.erase(sizes.begin() + i);
   if (llvm::all_of(sizes, [](OpFoldResult s) { return isa<Attribute>(s); }))
     return;
-  builder.setInsertionPoint(insert);
+  builder.setInsertionPoint(before);
   SmallVector<OpFoldResult> zeros(sizes.size(), builder.getIndexAttr(0)),
       ones(sizes.size(), builder.getIndexAttr(1));
   Value valid = tensor::ExtractSliceOp::create(
@@ -192,19 +212,24 @@ LogicalResult Padder::maskKeys(OnlineSoftmaxOp merge) {
 LogicalResult Padder::run() {
   SmallVector<tensor::ExtractSliceOp> loads;
   func.walk([&](tensor::ExtractSliceOp slice) {
-    if (isLoad(slice))
+    if (isInTileLoop(slice) && !slice.getType().hasStaticShape())
       loads.push_back(slice);
   });
   for (tensor::ExtractSliceOp slice : loads)
     padSlice(slice);
   func.walk<WalkOrder::PreOrder>([&](Operation *op) {
-    if (op->getParentOfType<scf::ForOp>())
+    if (isInTileLoop(op))
       makeStatic(op);
   });
   SmallVector<tensor::InsertSliceOp> stores;
   func.walk([&](tensor::InsertSliceOp op) { stores.push_back(op); });
   for (tensor::InsertSliceOp store : stores)
-    clip(store);
+    clip(store, store);
+  SmallVector<tensor::ParallelInsertSliceOp> results;
+  func.walk([&](tensor::ParallelInsertSliceOp op) { results.push_back(op); });
+  for (tensor::ParallelInsertSliceOp result : results)
+    if (isInTileLoop(result))
+      clip(result, result->getParentOp());
   SmallVector<OnlineSoftmaxOp> merges;
   func.walk([&](OnlineSoftmaxOp op) { merges.push_back(op); });
   for (OnlineSoftmaxOp merge : merges)

@@ -42,8 +42,8 @@ struct MaskedLoop {
 class LoopSplitter {
 public:
   LoopSplitter(MaskedLoop &masked, const MaskIntervals &intervals)
-      : masked(masked), loop(masked.loop), intervals(intervals),
-        builder(loop), loc(masked.scores.getLoc()) {}
+      : masked(masked), loop(masked.loop), intervals(intervals), builder(loop),
+        loc(masked.scores.getLoc()) {}
   /// What was done, or nothing where there was nothing to do.
   std::string run();
 
@@ -113,8 +113,8 @@ static std::optional<MaskedLoop> matchMaskedLoop(OnlineSoftmaxOp merge,
   masked.keys = type.getDimSize(1);
   std::optional<int64_t> step =
       getConstantIntValue(OpFoldResult(masked.loop.getStep()));
-  if (!step || getConstantIntValue(
-                   OpFoldResult(masked.loop.getLowerBound())) != 0) {
+  if (!step ||
+      getConstantIntValue(OpFoldResult(masked.loop.getLowerBound())) != 0) {
     reason = "the loop over keys does not start at 0 with a constant step";
     return std::nullopt;
   }
@@ -172,10 +172,9 @@ Bound LoopSplitter::upperBoundOfLoop() {
   for (auto [i, symbol] : llvm::enumerate(symbols)) {
     auto value = dyn_cast<Value>(symbol);
     auto other = value ? value.getDefiningOp<tensor::DimOp>() : tensor::DimOp();
-    if (value == end ||
-        (dim && other && dim.getSource() == other.getSource() &&
-         dim.getConstantIndex() &&
-         dim.getConstantIndex() == other.getConstantIndex()))
+    if (value == end || (dim && other && dim.getSource() == other.getSource() &&
+                         dim.getConstantIndex() &&
+                         dim.getConstantIndex() == other.getConstantIndex()))
       return Bound::affine(getAffineSymbolExpr(i, ctx));
   }
   symbols.push_back(end);
@@ -186,10 +185,9 @@ void LoopSplitter::setLowerBound(BoundBuilder &bounds) {
   if (intervals.visited.lo.isNegInf())
     return;
   Bound zero = Bound::affine(builder.getAffineConstantExpr(0));
-  Bound start =
-      Bound::max(alignDown(intervals.visited.lo, masked.step), zero);
-  loop.setLowerBound(getValueOrCreateConstantIndexOp(builder, loc,
-                                                     bounds.build(start)));
+  Bound start = Bound::max(alignDown(intervals.visited.lo, masked.step), zero);
+  loop.setLowerBound(
+      getValueOrCreateConstantIndexOp(builder, loc, bounds.build(start)));
   done += "starts later, ";
 }
 
@@ -197,8 +195,8 @@ void LoopSplitter::setUpperBound(BoundBuilder &bounds, const Bound &end) {
   Bound newEnd = Bound::min(intervals.visited.hi, end);
   if (newEnd == end)
     return;
-  loop.setUpperBound(getValueOrCreateConstantIndexOp(builder, loc,
-                                                     bounds.build(newEnd)));
+  loop.setUpperBound(
+      getValueOrCreateConstantIndexOp(builder, loc, bounds.build(newEnd)));
   done += "ends earlier, ";
 }
 

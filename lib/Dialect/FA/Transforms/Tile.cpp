@@ -66,9 +66,10 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
   using TilePassBase::TilePassBase;
   void runOnOperation() override {
     func::FuncOp func = getOperation();
-    if (rows < 1 || keys < 1) {
-      func.emitError() << "expected positive tile sizes, got rows=" << rows
-                       << " keys=" << keys;
+    if (rows < 0 || keys < 0) {
+      func.emitError()
+          << "expected tile sizes of at least 1, or 0 to choose, got rows="
+          << rows << " keys=" << keys;
       return signalPassFailure();
     }
     SmallVector<OnlineSoftmaxOp> ops;
@@ -82,9 +83,9 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
       remark::passed(op.getLoc(), remark::RemarkOpts::name("TileSizes")
                                       .category(DEBUG_TYPE)
                                       .function(func.getName()))
-          << "rows=" << std::to_string(rows) << " keys=" << std::to_string(keys)
-          << " " << reason;
-      if (failed(tileMerge(rewriter, op, rows, keys)))
+          << "rows=" << std::to_string(rows)
+          << " keys=" << std::to_string(keys);
+      if (failed(tileMerge(rewriter, op, rows ? rows : 64, keys ? keys : 64)))
         return signalPassFailure();
     }
     if (failed(cleanUp(func)))

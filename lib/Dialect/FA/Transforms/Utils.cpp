@@ -8,7 +8,6 @@
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/MemRef/Transforms/Transforms.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Dialect/SCF/Transforms/Patterns.h"
 #include "mlir/Dialect/Tensor/Transforms/Transforms.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/Dominance.h"
@@ -19,25 +18,101 @@
 
 using namespace mlir;
 
+/// Upstream's canonicalisations, except those of loops: a loop of one step
+/// keeps its place, so that the structure of tiles is the same at every shape.
 static void addCanonicalizations(RewritePatternSet &patterns) {
   MLIRContext *ctx = patterns.getContext();
-  for (StringRef name : {"affine", "arith", "linalg", "scf", "tensor"})
-    if (Dialect *dialect = ctx->getLoadedDialect(name)) {
+  for (StringRef name : {"affine", "arith", "linalg", "tensor"})
+    if (Dialect *dialect = ctx->getLoadedDialect(name))
       dialect->getCanonicalizationPatterns(patterns);
-      for (RegisteredOperationName op : ctx->getRegisteredOperations())
-        if (op.getDialectNamespace() == name)
-          op.getCanonicalizationPatterns(patterns, ctx);
+  for (RegisteredOperationName op : ctx->getRegisteredOperations())
+    if (llvm::is_contained({"affine", "arith", "linalg", "tensor"},
+                           op.getDialectNamespace()))
+      op.getCanonicalizationPatterns(patterns, ctx);
+  scf::IfOp::getCanonicalizationPatterns(patterns, ctx);
+}
+
+namespace {
+/// A slice of a constant tensor is a smaller constant tensor.
+struct SliceOfFill : OpRewritePattern<tensor::ExtractSliceOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(tensor::ExtractSliceOp op,
+                                PatternRewriter &rewriter) const override {
+    auto fill = op.getSource().getDefiningOp<linalg::FillOp>();
+    if (!fill || op.getSourceType().getRank() != op.getType().getRank())
+      return rewriter.notifyMatchFailure(op, "not a slice of a fill");
+    Value empty =
+        tensor::EmptyOp::create(rewriter, op.getLoc(), op.getMixedSizes(),
+                                op.getType().getElementType());
+    rewriter.replaceOpWithNewOp<linalg::FillOp>(op, fill.getInputs(), empty);
+    return success();
+  }
+};
+
+/// A loop that only writes into what it carries keeps its sizes.
+struct SizeOfLoopResult : OpRewritePattern<tensor::DimOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(tensor::DimOp op,
+                                PatternRewriter &rewriter) const override {
+    auto loop = op.getSource().getDefiningOp<scf::ForOp>();
+    if (!loop)
+      return rewriter.notifyMatchFailure(op, "not of a loop's result");
+    unsigned i = cast<OpResult>(op.getSource()).getResultNumber();
+    Value written = loop.getYieldedValues()[i];
+    while (written != loop.getRegionIterArg(i)) {
+      if (auto insert = written.getDefiningOp<tensor::InsertSliceOp>())
+        written = insert.getDest();
+      else if (auto inner = written.getDefiningOp<scf::ForOp>();
+               inner && loop->isProperAncestor(inner))
+        written = startOfLoop(inner, cast<OpResult>(written));
+      else
+        return rewriter.notifyMatchFailure(op, "sizes may change");
+      if (!written)
+        return rewriter.notifyMatchFailure(op, "sizes may change");
     }
+    rewriter.modifyOpInPlace(
+        op, [&] { op.getSourceMutable().assign(loop.getInitArgs()[i]); });
+    return success();
+  }
+
+private:
+  /// What an inner loop starts from, if it only writes into that.
+  static Value startOfLoop(scf::ForOp loop, OpResult result) {
+    unsigned i = result.getResultNumber();
+    auto insert =
+        loop.getYieldedValues()[i].getDefiningOp<tensor::InsertSliceOp>();
+    if (!insert || insert.getDest() != loop.getRegionIterArg(i))
+      return {};
+    return loop.getInitArgs()[i];
+  }
+};
+} // namespace
+
+/// A dimension that a tensor does not have is undefined behaviour, which
+/// upstream's patterns assume away.
+static LogicalResult verifyDims(func::FuncOp func) {
+  WalkResult result = func.walk([](tensor::DimOp op) {
+    auto type = dyn_cast<RankedTensorType>(op.getSource().getType());
+    std::optional<int64_t> index = op.getConstantIndex();
+    if (!type || !index || (*index >= 0 && *index < type.getRank()))
+      return WalkResult::advance();
+    op.emitError() << "expected a dimension in [0, " << type.getRank()
+                   << "), got " << *index;
+    return WalkResult::interrupt();
+  });
+  return failure(result.wasInterrupted());
 }
 
 LogicalResult fa::cleanUp(func::FuncOp func) {
   MLIRContext *ctx = func.getContext();
+  if (failed(verifyDims(func)))
+    return failure();
   RewritePatternSet patterns(ctx);
   addCanonicalizations(patterns);
   memref::populateResolveRankedShapedTypeResultDimsPatterns(patterns);
   tensor::populateMergeConsecutiveInsertExtractSlicePatterns(patterns);
   tensor::populateFoldTensorEmptyPatterns(patterns);
-  scf::populateSCFForLoopCanonicalizationPatterns(patterns);
+  patterns.add<SliceOfFill, SizeOfLoopResult>(ctx);
   FrozenRewritePatternSet frozen(std::move(patterns));
   if (failed(applyPatternsGreedily(func, frozen)))
     return func.emitError("clean-up did not converge");

@@ -7,9 +7,9 @@
 #ifndef FA_DIALECT_FA_IR_BUILDERS_H
 #define FA_DIALECT_FA_IR_BUILDERS_H
 
+#include "mlir/Dialect/Utils/StructuredOpsUtils.h"
 #include "mlir/IR/AffineMap.h"
 #include "mlir/IR/Builders.h"
-#include "mlir/Dialect/Utils/StructuredOpsUtils.h"
 
 namespace fa {
 

@@ -92,10 +92,12 @@ def TilePass : FA_Pass<"fa-tile"> {
     Numeric contract: reassociated (the merge is associative).
   }];
   let options = [
-    Option<"rows", "rows", "int64_t", "64", "Br, rows of a block">,
-    Option<"keys", "keys", "int64_t", "64", "Bc, keys of a block">,
-    Option<"reason", "reason", "std::string", "",
-           "why these sizes, for the remark">
+    Option<"target", "target", "std::string", "\"cpu\"",
+           "the target whose memory decides on the sizes">,
+    Option<"algorithm", "algorithm", "std::string", "\"fa2\"",
+           "fa1 or fa2: whose rule decides on the sizes">,
+    Option<"rows", "rows", "int64_t", "0", "Br, rows of a block, 0 to choose">,
+    Option<"keys", "keys", "int64_t", "0", "Bc, keys of a block, 0 to choose">
   ];
 }
 
@@ -148,6 +150,40 @@ def PadTilesPass : FA_Pass<"fa-pad-tiles"> {
     ```
     Numeric contract: bit-identical.
   }];
+}
+
+def DistributePass : FA_Pass<"fa-distribute"> {
+  let summary = "one kernel per op: intermediates of all heads in memory";
+  let description = [{
+    Splits an `scf.forall` over batch and head into a sequence of them, one per
+    linalg op, each tiled into blocks; a matrix of one head that passes from
+    one to the next becomes a tensor of all heads in memory. A loop that
+    carries matrices of a head (FlashAttention's Algorithm 1) becomes a kernel
+    with one block per head. This is how the standard algorithm and Algorithm 1
+    run on a GPU: the baselines.
+
+    Before:
+    ```mlir
+    scf.forall (%b, %h) in (B, H) {
+      %s = linalg.generic ...      // [Sq,Sk]
+      %m = linalg.generic ...      // [Sq]
+    ```
+    After:
+    ```mlir
+    %S = scf.forall (%b, %h, %i0, %j0) = ... step (1, 1, Br, Bc) { ... }
+    %M = scf.forall (%b, %h, %i0) = ... step (1, 1, Br) {
+      scf.for %j0 ... { ... }
+    ```
+    Numeric contract: reassociated.
+  }];
+  let options = [
+    Option<"target", "target", "std::string", "\"cpu\"",
+           "the target, as in fa-tile">,
+    Option<"algorithm", "algorithm", "std::string", "\"fa2\"",
+           "the algorithm, as in fa-tile">,
+    Option<"rows", "rows", "int64_t", "0", "rows of a block, 0 to choose">,
+    Option<"keys", "keys", "int64_t", "0", "keys of a block, 0 to choose">
+  ];
 }
 
 def SplitMaskLoopsPass : FA_Pass<"fa-split-mask-loops"> {

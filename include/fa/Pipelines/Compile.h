@@ -1,0 +1,65 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// From attention IR text to something that runs: what the C API and the tools
+// do with the pipelines.
+
+#ifndef FA_PIPELINES_COMPILE_H
+#define FA_PIPELINES_COMPILE_H
+
+#include "fa/Pipelines/Pipelines.h"
+#include "fa/Target/CPU/Program.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "llvm/Support/Error.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace mlir {
+class DialectRegistry;
+class MLIRContext;
+} // namespace mlir
+
+namespace fa {
+
+/// What to compile.
+struct CompileRequest {
+  PipelineOptions pipeline;
+  /// The function; empty for the module's only public one.
+  std::string function;
+  /// Keep the IR and the HBM traffic after each stage.
+  bool keepStages = false;
+};
+
+/// One stage that was run.
+struct CompiledStage {
+  std::string name;
+  /// Empty unless the stages were kept.
+  std::string ir, io;
+};
+
+/// What came out: a CPU program or PTX.
+struct CompiledKernel {
+  std::vector<CompiledStage> stages;
+  std::unique_ptr<cpu::Program> program;
+  std::string ptx;
+  int32_t numArguments = 0;
+};
+
+/// Errors in the options alone: an unknown target or algorithm, bad sizes.
+llvm::Error checkOptions(const PipelineOptions &options);
+
+/// A tile program in `module` as PTX for an NVIDIA target, with its header.
+/// The module is left in the target's dialects.
+llvm::Expected<std::string> compileToPTX(mlir::ModuleOp module,
+                                         llvm::StringRef target);
+
+/// Parses, lowers and compiles. Diagnostics become the error's message.
+llvm::Expected<std::unique_ptr<CompiledKernel>>
+compileKernel(llvm::StringRef ir, const CompileRequest &request);
+
+} // namespace fa
+
+#endif // FA_PIPELINES_COMPILE_H

@@ -1,0 +1,75 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A compiled function on tensors.
+
+#ifndef FA_TARGET_CPU_PROGRAM_H
+#define FA_TARGET_CPU_PROGRAM_H
+
+#include "fa/Target/CPU/TensorRef.h"
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
+
+#include <memory>
+#include <string>
+
+namespace mlir {
+class ModuleOp;
+} // namespace mlir
+
+namespace fa {
+namespace cpu {
+
+struct CompileOptions {
+  /// The function to compile; empty: the module's only public one.
+  std::string function;
+  /// 0: this machine's; else 128, 256 or 512.
+  unsigned vectorBits = 0;
+};
+
+struct RunOptions {
+  /// 0: as many as the machine has.
+  unsigned threads = 0;
+};
+
+struct RunStatistics {
+  /// Most bytes of temporaries at one time, over all threads.
+  int64_t peakTemporaryBytes = 0;
+};
+
+/// A function on tensors, compiled for this machine. `run` may be called from
+/// several threads at once.
+class Program {
+public:
+  /// Compiles a function of the module, which stays as it is. Takes any stage's
+  /// IR except one that still contains `fa.attention`.
+  static llvm::Expected<std::unique_ptr<Program>>
+  compile(mlir::ModuleOp module, const CompileOptions &options = {});
+  ~Program();
+
+  /// Runs with the tensors of the arguments and of the results, in that order.
+  /// Inputs may have any strides; nothing is copied. Types and shapes are
+  /// checked against the function's.
+  llvm::Error run(llvm::ArrayRef<TensorRef> tensors,
+                  const RunOptions &options = {},
+                  RunStatistics *statistics = nullptr);
+
+  unsigned getNumInputs() const;
+  unsigned getNumResults() const;
+  /// The shapes of the results for these inputs. Fails where they depend on
+  /// more than the inputs' shapes.
+  llvm::Expected<std::vector<TensorRef>>
+  resultShapes(llvm::ArrayRef<TensorRef> inputs) const;
+
+private:
+  struct Impl;
+  explicit Program(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl;
+};
+
+} // namespace cpu
+} // namespace fa
+
+#endif // FA_TARGET_CPU_PROGRAM_H

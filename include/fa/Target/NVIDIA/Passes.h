@@ -1,0 +1,66 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The NVIDIA target: from tile programs to PTX.
+
+#ifndef FA_TARGET_NVIDIA_PASSES_H
+#define FA_TARGET_NVIDIA_PASSES_H
+
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Pass/Pass.h"
+#include "llvm/Support/Error.h"
+
+#include <string>
+
+namespace fa {
+#define GEN_PASS_DECL
+#include "fa/Target/NVIDIA/Passes.h.inc"
+
+#define GEN_PASS_REGISTRATION
+#include "fa/Target/NVIDIA/Passes.h.inc"
+
+/// Options of the way from a tile program to PTX.
+struct NVIDIAOptions {
+  std::string chip = "sm_80";
+  unsigned stages = 2;
+  unsigned warps = 0;
+  unsigned hoistRegisters = 200;
+};
+
+/// What a chip has, as far as the schedules ask.
+struct NVIDIATarget {
+  const char *chip;
+  /// Bytes of shared memory that one block may use.
+  int64_t sharedMemory;
+  /// 32-bit registers that one thread may use.
+  unsigned registers;
+  /// The PTX version that the emitted text asks for.
+  const char *ptxFeature;
+};
+
+/// The row of the target table for a chip, or null.
+const NVIDIATarget *lookupNVIDIATarget(llvm::StringRef chip);
+
+void registerNVIDIAPasses();
+
+/// Registers the dialects that the NVIDIA passes make, and the interfaces that
+/// their translation needs.
+void registerNVIDIADialects(mlir::DialectRegistry &registry);
+
+/// Kernels made by a schedule -> the LLVM and NVVM dialects.
+void buildNVIDIALoweringPipeline(mlir::OpPassManager &pm,
+                                 const NVIDIAOptions &options);
+
+/// Tile programs -> kernels in the LLVM and NVVM dialects, ready for emitPTX.
+void buildNVIDIAPipeline(mlir::OpPassManager &pm, const NVIDIAOptions &options);
+
+/// The PTX of a gpu.module in the LLVM and NVVM dialects, beginning with the
+/// lines of its `fa.program` attribute.
+llvm::Expected<std::string> emitPTX(mlir::gpu::GPUModuleOp module,
+                                    llvm::StringRef chip,
+                                    bool llvmInstead = false);
+
+} // namespace fa
+
+#endif // FA_TARGET_NVIDIA_PASSES_H

@@ -1,0 +1,79 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#ifndef FA_TARGET_NVIDIA_PASSES
+#define FA_TARGET_NVIDIA_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+def ScheduleAmperePass : Pass<"fa-schedule-ampere", "::mlir::ModuleOp"> {
+  let summary = "tile programs as kernels for the tensor cores of sm_80 and later";
+  let description = [{
+    Outlines each outermost `scf.forall` of a function into a kernel, and
+    distributes the tile values of its body over the threads of a block:
+
+    - an operand of a contraction that is loaded from global memory goes to
+      shared memory by cp.async, swizzled; in a loop it gets a ring of stages;
+    - a contraction's result has the accumulator layout of mma.m16n8k16, its
+      operands are read by ldmatrix, or taken from registers where they were
+      computed;
+    - elementwise operations are cloned for each register, coordinates come
+      from the same layout; row reductions end with two shuffles in the quad;
+    - tiles carried by loops are registers carried by loops.
+
+    The result is a `gpu.module` whose attribute `fa.program` lists the lines
+    that describe arguments and launches; the PTX begins with them.
+
+    Numeric contract: reassociated (sums follow the tensor cores' order).
+  }];
+  let options = [
+    Option<"chip", "chip", "std::string", "\"sm_80\"",
+           "the target: a row of the target table">,
+    Option<"stages", "stages", "unsigned", "2",
+           "stages of a ring of tiles in shared memory">,
+    Option<"warps", "warps", "unsigned", "0",
+           "warps in a block; 0: chosen from the tile and the registers">,
+    Option<"hoistRegisters", "hoist-registers", "unsigned", "200",
+           "loop-invariant fragments stay in registers while the estimate of "
+           "registers a thread is at most this">
+  ];
+  let dependentDialects = [
+    "::mlir::affine::AffineDialect", "::mlir::arith::ArithDialect",
+    "::mlir::gpu::GPUDialect", "::mlir::LLVM::LLVMDialect",
+    "::mlir::math::MathDialect", "::mlir::NVVM::NVVMDialect",
+    "::mlir::scf::SCFDialect"
+  ];
+}
+
+def LowerKernelMathPass : Pass<"fa-lower-kernel-math", "::mlir::gpu::GPUModuleOp"> {
+  let summary = "math as instructions of the GPU, or a diagnostic";
+  let description = [{
+    exp2, exp, log, log2, tanh, rsqrt and division become the approximate
+    instructions (ex2, lg2, rcp, rsqrt) and short formulas over them; what has
+    neither is expanded as a polynomial. An operation that cannot be lowered is
+    an error here, because later it would end the process.
+
+    Numeric contract: approximate, within 2e-6 relative (tanh: absolute).
+  }];
+  let dependentDialects = [
+    "::mlir::arith::ArithDialect", "::mlir::LLVM::LLVMDialect",
+    "::mlir::math::MathDialect", "::mlir::NVVM::NVVMDialect",
+    "::mlir::vector::VectorDialect"
+  ];
+}
+
+def EmitPTXPass : Pass<"fa-emit-ptx", "::mlir::ModuleOp"> {
+  let summary = "the kernels of a module as PTX text";
+  let description = [{
+    Translates the module's `gpu.module` to LLVM IR and PTX, writes it to
+    `output` (`-` is the standard output), and leaves the module as it is.
+  }];
+  let options = [
+    Option<"chip", "chip", "std::string", "\"sm_80\"", "the target">,
+    Option<"output", "output", "std::string", "\"-\"", "file to write">,
+    Option<"printLLVM", "print-llvm", "bool", "false",
+           "write LLVM IR instead of PTX">
+  ];
+}
+
+#endif // FA_TARGET_NVIDIA_PASSES

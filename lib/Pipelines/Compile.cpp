@@ -1,0 +1,162 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "fa/Pipelines/Compile.h"
+#include "fa/Pipelines/Registration.h"
+#include "fa/Target/NVIDIA/Passes.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+
+#include <mutex>
+
+using namespace mlir;
+using namespace fa;
+
+static llvm::Error compileError(const Twine &message) {
+  return llvm::createStringError(llvm::inconvertibleErrorCode(), message);
+}
+
+llvm::Error fa::checkOptions(const PipelineOptions &options) {
+  return getStages(options).takeError();
+}
+
+namespace {
+/// Collects diagnostics as the text of an error.
+class Collector {
+public:
+  explicit Collector(MLIRContext *context)
+      : handler(context, [this](Diagnostic &diagnostic) {
+          if (diagnostic.getSeverity() != DiagnosticSeverity::Error)
+            return;
+          llvm::raw_string_ostream os(text);
+          if (!text.empty())
+            os << "\n";
+          if (auto loc =
+                  diagnostic.getLocation()->findInstanceOf<FileLineColLoc>())
+            os << "line " << loc.getLine() << ", column " << loc.getColumn()
+               << ": ";
+          os << diagnostic;
+        }) {}
+  llvm::Error error(StringRef what) const {
+    return compileError(text.empty() ? what.str() + " failed" : text);
+  }
+
+private:
+  std::string text;
+  ScopedDiagnosticHandler handler;
+};
+} // namespace
+
+/// The attention function to compile: the one named, or the only one.
+static llvm::Expected<func::FuncOp> findFunction(ModuleOp module,
+                                                 StringRef name) {
+  if (!name.empty()) {
+    if (auto func = module.lookupSymbol<func::FuncOp>(name))
+      return func;
+    return compileError("no function '" + name + "' in the module");
+  }
+  SmallVector<func::FuncOp> functions;
+  for (auto func : module.getOps<func::FuncOp>())
+    if (func.isPublic() && !func.isExternal())
+      functions.push_back(func);
+  if (functions.size() != 1)
+    return compileError("expected one public function in the module, got " +
+                        Twine(functions.size()) + "; name one");
+  return functions.front();
+}
+
+static llvm::Error runPipeline(ModuleOp module, StringRef text, StringRef name,
+                               const Collector &collector) {
+  PassManager manager(module.getContext());
+  std::string message;
+  llvm::raw_string_ostream os(message);
+  if (failed(parsePassPipeline(text, manager, os)))
+    return compileError(message);
+  if (failed(manager.run(module)))
+    return collector.error(name);
+  return llvm::Error::success();
+}
+
+llvm::Expected<std::string> fa::compileToPTX(ModuleOp module,
+                                             StringRef target) {
+  Collector collector(module.getContext());
+  NVIDIAOptions options;
+  options.chip = target.str();
+  PassManager manager(module.getContext());
+  buildNVIDIAPipeline(manager, options);
+  if (failed(manager.run(module)))
+    return collector.error("the NVIDIA schedule");
+  auto kernels = module.getOps<gpu::GPUModuleOp>();
+  if (kernels.empty())
+    return compileError("the module has no kernel; it must be a tile program "
+                        "(run the whole fa-pipeline)");
+  return emitPTX(*kernels.begin(), target);
+}
+
+/// The context's setup, done once: registering passes is global.
+static std::unique_ptr<MLIRContext> makeContext() {
+  static std::once_flag once;
+  std::call_once(once, registerPasses);
+  DialectRegistry registry;
+  registerDialects(registry);
+  auto context =
+      std::make_unique<MLIRContext>(registry, MLIRContext::Threading::DISABLED);
+  context->loadAllAvailableDialects();
+  return context;
+}
+
+llvm::Expected<std::unique_ptr<CompiledKernel>>
+fa::compileKernel(StringRef ir, const CompileRequest &request) {
+  llvm::Expected<SmallVector<Stage>> stages = getStages(request.pipeline);
+  if (!stages)
+    return stages.takeError();
+  std::unique_ptr<MLIRContext> context = makeContext();
+  Collector collector(context.get());
+  OwningOpRef<ModuleOp> module =
+      parseSourceString<ModuleOp>(ir, ParserConfig(context.get()));
+  if (!module)
+    return collector.error("parsing");
+  llvm::Expected<func::FuncOp> func = findFunction(*module, request.function);
+  if (!func)
+    return func.takeError();
+  std::string function = func->getName().str();
+  auto kernel = std::make_unique<CompiledKernel>();
+  kernel->numArguments = func->getNumArguments() + func->getNumResults();
+  for (const Stage &stage : *stages) {
+    if (llvm::Error error =
+            runPipeline(*module, stage.pipeline, stage.name, collector))
+      return error;
+    CompiledStage kept{stage.name, "", ""};
+    if (request.keepStages) {
+      if (llvm::Error error = runPipeline(*module, "func.func(fa-annotate-io)",
+                                          stage.name, collector))
+        return error;
+      auto current = module->lookupSymbol<func::FuncOp>(function);
+      llvm::raw_string_ostream io(kept.io), text(kept.ir);
+      if (Attribute traffic = current->getAttr("fa.io"))
+        traffic.print(io);
+      current->removeAttr("fa.io");
+      module->print(text);
+    }
+    kernel->stages.push_back(std::move(kept));
+  }
+  if (request.pipeline.target == "cpu") {
+    cpu::CompileOptions options;
+    options.function = function;
+    auto program = cpu::Program::compile(*module, options);
+    if (!program)
+      return program.takeError();
+    kernel->program = std::move(*program);
+    return kernel;
+  }
+  llvm::Expected<std::string> ptx =
+      compileToPTX(*module, request.pipeline.target);
+  if (!ptx)
+    return ptx.takeError();
+  kernel->ptx = std::move(*ptx);
+  return kernel;
+}

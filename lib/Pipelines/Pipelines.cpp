@@ -1,0 +1,125 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "fa/Pipelines/Pipelines.h"
+
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Pass/PassOptions.h"
+#include "mlir/Pass/PassRegistry.h"
+#include "llvm/ADT/StringExtras.h"
+
+using namespace mlir;
+using namespace fa;
+
+static llvm::Error optionError(const Twine &message) {
+  return llvm::createStringError(llvm::inconvertibleErrorCode(), message);
+}
+
+/// Stages up to the tile program: each a pass and its options.
+static SmallVector<std::pair<std::string, std::string>>
+stagesOf(const PipelineOptions &options) {
+  std::string tile = "target=" + options.target +
+                     " rows=" + std::to_string(options.rows) +
+                     " keys=" + std::to_string(options.keys) +
+                     " algorithm=" + options.algorithm;
+  if (options.algorithm == "standard")
+    return {{"fa-decompose", ""},
+            {"fa-distribute", tile},
+            {"fa-pad-tiles", ""},
+            {"fa-fold-scale-exp2", ""}};
+  if (options.algorithm == "fa1")
+    return {{"fa-decompose", ""},      {"fa-online-softmax", ""},
+            {"fa-tile", tile},         {"fa-distribute", tile},
+            {"fa-pad-tiles", ""},      {"fa-defer-normalization", ""},
+            {"fa-fold-scale-exp2", ""}};
+  return {{"fa-decompose", ""},
+          {"fa-online-softmax", ""},
+          {"fa-tile", tile},
+          {"fa-interchange", ""},
+          {"fa-pad-tiles", ""},
+          {"fa-split-mask-loops", ""},
+          {"fa-defer-normalization", ""},
+          {"fa-fuse", ""},
+          {"fa-fold-scale-exp2", ""}};
+}
+
+llvm::Expected<SmallVector<Stage>>
+fa::getStages(const PipelineOptions &options) {
+  if (!llvm::is_contained({"standard", "fa1", "fa2"}, options.algorithm))
+    return optionError("unknown algorithm '" + options.algorithm +
+                       "'; expected standard, fa1 or fa2");
+  if (options.rows < 0 || options.keys < 0)
+    return optionError("expected tile sizes of at least 1, or 0 to choose, "
+                       "got rows=" +
+                       Twine(options.rows) + " keys=" + Twine(options.keys));
+  SmallVector<Stage> stages;
+  std::string names;
+  for (auto &[name, arguments] : stagesOf(options)) {
+    std::string text = name;
+    if (!arguments.empty())
+      text += "{" + arguments + "}";
+    stages.push_back({name, "func.func(" + text + ")"});
+    if (name == options.stopAfter)
+      return stages;
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  if (!options.stopAfter.empty())
+    return optionError("no stage '" + options.stopAfter +
+                       "' to stop after; the stages of algorithm " +
+                       options.algorithm + " are " + names);
+  return stages;
+}
+
+llvm::Error fa::buildPipeline(OpPassManager &manager,
+                              const PipelineOptions &options) {
+  llvm::Expected<SmallVector<Stage>> stages = getStages(options);
+  if (!stages)
+    return stages.takeError();
+  for (const Stage &stage : *stages) {
+    std::string message;
+    llvm::raw_string_ostream os(message);
+    if (failed(parsePassPipeline(stage.pipeline, manager, os)))
+      return optionError("stage " + stage.name + ": " + message);
+  }
+  return llvm::Error::success();
+}
+
+namespace {
+struct TextOptions : PassPipelineOptions<TextOptions> {
+  Option<std::string> target{*this, "target",
+                             llvm::cl::desc("cpu, sm_80, sm_90a, ..."),
+                             llvm::cl::init("cpu")};
+  Option<std::string> algorithm{*this, "algorithm",
+                                llvm::cl::desc("standard, fa1 or fa2"),
+                                llvm::cl::init("fa2")};
+  Option<std::string> stopAfter{*this, "stop-after",
+                                llvm::cl::desc("the last pass to run")};
+  Option<int64_t> rows{*this, "rows", llvm::cl::desc("rows of a tile"),
+                       llvm::cl::init(0)};
+  Option<int64_t> keys{*this, "keys", llvm::cl::desc("keys of a tile"),
+                       llvm::cl::init(0)};
+};
+} // namespace
+
+void fa::registerPipelines() {
+  registerPassPipeline(
+      "fa-pipeline", "attention to the tile program, or a prefix of that",
+      [](OpPassManager &manager, StringRef text,
+         function_ref<LogicalResult(const Twine &)> error) -> LogicalResult {
+        auto parsed = TextOptions::createFromString(text);
+        if (!parsed)
+          return failure();
+        PipelineOptions options;
+        options.target = parsed->target;
+        options.algorithm = parsed->algorithm;
+        options.stopAfter = parsed->stopAfter;
+        options.rows = parsed->rows;
+        options.keys = parsed->keys;
+        if (llvm::Error e = buildPipeline(manager, options))
+          return error(llvm::toString(std::move(e)));
+        return success();
+      },
+      [](function_ref<void(const detail::PassOptions &)> options) {
+        options(TextOptions());
+      });
+}

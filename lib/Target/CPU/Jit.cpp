@@ -1,0 +1,220 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "Jit.h"
+
+#include "Runtime.h"
+#include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Target/CPU/Passes.h"
+
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/MemRef/Transforms/Passes.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/ExecutionEngine/ExecutionEngine.h"
+#include "mlir/ExecutionEngine/OptUtils.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Transforms/Passes.h"
+
+#include "llvm/ExecutionEngine/Orc/JITTargetMachineBuilder.h"
+#include "llvm/Support/TargetSelect.h"
+#include "llvm/Target/TargetMachine.h"
+
+#include <mutex>
+
+using namespace mlir;
+using namespace fa;
+using namespace fa::cpu;
+
+JitModule::~JitModule() = default;
+
+void JitModule::invoke(Entry entry, const Descriptors &tensors) {
+  std::vector<const void *> pointers(tensors.size());
+  std::vector<void *> arguments(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    pointers[i] = tensors[i].data();
+    arguments[i] = &pointers[i];
+  }
+  entry(arguments.data());
+}
+
+static llvm::Error makeError(const std::string &message) {
+  return llvm::createStringError(llvm::inconvertibleErrorCode(), "%s",
+                                 message.c_str());
+}
+
+/// Whether only index arithmetic is left in a function.
+static bool isCheap(func::FuncOp function) {
+  bool cheap = true;
+  function.walk([&](Operation *op) {
+    if (op != function && !isa<func::ReturnOp, tensor::DimOp,
+                               tensor::FromElementsOp>(op) &&
+        !isa<arith::ArithDialect, affine::AffineDialect>(op->getDialect()))
+      cheap = false;
+  });
+  return cheap;
+}
+
+/// Adds a function that computes the dimensions of the results from the same
+/// arguments; drops it again where that takes more than their shapes.
+static LogicalResult addShapeFunction(ModuleOp module, func::FuncOp function,
+                                      const std::string &name, bool &added) {
+  OpBuilder b(module.getContext());
+  b.setInsertionPointToEnd(module.getBody());
+  auto shapes = cast<func::FuncOp>(b.clone(*function));
+  shapes.setName(name);
+  auto ret = cast<func::ReturnOp>(shapes.front().getTerminator());
+  b.setInsertionPoint(ret);
+  Location loc = ret.getLoc();
+  SmallVector<Value> dims;
+  for (Value v : ret.getOperands())
+    for (int64_t d = 0; d < cast<RankedTensorType>(v.getType()).getRank(); ++d)
+      dims.push_back(arith::IndexCastOp::create(
+          b, loc, b.getI64Type(),
+          b.createOrFold<tensor::DimOp>(loc, v, d)));
+  added = false;
+  if (dims.empty()) {
+    shapes.erase();
+    return success();
+  }
+  Value all = tensor::FromElementsOp::create(b, loc, dims);
+  ret.getOperandsMutable().assign(all);
+  shapes.setFunctionType(b.getFunctionType(
+      function.getFunctionType().getInputs(), {all.getType()}));
+  shapes.setResAttrsAttr(nullptr);
+  PassManager pm(module.getContext(), func::FuncOp::getOperationName());
+  pm.addPass(createCanonicalizerPass());
+  pm.addPass(memref::createResolveRankedShapeTypeResultDimsPass());
+  pm.addPass(createCanonicalizerPass());
+  pm.addPass(memref::createResolveRankedShapeTypeResultDimsPass());
+  pm.addPass(createCanonicalizerPass());
+  if (failed(pm.run(shapes)))
+    return failure();
+  added = isCheap(shapes);
+  if (!added)
+    shapes.erase();
+  return success();
+}
+
+/// What the optimiser may know of the runtime's functions.
+static void annotateRuntime(ModuleOp module) {
+  Builder b(module.getContext());
+  if (auto alloc = module.lookupSymbol<LLVM::LLVMFuncOp>(
+          "_mlir_memref_to_llvm_aligned_alloc"))
+    alloc.setResultAttr(0, LLVM::LLVMDialect::getNoAliasAttrName(),
+                        b.getUnitAttr());
+}
+
+static LogicalResult lower(ModuleOp module, const std::string &name,
+                           unsigned vectorBits, bool unitInnerStride,
+                           bool &hasShapes) {
+  auto function = module.lookupSymbol<func::FuncOp>(name);
+  auto found = function.walk([](AttentionOp op) {
+    op.emitError("can't be executed as it is; run fa-decompose or fa-reference "
+                 "first");
+    return WalkResult::interrupt();
+  });
+  if (found.wasInterrupted())
+    return failure();
+  // Other functions are not compiled unless this one needs them.
+  function.setPublic();
+  for (func::FuncOp other : module.getOps<func::FuncOp>())
+    if (other != function && !other.isExternal())
+      other.setPrivate();
+  if (failed(addShapeFunction(module, function, name + "__shapes", hasShapes)))
+    return failure();
+  for (func::FuncOp entry : module.getOps<func::FuncOp>())
+    if (entry.isPublic())
+      entry->setAttr(LLVM::LLVMDialect::getEmitCWrapperAttrName(),
+                     UnitAttr::get(module.getContext()));
+  CPUOptions options = CPUOptions::host();
+  if (vectorBits)
+    options.vectorBits = vectorBits;
+  options.unitInnerStride = unitInnerStride;
+  PassManager pm(module.getContext());
+  pm.addPass(createSymbolDCEPass());
+  buildCPULoweringPipeline(pm, options);
+  if (failed(pm.run(module)))
+    return failure();
+  annotateRuntime(module);
+  return success();
+}
+
+/// Machine code for this machine.
+static llvm::Expected<std::unique_ptr<ExecutionEngine>>
+compileModule(ModuleOp module) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+  });
+  auto builder = llvm::orc::JITTargetMachineBuilder::detectHost();
+  if (!builder)
+    return builder.takeError();
+  builder->setCodeGenOptLevel(llvm::CodeGenOptLevel::Aggressive);
+  auto machine = builder->createTargetMachine();
+  if (!machine)
+    return machine.takeError();
+  llvm::TargetMachine *tm = machine->get();
+  auto optimize = makeOptimizingTransformer(3, 0, tm);
+  ExecutionEngineOptions options;
+  options.transformer = optimize;
+  options.jitCodeGenOptLevel = llvm::CodeGenOptLevel::Aggressive;
+  options.enableGDBNotificationListener = false;
+  options.enablePerfNotificationListener = false;
+  auto engine = ExecutionEngine::create(module, options, std::move(*machine));
+  if (!engine)
+    return engine.takeError();
+  (*engine)->registerSymbols([](llvm::orc::MangleAndInterner intern) {
+    llvm::orc::SymbolMap map;
+    for (auto [name, address] : runtimeSymbols())
+      map[intern(name)] = {llvm::orc::ExecutorAddr::fromPtr(address),
+                           llvm::JITSymbolFlags::Exported};
+    return map;
+  });
+  return engine;
+}
+
+llvm::Expected<std::unique_ptr<JitModule>>
+JitModule::create(llvm::StringRef text, const std::string &function,
+                  unsigned vectorBits, bool unitInnerStride) {
+  DialectRegistry registry;
+  registerCPUDialects(registry);
+  MLIRContext context(registry, MLIRContext::Threading::DISABLED);
+  context.loadAllAvailableDialects();
+  context.allowUnregisteredDialects();
+  std::string messages;
+  ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
+    if (diagnostic.getSeverity() == DiagnosticSeverity::Error)
+      messages += (messages.empty() ? "" : "; ") + diagnostic.str();
+    return success();
+  });
+  OwningOpRef<ModuleOp> module =
+      parseSourceString<ModuleOp>(text, ParserConfig(&context));
+  bool hasShapes = false;
+  if (!module ||
+      failed(lower(*module, function, vectorBits, unitInnerStride, hasShapes)))
+    return makeError("can't compile @" + function + " for the CPU: " +
+                     (messages.empty() ? "a pass failed" : messages));
+  auto engine = compileModule(*module);
+  if (!engine)
+    return engine.takeError();
+  std::unique_ptr<JitModule> jit(new JitModule());
+  jit->engine = std::move(*engine);
+  auto main = jit->engine->lookupPacked("_mlir_ciface_" + function);
+  if (!main)
+    return main.takeError();
+  jit->main = *main;
+  if (hasShapes) {
+    auto shapes =
+        jit->engine->lookupPacked("_mlir_ciface_" + function + "__shapes");
+    if (!shapes)
+      return shapes.takeError();
+    jit->shapes = *shapes;
+  }
+  return jit;
+}

@@ -1,0 +1,331 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// fa.attention as loops over one row at a time: the definition, in float64 or
+// in the inputs' own precision. Shares nothing with the other passes.
+
+#include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Target/CPU/Passes.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/IRMapping.h"
+
+#include <limits>
+
+namespace fa {
+#define GEN_PASS_DEF_REFERENCEPASS
+#include "fa/Target/CPU/Passes.h.inc"
+} // namespace fa
+
+using namespace mlir;
+using namespace fa;
+
+#define DEBUG_TYPE "fa-reference"
+
+namespace {
+
+/// Builds the loops of one fa.attention.
+class ReferenceBuilder {
+public:
+  ReferenceBuilder(RewriterBase &rewriter, AttentionOp op, bool wide)
+      : b(rewriter), op(op), loc(op.getLoc()), wide(wide),
+        element(op.getElementType()),
+        real(wide ? Type(b.getF64Type()) : Type(b.getF32Type())) {}
+  SmallVector<Value> build();
+
+private:
+  Value index(int64_t x) { return arith::ConstantIndexOp::create(b, loc, x); }
+  Value number(double x) {
+    return arith::ConstantOp::create(b, loc, b.getFloatAttr(real, x));
+  }
+  Value toReal(Value x) { return convertFloat(x, real); }
+  Value convertFloat(Value x, Type to);
+  /// Rounds to the inputs' type and back: what the naive formula would store.
+  Value rounded(Value x) {
+    return wide ? x : toReal(convertFloat(x, element));
+  }
+  Value read(Value tensor, ValueRange at) {
+    return tensor::ExtractOp::create(b, loc, tensor, at);
+  }
+  Value add(Value x, Value y) {
+    // Sums of a reference may be reordered: only so are they fast.
+    auto flags = arith::FastMathFlagsAttr::get(
+        b.getContext(),
+        arith::FastMathFlags::reassoc | arith::FastMathFlags::contract);
+    return arith::AddFOp::create(b, loc, x, y, flags);
+  }
+  Value loop(Value count, ValueRange init,
+             llvm::function_ref<Value(Value, Value)> f);
+
+  Value cloneFunction(Region &region, ValueRange arguments);
+  void cloneBlock(Block &block, IRMapping &map);
+  void cloneOp(Operation &inner, IRMapping &map);
+
+  Value emptyRow(Value size) {
+    return tensor::EmptyOp::create(b, loc,
+                                   ArrayRef<OpFoldResult>{getAsOpFoldResult(size)},
+                                   real);
+  }
+  Value product(Value query, Value key);
+  Value scores(Value coordinates[3]);
+  Value weigh(Value row, Value &max, Value &sum);
+  Value weightedSum(Value row, Value sum, Value batch, Value keyHead);
+
+  RewriterBase &b;
+  AttentionOp op;
+  Location loc;
+  bool wide;
+  Type element, real;
+  Value keys;
+};
+
+} // namespace
+
+Value ReferenceBuilder::convertFloat(Value x, Type to) {
+  unsigned from = x.getType().getIntOrFloatBitWidth(),
+           width = to.getIntOrFloatBitWidth();
+  if (from < width)
+    return arith::ExtFOp::create(b, loc, to, x);
+  if (from > width)
+    return arith::TruncFOp::create(b, loc, to, x);
+  return x;
+}
+
+/// for i in [0, count): carried = f(i, carried)
+Value ReferenceBuilder::loop(Value count, ValueRange init,
+                             llvm::function_ref<Value(Value, Value)> f) {
+  return scf::ForOp::create(
+             b, loc, index(0), count, index(1), init,
+             [&](OpBuilder &, Location, Value i, ValueRange carried) {
+               OpBuilder::InsertionGuard guard(b);
+               scf::YieldOp::create(b, loc, f(i, carried[0]));
+             })
+      .getResult(0);
+}
+
+/// One op of a score or mask function with f32 widened to `real`.
+void ReferenceBuilder::cloneOp(Operation &inner, IRMapping &map) {
+  auto isF32 = [](Type t) { return t.isF32(); };
+  if (auto constant = dyn_cast<arith::ConstantOp>(inner);
+      constant && isF32(constant.getType())) {
+    map.map(inner.getResult(0),
+            number(cast<FloatAttr>(constant.getValue()).getValueAsDouble()));
+    return;
+  }
+  bool isScalarMath =
+      isa<arith::ArithDialect, math::MathDialect>(inner.getDialect()) &&
+      !isa<arith::BitcastOp>(inner);
+  bool widens = isScalarMath || inner.getNumRegions();
+  IRMapping local(map);
+  for (Value operand : inner.getOperands()) {
+    Value v = map.lookupOrDefault(operand);
+    if (isF32(operand.getType()))
+      local.map(operand, convertFloat(v, isScalarMath ? real : b.getF32Type()));
+  }
+  // extf to f32 from f32's narrower neighbours becomes extf to real; truncf
+  // from real. Where both sides are the same nothing is left to do.
+  if (isa<arith::ExtFOp, arith::TruncFOp>(inner)) {
+    Type to = inner.getResult(0).getType();
+    map.map(inner.getResult(0),
+            convertFloat(local.lookupOrDefault(inner.getOperand(0)),
+                         isF32(to) ? real : to));
+    return;
+  }
+  OperationState state(inner.getLoc(), inner.getName());
+  for (Value operand : inner.getOperands())
+    state.operands.push_back(local.lookupOrDefault(operand));
+  for (Type t : inner.getResultTypes())
+    state.types.push_back(widens && isF32(t) ? real : t);
+  state.addAttributes(inner.getAttrs());
+  for (unsigned i = 0; i < inner.getNumRegions(); ++i)
+    state.addRegion();
+  Operation *copy = b.create(state);
+  map.map(inner.getResults(), copy->getResults());
+  for (auto [from, to] : llvm::zip(inner.getRegions(), copy->getRegions())) {
+    if (from.empty())
+      continue;
+    OpBuilder::InsertionGuard guard(b);
+    Block *block = b.createBlock(&to);
+    b.setInsertionPointToStart(block);
+    cloneBlock(from.front(), map);
+    Operation *end = from.front().getTerminator();
+    SmallVector<Value> yields;
+    for (Value v : end->getOperands()) {
+      Value y = map.lookupOrDefault(v);
+      yields.push_back(isF32(v.getType()) ? toReal(y) : y);
+    }
+    scf::YieldOp::create(b, loc, yields);
+  }
+}
+
+void ReferenceBuilder::cloneBlock(Block &block, IRMapping &map) {
+  for (Operation &inner : block.without_terminator())
+    cloneOp(inner, map);
+}
+
+Value ReferenceBuilder::cloneFunction(Region &region, ValueRange arguments) {
+  IRMapping map;
+  map.map(region.front().getArguments(), arguments);
+  cloneBlock(region.front(), map);
+  Value result =
+      map.lookupOrDefault(region.front().getTerminator()->getOperand(0));
+  return isa<FloatType>(result.getType()) ? toReal(result) : result;
+}
+
+/// A row's scores: scale * q.k, score, mask, as the op defines.
+Value ReferenceBuilder::scores(Value at[3]) {
+  Value batch = at[0], head = at[1], i = at[2];
+  Value keyHead =
+      arith::DivUIOp::create(b, loc, head, index(op.getGroupSize()));
+  Value none = number(-std::numeric_limits<double>::infinity());
+  return loop(keys, emptyRow(keys), [&](Value j, Value row) -> Value {
+    Value dot = loop(index(op.getHeadDim()), number(0.0),
+                     [&](Value d, Value sum) -> Value {
+                       Value x = toReal(read(op.getQuery(), {batch, head, i, d}));
+                       Value y = toReal(read(op.getKey(), {batch, keyHead, j, d}));
+                       return add(sum, arith::MulFOp::create(b, loc, x, y));
+                     });
+    Value s = rounded(dot);
+    s = rounded(arith::MulFOp::create(b, loc, s,
+                                      number(op.getScaleOrDefault())));
+    if (!op.getScore().empty())
+      s = rounded(cloneFunction(op.getScore(), {s, batch, head, i, j}));
+    if (!op.getMask().empty()) {
+      Value seen = cloneFunction(op.getMask(), {batch, head, i, j});
+      s = arith::SelectOp::create(b, loc, seen, s, none);
+    }
+    return tensor::InsertOp::create(b, loc, s, row, ValueRange{j});
+  });
+}
+
+/// Scores -> exponentials relative to their maximum; the maximum and the sum.
+Value ReferenceBuilder::weigh(Value row, Value &max, Value &sum) {
+  Value none = number(-std::numeric_limits<double>::infinity());
+  max = loop(keys, none, [&](Value j, Value m) -> Value {
+    // A NaN score makes the row NaN.
+    return arith::MaximumFOp::create(b, loc, read(row, j), m);
+  });
+  Value empty =
+      arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OEQ, max, none);
+  Value shift = arith::SelectOp::create(b, loc, empty, number(0.0), max);
+  Value weights = loop(keys, row, [&](Value j, Value r) -> Value {
+    Value x = arith::SubFOp::create(b, loc, read(r, j), shift);
+    return tensor::InsertOp::create(b, loc, math::ExpOp::create(b, loc, x), r,
+                                    ValueRange{j});
+  });
+  sum = loop(keys, number(0.0), [&](Value j, Value l) -> Value {
+    return add(l, read(weights, j));
+  });
+  return weights;
+}
+
+/// The output's row.
+Value ReferenceBuilder::weightedSum(Value row, Value sum, Value batch,
+                                    Value keyHead) {
+  Value dims = index(op.getValueDim());
+  Value zero = number(0.0);
+  Value empty =
+      arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OEQ, sum, zero);
+  Value divisor = arith::SelectOp::create(b, loc, empty, number(1.0), sum);
+  Value out = loop(dims, emptyRow(dims), [&](Value d, Value r) -> Value {
+    return tensor::InsertOp::create(b, loc, zero, r, ValueRange{d});
+  });
+  return loop(keys, out, [&](Value j, Value o) -> Value {
+    Value p = rounded(arith::DivFOp::create(b, loc, read(row, j), divisor));
+    return loop(dims, o, [&](Value d, Value r) -> Value {
+      Value v = toReal(read(op.getValue(), {batch, keyHead, j, d}));
+      Value next = add(read(r, d), arith::MulFOp::create(b, loc, p, v));
+      return tensor::InsertOp::create(b, loc, next, r, ValueRange{d});
+    });
+  });
+}
+
+SmallVector<Value> ReferenceBuilder::build() {
+  b.setInsertionPoint(op);
+  keys = b.createOrFold<tensor::DimOp>(loc, op.getKey(), 2);
+  SmallVector<OpFoldResult> shape =
+      tensor::getMixedSizes(b, loc, op.getQuery());
+  SmallVector<OpFoldResult> grid(shape.begin(), shape.begin() + 3);
+  shape[3] = b.getIndexAttr(op.getValueDim());
+  SmallVector<Value> inits = {tensor::EmptyOp::create(
+      b, loc, shape, wide ? real : element)};
+  if (op.getLse())
+    inits.push_back(tensor::EmptyOp::create(b, loc, grid, real));
+  auto forall = scf::ForallOp::create(b, loc, grid, inits, std::nullopt);
+  b.setInsertionPoint(forall.getTerminator());
+  Value at[3] = {forall.getInductionVar(0), forall.getInductionVar(1),
+                 forall.getInductionVar(2)};
+  Value keyHead =
+      arith::DivUIOp::create(b, loc, at[1], index(op.getGroupSize()));
+  Value max, sum;
+  Value weights = weigh(scores(at), max, sum);
+  Value row = weightedSum(weights, sum, at[0], keyHead);
+  Type outElement = wide ? real : element;
+  Value dims = index(op.getValueDim());
+  Value out = row;
+  if (outElement != real) {
+    Value empty = tensor::EmptyOp::create(
+        b, loc, ArrayRef<OpFoldResult>{getAsOpFoldResult(dims)}, outElement);
+    out = loop(dims, empty, [&](Value d, Value r) -> Value {
+      return tensor::InsertOp::create(
+          b, loc, convertFloat(read(row, d), outElement), r, ValueRange{d});
+    });
+  }
+  SmallVector<Value> parts = {out};
+  if (op.getLse()) {
+    Value lse = arith::AddFOp::create(b, loc, max,
+                                      math::LogOp::create(b, loc, sum));
+    parts.push_back(tensor::FromElementsOp::create(b, loc, lse));
+  }
+  OpFoldResult one = b.getIndexAttr(1), zero = b.getIndexAttr(0);
+  for (auto [part, into] : llvm::zip(parts, forall.getRegionIterArgs())) {
+    SmallVector<OpFoldResult> offsets(at, at + 3), sizes(3, one), strides(3, one);
+    if (part == out) {
+      offsets.push_back(zero);
+      sizes.push_back(shape[3]);
+      strides.push_back(one);
+    }
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToEnd(forall.getTerminator().getBody());
+    tensor::ParallelInsertSliceOp::create(b, loc, part, into, offsets, sizes,
+                                          strides);
+  }
+  return SmallVector<Value>(forall.getResults());
+}
+
+namespace {
+struct ReferencePass : fa::impl::ReferencePassBase<ReferencePass> {
+  using ReferencePassBase::ReferencePassBase;
+  void runOnOperation() override {
+    func::FuncOp func = getOperation();
+    if (precision != "f64" && precision != "same") {
+      func.emitError() << "expected precision to be f64 or same, got "
+                       << precision;
+      return signalPassFailure();
+    }
+    IRRewriter rewriter(&getContext());
+    SmallVector<AttentionOp> ops;
+    func.walk([&](AttentionOp op) { ops.push_back(op); });
+    for (AttentionOp op : ops) {
+      SmallVector<Value> results =
+          ReferenceBuilder(rewriter, op, precision == "f64").build();
+      for (Operation *user : op->getUsers())
+        if (precision == "f64" && !isa<func::ReturnOp>(user)) {
+          user->emitError("uses attention's result; expected the function to "
+                          "return it, because in float64 its type is another");
+          return signalPassFailure();
+        }
+      rewriter.replaceOp(op, results);
+    }
+    if (!func.isExternal())
+      func.setFunctionType(rewriter.getFunctionType(
+          func.getArgumentTypes(),
+          func.front().getTerminator()->getOperandTypes()));
+  }
+};
+} // namespace

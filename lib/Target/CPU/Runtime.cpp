@@ -1,0 +1,249 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "Runtime.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+using namespace fa::cpu;
+
+namespace {
+
+/// A thread's memory for temporaries: a stack of chunks, bumped and released
+/// in order. What was used once is kept for the next time, up to a limit.
+class Arena {
+public:
+  ~Arena() {
+    for (Chunk &chunk : chunks)
+      std::free(chunk.memory);
+  }
+  void *allocate(uint64_t bytes) {
+    bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    // Buffers that start at the same place modulo 4 KiB fight for one set of
+    // the cache: shift each by a line.
+    bytes += kAlignment;
+    while (current < chunks.size() &&
+           chunks[current].used + bytes > chunks[current].size)
+      ++current;
+    if (current == chunks.size())
+      addChunk(bytes);
+    Chunk &chunk = chunks[current];
+    void *result = chunk.memory + chunk.used;
+    chunk.used += bytes;
+    total += bytes;
+    peak = std::max(peak, total);
+    return result;
+  }
+  /// A mark is the number of bytes in use.
+  int64_t mark() const { return static_cast<int64_t>(total); }
+  void release(int64_t to) {
+    uint64_t excess = total - static_cast<uint64_t>(to);
+    while (excess > 0) {
+      Chunk &chunk = chunks[current];
+      uint64_t part = std::min(excess, chunk.used);
+      chunk.used -= part;
+      excess -= part;
+      if (chunk.used == 0 && current > 0)
+        --current;
+    }
+    total = static_cast<uint64_t>(to);
+  }
+  uint64_t takePeak() {
+    uint64_t result = peak;
+    peak = total;
+    if (total == 0)
+      trim();
+    return result;
+  }
+
+private:
+  static constexpr uint64_t kAlignment = 64, kChunk = 1 << 20,
+                            kKept = 64 << 20;
+  struct Chunk {
+    char *memory = nullptr;
+    uint64_t size = 0, used = 0;
+  };
+  void addChunk(uint64_t bytes) {
+    uint64_t size = (std::max(bytes, kChunk) + 4095) / 4096 * 4096;
+    void *memory = std::aligned_alloc(4096, size);
+    if (!memory) {
+      // Compiled code has no way to report this.
+      std::fprintf(stderr,
+                   "fa: out of memory: a temporary of %llu bytes can't be "
+                   "allocated; use a tiled stage or fewer threads\n",
+                   static_cast<unsigned long long>(bytes));
+      std::abort();
+    }
+    chunks.push_back({static_cast<char *>(memory), size, 0});
+  }
+  void trim() {
+    uint64_t kept = 0;
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      kept += chunks[i].size;
+      if (kept <= kKept)
+        continue;
+      for (size_t j = i; j < chunks.size(); ++j)
+        std::free(chunks[j].memory);
+      chunks.resize(i);
+      break;
+    }
+    current = 0;
+  }
+  std::vector<Chunk> chunks;
+  size_t current = 0;
+  uint64_t total = 0, peak = 0;
+};
+
+using RangeFunction = void (*)(void *, int64_t, int64_t);
+
+/// One parallel loop: threads take chunks until none is left.
+struct Job {
+  RangeFunction function = nullptr;
+  void *context = nullptr;
+  int64_t count = 0, chunk = 1;
+  std::atomic<int64_t> next{0};
+  std::atomic<int64_t> peak{0};
+  unsigned wanted = 0;  // helpers that may still join
+  unsigned working = 0; // helpers that have joined and not left
+};
+
+thread_local Arena arena;
+/// 0: not inside runWithThreads.
+thread_local unsigned allowedThreads = 0;
+thread_local int64_t helperPeak = 0;
+
+void workOn(Job &job) {
+  for (;;) {
+    int64_t begin = job.next.fetch_add(job.chunk, std::memory_order_relaxed);
+    if (begin >= job.count)
+      return;
+    job.function(job.context, begin, std::min(begin + job.chunk, job.count));
+  }
+}
+
+/// Helper threads for all programs of the process, started when first wanted.
+class Pool {
+public:
+  ~Pool() {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      stopping = true;
+    }
+    wake.notify_all();
+    for (std::thread &thread : threads)
+      thread.join();
+  }
+  void run(Job &job, unsigned helpers) {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      while (threads.size() < helpers)
+        threads.emplace_back([this] { serve(); });
+      job.wanted = helpers;
+      jobs.push_back(&job);
+    }
+    wake.notify_all();
+    workOn(job);
+    std::unique_lock<std::mutex> lock(mutex);
+    jobs.erase(std::find(jobs.begin(), jobs.end(), &job));
+    done.wait(lock, [&] { return job.working == 0; });
+  }
+
+private:
+  Job *findJob() {
+    for (Job *job : jobs)
+      if (job->wanted > 0 &&
+          job->next.load(std::memory_order_relaxed) < job->count)
+        return job;
+    return nullptr;
+  }
+  void serve() {
+    allowedThreads = 1;
+    std::unique_lock<std::mutex> lock(mutex);
+    for (;;) {
+      Job *job = nullptr;
+      wake.wait(lock, [&] { return stopping || (job = findJob()); });
+      if (stopping)
+        return;
+      --job->wanted;
+      ++job->working;
+      lock.unlock();
+      workOn(*job);
+      job->peak += static_cast<int64_t>(arena.takePeak());
+      lock.lock();
+      --job->working;
+      done.notify_all();
+    }
+  }
+  std::mutex mutex;
+  std::condition_variable wake, done;
+  std::vector<std::thread> threads;
+  std::vector<Job *> jobs;
+  bool stopping = false;
+};
+
+Pool &pool() {
+  static Pool instance;
+  return instance;
+}
+
+extern "C" void faCpuParallelFor(RangeFunction function, void *context,
+                                 int64_t count) {
+  if (count <= 0)
+    return;
+  unsigned threads = static_cast<unsigned>(
+      std::min<int64_t>(std::max(allowedThreads, 1u), count));
+  if (threads == 1)
+    return function(context, 0, count);
+  Job job;
+  job.function = function;
+  job.context = context;
+  job.count = count;
+  // Iterations may differ in cost by much (causal): small chunks, but not so
+  // small that a row of a vector takes an atomic each.
+  job.chunk = std::max<int64_t>(1, count / (threads * 32));
+  // Loops inside the loop stay on their thread.
+  unsigned allowed = allowedThreads;
+  allowedThreads = 1;
+  pool().run(job, threads - 1);
+  allowedThreads = allowed;
+  helperPeak = std::max(helperPeak, job.peak.load());
+}
+
+extern "C" int64_t faCpuMark() { return arena.mark(); }
+extern "C" void faCpuRelease(int64_t mark) { arena.release(mark); }
+extern "C" void *faCpuAllocate(uint64_t, uint64_t bytes) {
+  return arena.allocate(bytes);
+}
+extern "C" void faCpuFree(void *) {}
+
+} // namespace
+
+unsigned fa::cpu::hardwareThreads() {
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+int64_t fa::cpu::runWithThreads(unsigned threads,
+                                const std::function<void()> &call) {
+  unsigned before = allowedThreads;
+  allowedThreads = threads ? threads : hardwareThreads();
+  helperPeak = 0;
+  call();
+  allowedThreads = before;
+  return static_cast<int64_t>(arena.takePeak()) + helperPeak;
+}
+
+std::vector<std::pair<const char *, void *>> fa::cpu::runtimeSymbols() {
+  auto address = [](auto *f) { return reinterpret_cast<void *>(f); };
+  return {{"fa_cpu_parallel_for", address(&faCpuParallelFor)},
+          {"fa_cpu_mark", address(&faCpuMark)},
+          {"fa_cpu_release", address(&faCpuRelease)},
+          {"_mlir_memref_to_llvm_aligned_alloc", address(&faCpuAllocate)},
+          {"_mlir_memref_to_llvm_free", address(&faCpuFree)}};
+}

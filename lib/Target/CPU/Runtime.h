@@ -1,0 +1,30 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What compiled code calls: threads and memory.
+
+#ifndef FA_LIB_TARGET_CPU_RUNTIME_H
+#define FA_LIB_TARGET_CPU_RUNTIME_H
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace fa {
+namespace cpu {
+
+/// Runs `call` on this thread with a context for the compiled code it calls:
+/// loops use up to `threads` threads. Returns the peak of temporary bytes.
+int64_t runWithThreads(unsigned threads, const std::function<void()> &call);
+
+/// Name and address of the functions that compiled code calls.
+std::vector<std::pair<const char *, void *>> runtimeSymbols();
+
+/// Threads that the machine runs at once.
+unsigned hardwareThreads();
+
+} // namespace cpu
+} // namespace fa
+
+#endif // FA_LIB_TARGET_CPU_RUNTIME_H

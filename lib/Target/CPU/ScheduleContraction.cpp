@@ -1,0 +1,336 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Contractions: a block of accumulators in registers, one broadcast element of
+// A and a row of B per step (the outer-product kernel of Goto and van de
+// Geijn, "Anatomy of high-performance matrix multiplication", 2008).
+
+#include "Schedule.h"
+
+using namespace mlir;
+using namespace fa;
+
+namespace {
+
+/// C[i,j] += sum_k A * B as found.
+struct Contraction {
+  Value a, b, c;
+  /// A is [k,i] rather than [i,k]; B is [j,k] rather than [k,j].
+  bool aTransposed = false, bTransposed = false;
+};
+
+class ContractionScheduler {
+public:
+  ContractionScheduler(RewriterBase &rewriter, linalg::LinalgOp op,
+                       const VectorUnit &unit,
+                       SmallVectorImpl<linalg::LinalgOp> &remaining)
+      : b(rewriter), op(op), loc(op.getLoc()), unit(unit),
+        remaining(remaining) {}
+  LogicalResult match();
+  void emit();
+
+private:
+  LogicalResult matchBody();
+  Value index(int64_t x) { return arith::ConstantIndexOp::create(b, loc, x); }
+  Value add(Value x, int64_t y) {
+    return y ? Value(arith::AddIOp::create(b, loc, x, index(y))) : x;
+  }
+  Value roundDown(Value x, int64_t to);
+  /// A buffer of f32 with the sizes of `like`.
+  Value allocate(ArrayRef<int64_t> shape, ValueRange dynamic);
+  /// An f32 copy of a buffer.
+  Value widen(Value buffer);
+  /// B as [k,j] with contiguous rows.
+  Value packTransposed(Value buffer);
+  void transposeBlock(Value from, Value to, Value j, Value k);
+  void copyElements(Value from, Value to, Value j0, Value j1, Value k0,
+                    Value k1);
+  void emitColumns(Value from, Value to, int64_t vectors, bool masked);
+  void emitKernel(Value i, Value j, int64_t rows, int64_t vectors, Value mask);
+  scf::ForOp loop(Value from, Value to, int64_t step) {
+    return scf::ForOp::create(b, loc, from, to, index(step));
+  }
+
+  RewriterBase &b;
+  linalg::LinalgOp op;
+  Location loc;
+  VectorUnit unit;
+  SmallVectorImpl<linalg::LinalgOp> &remaining;
+  Contraction t;
+  Value m, n, k;
+};
+
+} // namespace
+
+/// Strips a widening conversion.
+static Value stripExtension(Value v) {
+  if (auto ext = v.getDefiningOp<arith::ExtFOp>())
+    return ext.getIn();
+  return v;
+}
+
+LogicalResult ContractionScheduler::matchBody() {
+  Block *body = op.getBlock();
+  Value yielded = body->getTerminator()->getOperand(0);
+  auto sum = yielded.getDefiningOp<arith::AddFOp>();
+  if (!sum)
+    return failure();
+  Value accumulator = body->getArgument(2);
+  Value other = sum.getLhs() == accumulator   ? sum.getRhs()
+                : sum.getRhs() == accumulator ? sum.getLhs()
+                                              : Value();
+  auto product = other ? other.getDefiningOp<arith::MulFOp>() : nullptr;
+  if (!product)
+    return failure();
+  Value x = stripExtension(product.getLhs()),
+        y = stripExtension(product.getRhs());
+  Value a = body->getArgument(0), c = body->getArgument(1);
+  return success((x == a && y == c) || (x == c && y == a));
+}
+
+LogicalResult ContractionScheduler::match() {
+  if (op.getNumLoops() != 3 || op.getNumDpsInputs() != 2 ||
+      op.getNumDpsInits() != 1 || !op.hasPureBufferSemantics() ||
+      failed(matchBody()))
+    return failure();
+  SmallVector<AffineMap> maps = op.getIndexingMapsArray();
+  for (AffineMap map : maps)
+    if (map.getNumResults() != 2 || !map.isProjectedPermutation())
+      return failure();
+  SmallVector<utils::IteratorType> iterators = op.getIteratorTypesArray();
+  unsigned i = maps[2].getDimPosition(0), j = maps[2].getDimPosition(1);
+  unsigned k = 3 - i - j;
+  if (iterators[k] != utils::IteratorType::reduction ||
+      !maps[0].isFunctionOfDim(i) || !maps[0].isFunctionOfDim(k) ||
+      !maps[1].isFunctionOfDim(j) || !maps[1].isFunctionOfDim(k))
+    return failure();
+  t = {op.getDpsInputs()[0], op.getDpsInputs()[1], op.getDpsInits()[0],
+       maps[0].getDimPosition(0) == k, maps[1].getDimPosition(0) == j};
+  for (Value v : {t.a, t.b, t.c}) {
+    Type element = cast<MemRefType>(v.getType()).getElementType();
+    if (!element.isF32() && (v == t.c || !(element.isF16() || element.isBF16())))
+      return failure();
+  }
+  return success(hasUnitInnerStride(t.c));
+}
+
+Value ContractionScheduler::roundDown(Value x, int64_t to) {
+  if (std::optional<int64_t> constant = constantOf(x))
+    return index(*constant / to * to);
+  Value rest = arith::RemUIOp::create(b, loc, x, index(to));
+  return arith::SubIOp::create(b, loc, x, rest);
+}
+
+Value ContractionScheduler::allocate(ArrayRef<int64_t> shape,
+                                     ValueRange dynamic) {
+  return memref::AllocOp::create(b, loc,
+                                 MemRefType::get(shape, b.getF32Type()),
+                                 dynamic, b.getI64IntegerAttr(64));
+}
+
+Value ContractionScheduler::widen(Value buffer) {
+  auto type = cast<MemRefType>(buffer.getType());
+  SmallVector<Value> dynamic;
+  for (unsigned d = 0; d < 2; ++d)
+    if (type.isDynamicDim(d))
+      dynamic.push_back(dimOf(b, loc, buffer, d));
+  Value copy = allocate(type.getShape(), dynamic);
+  AffineMap maps[] = {b.getMultiDimIdentityMap(2), b.getMultiDimIdentityMap(2)};
+  SmallVector<utils::IteratorType> iterators(2, utils::IteratorType::parallel);
+  remaining.push_back(cast<linalg::LinalgOp>(
+      linalg::GenericOp::create(
+          b, loc, buffer, copy, maps, iterators,
+          [](OpBuilder &nested, Location l, ValueRange args) {
+            Value x = args[0];
+            if (!x.getType().isF32())
+              x = arith::ExtFOp::create(nested, l, nested.getF32Type(), x);
+            linalg::YieldOp::create(nested, l, x);
+          })
+          .getOperation()));
+  return copy;
+}
+
+/// Elements of [j0,j1) x [k0,k1), one at a time.
+void ContractionScheduler::copyElements(Value from, Value to, Value j0,
+                                        Value j1, Value k0, Value k1) {
+  OpBuilder::InsertionGuard guard(b);
+  scf::ForOp js = loop(j0, j1, 1);
+  b.setInsertionPointToStart(js.getBody());
+  scf::ForOp ks = loop(k0, k1, 1);
+  b.setInsertionPointToStart(ks.getBody());
+  Value j = js.getInductionVar(), kk = ks.getInductionVar();
+  Value x = memref::LoadOp::create(b, loc, from, ValueRange{j, kk});
+  if (!x.getType().isF32())
+    x = arith::ExtFOp::create(b, loc, b.getF32Type(), x);
+  memref::StoreOp::create(b, loc, x, to, ValueRange{kk, j});
+}
+
+/// A square block of a register's width, transposed in registers: log2(width)
+/// rounds, each interleaving row r with row r + width/2.
+void ContractionScheduler::transposeBlock(Value from, Value to, Value j,
+                                          Value kk) {
+  int64_t width = unit.lanes;
+  auto source = VectorType::get(
+      {width}, cast<MemRefType>(from.getType()).getElementType());
+  auto type = VectorType::get({width}, b.getF32Type());
+  SmallVector<Value> rows;
+  for (int64_t r = 0; r < width; ++r) {
+    Value row = vector::LoadOp::create(b, loc, source, from,
+                                       ValueRange{add(j, r), kk});
+    if (source != type)
+      row = arith::ExtFOp::create(b, loc, type, row);
+    rows.push_back(row);
+  }
+  SmallVector<int64_t> low, high;
+  for (int64_t lane = 0; lane < width / 2; ++lane) {
+    low.append({lane, width + lane});
+    high.append({width / 2 + lane, width + width / 2 + lane});
+  }
+  for (int64_t round = 1; round < width; round *= 2) {
+    SmallVector<Value> next;
+    for (int64_t r = 0; r < width / 2; ++r) {
+      Value x = rows[r], y = rows[r + width / 2];
+      next.push_back(vector::ShuffleOp::create(b, loc, x, y, low));
+      next.push_back(vector::ShuffleOp::create(b, loc, x, y, high));
+    }
+    rows = next;
+  }
+  for (int64_t r = 0; r < width; ++r)
+    vector::StoreOp::create(b, loc, rows[r], to, ValueRange{add(kk, r), j});
+}
+
+Value ContractionScheduler::packTransposed(Value buffer) {
+  auto type = cast<MemRefType>(buffer.getType());
+  SmallVector<Value> dynamic;
+  if (type.isDynamicDim(1))
+    dynamic.push_back(k);
+  if (type.isDynamicDim(0))
+    dynamic.push_back(n);
+  Value packed = allocate({type.getDimSize(1), type.getDimSize(0)}, dynamic);
+  Value zero = index(0);
+  if (!hasUnitInnerStride(buffer)) {
+    copyElements(buffer, packed, zero, n, zero, k);
+    return packed;
+  }
+  Value n0 = roundDown(n, unit.lanes), k0 = roundDown(k, unit.lanes);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    scf::ForOp js = loop(zero, n0, unit.lanes);
+    b.setInsertionPointToStart(js.getBody());
+    scf::ForOp ks = loop(zero, k0, unit.lanes);
+    b.setInsertionPointToStart(ks.getBody());
+    transposeBlock(buffer, packed, js.getInductionVar(), ks.getInductionVar());
+  }
+  copyElements(buffer, packed, zero, n0, k0, k);
+  copyElements(buffer, packed, n0, n, zero, k);
+  return packed;
+}
+
+/// rows x vectors accumulators, carried over all of k.
+void ContractionScheduler::emitKernel(Value i, Value j, int64_t rows,
+                                      int64_t vectors, Value mask) {
+  auto type = VectorType::get({unit.lanes}, b.getF32Type());
+  Value nothing = arith::ConstantOp::create(b, loc, b.getZeroAttr(type));
+  auto load = [&](Value buffer, ValueRange at) -> Value {
+    if (!mask)
+      return vector::LoadOp::create(b, loc, type, buffer, at);
+    return vector::MaskedLoadOp::create(b, loc, type, buffer, at, mask,
+                                        nothing);
+  };
+  SmallVector<Value> is, js, accumulators;
+  for (int64_t r = 0; r < rows; ++r)
+    is.push_back(add(i, r));
+  for (int64_t v = 0; v < vectors; ++v)
+    js.push_back(add(j, v * unit.lanes));
+  for (Value row : is)
+    for (Value column : js)
+      accumulators.push_back(load(t.c, {row, column}));
+  auto steps = scf::ForOp::create(
+      b, loc, index(0), k, index(1), accumulators,
+      [&](OpBuilder &, Location, Value kk, ValueRange carried) {
+        SmallVector<Value> columns, next;
+        for (Value column : js)
+          columns.push_back(load(t.b, {kk, column}));
+        for (int64_t r = 0; r < rows; ++r) {
+          Value at[] = {is[r], kk};
+          if (t.aTransposed)
+            std::swap(at[0], at[1]);
+          Value x = memref::LoadOp::create(b, loc, t.a, at);
+          Value splat = vector::BroadcastOp::create(b, loc, type, x);
+          for (int64_t v = 0; v < vectors; ++v)
+            next.push_back(vector::FMAOp::create(b, loc, splat, columns[v],
+                                                 carried[r * vectors + v]));
+        }
+        scf::YieldOp::create(b, loc, next);
+      });
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t v = 0; v < vectors; ++v) {
+      Value result = steps.getResult(r * vectors + v);
+      Value at[] = {is[r], js[v]};
+      if (mask)
+        vector::MaskedStoreOp::create(b, loc, t.c, at, mask, result);
+      else
+        vector::StoreOp::create(b, loc, result, t.c, at);
+    }
+}
+
+/// All rows of the columns [from,to).
+void ContractionScheduler::emitColumns(Value from, Value to, int64_t vectors,
+                                       bool masked) {
+  std::optional<int64_t> first = constantOf(from), end = constantOf(to);
+  if (first && end && *first >= *end)
+    return;
+  OpBuilder::InsertionGuard guard(b);
+  scf::ForOp columns = loop(from, to, vectors * unit.lanes);
+  b.setInsertionPointToStart(columns.getBody());
+  Value j = columns.getInductionVar(), mask;
+  if (masked) {
+    Value rest = arith::SubIOp::create(b, loc, to, j);
+    mask = vector::CreateMaskOp::create(
+        b, loc, VectorType::get({unit.lanes}, b.getI1Type()), rest);
+  }
+  Value done = index(0);
+  for (int64_t rows = unit.rows; rows > 0; rows /= 2) {
+    Value until = roundDown(m, rows);
+    std::optional<int64_t> x = constantOf(done), y = constantOf(until);
+    if (x && y && *x >= *y)
+      continue;
+    scf::ForOp blocks = loop(done, until, rows);
+    {
+      OpBuilder::InsertionGuard inner(b);
+      b.setInsertionPointToStart(blocks.getBody());
+      emitKernel(blocks.getInductionVar(), j, rows, vectors, mask);
+    }
+    done = until;
+  }
+}
+
+void ContractionScheduler::emit() {
+  m = dimOf(b, loc, t.c, 0);
+  n = dimOf(b, loc, t.c, 1);
+  k = dimOf(b, loc, t.a, t.aTransposed ? 0 : 1);
+  auto isF32 = [](Value v) {
+    return cast<MemRefType>(v.getType()).getElementType().isF32();
+  };
+  if (!isF32(t.a))
+    t.a = widen(t.a);
+  if (t.bTransposed)
+    t.b = packTransposed(t.b);
+  else if (!isF32(t.b) || !hasUnitInnerStride(t.b))
+    t.b = widen(t.b);
+  Value whole = roundDown(n, unit.columns * unit.lanes);
+  emitColumns(index(0), whole, unit.columns, /*masked=*/false);
+  emitColumns(whole, n, 1, /*masked=*/true);
+}
+
+LogicalResult
+fa::scheduleContraction(RewriterBase &rewriter, linalg::LinalgOp op,
+                        const VectorUnit &unit,
+                        SmallVectorImpl<linalg::LinalgOp> &remaining) {
+  ContractionScheduler scheduler(rewriter, op, unit, remaining);
+  if (failed(scheduler.match()))
+    return failure();
+  scheduler.emit();
+  rewriter.eraseOp(op);
+  return success();
+}

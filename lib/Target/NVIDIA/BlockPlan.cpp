@@ -1,0 +1,489 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "BlockPlan.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Linalg/Utils/Utils.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include <numeric>
+
+using namespace mlir;
+using namespace fa;
+using namespace fa::nvidia;
+
+//===----------------------------------------------------------------------===//
+// Contractions
+//===----------------------------------------------------------------------===//
+
+static Value lookThroughExtension(Value v) {
+  while (auto ext = v.getDefiningOp<arith::ExtFOp>())
+    v = ext.getIn();
+  return v;
+}
+
+/// The body is yield(acc + ext(a) * ext(b)), in any order.
+static bool isMultiplyAdd(Block &body) {
+  if (body.getNumArguments() != 3)
+    return false;
+  Value a = body.getArgument(0), b = body.getArgument(1),
+        acc = body.getArgument(2);
+  auto add =
+      body.getTerminator()->getOperand(0).getDefiningOp<arith::AddFOp>();
+  if (!add || !acc.getType().isF32())
+    return false;
+  Value product = add.getLhs() == acc   ? add.getRhs()
+                  : add.getRhs() == acc ? add.getLhs()
+                                        : Value();
+  auto mul = product ? product.getDefiningOp<arith::MulFOp>() : nullptr;
+  if (!mul)
+    return false;
+  Value x = lookThroughExtension(mul.getLhs()),
+        y = lookThroughExtension(mul.getRhs());
+  return (x == a && y == b) || (x == b && y == a);
+}
+
+std::optional<Contraction> fa::nvidia::matchContraction(Operation *op) {
+  auto linalgOp = dyn_cast<linalg::LinalgOp>(op);
+  if (!linalgOp || linalgOp.getNumLoops() != 3 ||
+      linalgOp.getNumReductionLoops() != 1 ||
+      linalgOp.getNumDpsInputs() != 2 || linalgOp.getNumDpsInits() != 1 ||
+      !linalgOp.hasPureTensorSemantics() ||
+      !isMultiplyAdd(*linalgOp.getBlock()))
+    return std::nullopt;
+  SmallVector<AffineMap> maps = linalgOp.getIndexingMapsArray();
+  for (AffineMap map : maps)
+    if (!map.isProjectedPermutation() || map.getNumResults() != 2)
+      return std::nullopt;
+  unsigned i = maps[2].getDimPosition(0), j = maps[2].getDimPosition(1);
+  unsigned k = 3 - i - j;
+  Contraction c;
+  c.op = linalgOp;
+  unsigned a = maps[0].isFunctionOfDim(i) ? 0 : 1, b = 1 - a;
+  if (!maps[a].isFunctionOfDim(i) || !maps[a].isFunctionOfDim(k) ||
+      !maps[b].isFunctionOfDim(j) || !maps[b].isFunctionOfDim(k))
+    return std::nullopt;
+  c.a = linalgOp.getDpsInputOperand(a);
+  c.b = linalgOp.getDpsInputOperand(b);
+  c.aOuterK = maps[a].getDimPosition(0) == k;
+  c.bOuterK = maps[b].getDimPosition(0) == k;
+  SmallVector<int64_t> ranges = linalgOp.getStaticLoopRanges();
+  c.m = ranges[i], c.n = ranges[j], c.k = ranges[k];
+  c.elementType = getElementTypeOrSelf(c.a->get());
+  return c;
+}
+
+//===----------------------------------------------------------------------===//
+// Where values live
+//===----------------------------------------------------------------------===//
+
+bool BlockPlan::isGlobal(Value value) const {
+  if (!isa<RankedTensorType>(value.getType()))
+    return false;
+  if (!forall.getRegion().isAncestor(value.getParentRegion()))
+    return true;
+  if (auto arg = dyn_cast<BlockArgument>(value)) {
+    Operation *parent = arg.getOwner()->getParentOp();
+    if (parent == forall)
+      return true;
+    if (auto loop = dyn_cast<scf::ForOp>(parent))
+      return arg.getArgNumber() > 0 &&
+             isGlobal(loop.getInitArgs()[arg.getArgNumber() - 1]);
+    return false;
+  }
+  unsigned number = cast<OpResult>(value).getResultNumber();
+  Operation *op = value.getDefiningOp();
+  if (auto loop = dyn_cast<scf::ForOp>(op))
+    return isGlobal(loop.getInitArgs()[number]);
+  if (auto branch = dyn_cast<scf::IfOp>(op))
+    return isGlobal(branch.thenYield().getOperand(number));
+  if (auto insert = dyn_cast<tensor::InsertSliceOp>(op))
+    return isGlobal(insert.getDest());
+  if (auto cast = dyn_cast<tensor::CastOp>(op))
+    return isGlobal(cast.getSource());
+  return false;
+}
+
+bool BlockPlan::isLoadedTile(Value value) const {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  if (!type || !type.hasStaticShape())
+    return false;
+  while (Operation *op = value.getDefiningOp()) {
+    if (auto pad = dyn_cast<tensor::PadOp>(op))
+      value = pad.getSource();
+    else if (auto cast = dyn_cast<tensor::CastOp>(op))
+      value = cast.getSource();
+    else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
+      if (isGlobal(slice.getSource()))
+        return true;
+      value = slice.getSource();
+    } else
+      return false;
+  }
+  return false;
+}
+
+std::optional<FragmentLayout> BlockPlan::layout(Value value) const {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  if (!type || !type.hasStaticShape())
+    return std::nullopt;
+  if (type.getRank() == 2)
+    return FragmentLayout::accumulator(type.getDimSize(0), type.getDimSize(1),
+                                       numWarps);
+  if (type.getRank() != 1)
+    return std::nullopt;
+  auto it = vectors.find(value);
+  if (it != vectors.end() && it->second == FragmentLayout::Kind::Column)
+    return FragmentLayout::column(type.getDimSize(0), numWarps);
+  return FragmentLayout::row(type.getDimSize(0), numWarps);
+}
+
+//===----------------------------------------------------------------------===//
+// Loads and rings
+//===----------------------------------------------------------------------===//
+
+/// Whether a load's address can be computed for a later iteration: it depends
+/// on the induction variable through pure scalar operations only.
+bool BlockPlan::canPrefetch(Value tile, scf::ForOp loop) const {
+  SmallVector<Value> work{tile};
+  DenseSet<Value> seen;
+  while (!work.empty()) {
+    Value v = work.pop_back_val();
+    if (!seen.insert(v).second ||
+        !loop.getRegion().isAncestor(v.getParentRegion()))
+      continue;
+    if (v == loop.getInductionVar())
+      continue;
+    Operation *op = v.getDefiningOp();
+    if (!op || op->getBlock() != loop.getBody())
+      return false;
+    bool slicing =
+        isa<tensor::PadOp, tensor::ExtractSliceOp, tensor::CastOp>(op);
+    if (!slicing && (op->getNumRegions() || !isPure(op)))
+      return false;
+    if (!slicing && !isa<tensor::DimOp>(op) &&
+        llvm::any_of(op->getOperandTypes(),
+                     [](Type t) { return isa<TensorType>(t); }))
+      return false;
+    work.append(op->operand_begin(), op->operand_end());
+  }
+  return true;
+}
+
+void BlockPlan::addLoad(Value tile) {
+  if (loads.contains(tile))
+    return;
+  auto type = cast<RankedTensorType>(tile.getType());
+  LoadPlan load;
+  load.tile = tile;
+  load.elementType = type.getElementType();
+  load.layout = SharedLayout(type.getDimSize(0), type.getDimSize(1),
+                             type.getElementTypeBitWidth() / 8);
+  Operation *parent = tile.getDefiningOp()->getParentOp();
+  auto loop = dyn_cast<scf::ForOp>(parent);
+  load.loop = loop ? loop : parent->getParentOfType<scf::ForOp>();
+  if (loop && options.stages > 1 && canPrefetch(tile, loop)) {
+    load.ringIndex = ring(loop).size();
+    load.stages = options.stages;
+  }
+  loads.insert({tile, load});
+}
+
+SmallVector<const LoadPlan *> BlockPlan::ring(scf::ForOp loop) const {
+  SmallVector<const LoadPlan *> result;
+  for (auto &entry : loads)
+    if (entry.second.loop == loop && entry.second.ringIndex >= 0)
+      result.push_back(&entry.second);
+  return result;
+}
+
+SmallVector<const LoadPlan *> BlockPlan::loadsReadIn(Operation *op) const {
+  SmallVector<const LoadPlan *> result;
+  for (const Contraction &c : contractions)
+    if (op->isAncestor(c.op))
+      for (OpOperand *operand : {c.a, c.b})
+        if (const LoadPlan *l = load(operand->get()))
+          result.push_back(l);
+  return result;
+}
+
+LogicalResult BlockPlan::collectLoads() {
+  WalkResult walk = forall.walk([&](linalg::LinalgOp op) {
+    std::optional<Contraction> c = matchContraction(op);
+    if (!c)
+      return WalkResult::advance();
+    Type other = getElementTypeOrSelf(c->b->get());
+    if (other != c->elementType ||
+        !(c->elementType.isF32() || c->elementType.isF16() ||
+          c->elementType.isBF16())) {
+      op->emitOpError("expected both operands of a contraction to be f16, "
+                      "bf16 or f32 alike, got ")
+          << c->elementType << " and " << other;
+      return WalkResult::interrupt();
+    }
+    if (ShapedType::isDynamic(c->m) || ShapedType::isDynamic(c->n) ||
+        ShapedType::isDynamic(c->k)) {
+      op->emitOpError("expected static tile sizes (run --fa-pad-tiles first)");
+      return WalkResult::interrupt();
+    }
+    contractions.push_back(*c);
+    for (OpOperand *operand : {c->a, c->b}) {
+      if (isLoadedTile(operand->get())) {
+        addLoad(operand->get());
+        continue;
+      }
+      bool inRegisters =
+          operand == c->a && c->tensorCore() && !c->aOuterK;
+      if (inRegisters)
+        continue;
+      auto type = cast<RankedTensorType>(operand->get().getType());
+      LoadPlan conversion;
+      conversion.tile = operand->get();
+      conversion.elementType = c->elementType;
+      conversion.layout =
+          SharedLayout(type.getDimSize(0), type.getDimSize(1),
+                       type.getElementTypeBitWidth() / 8);
+      conversions.insert({operand, conversion});
+    }
+    return WalkResult::advance();
+  });
+  return failure(walk.wasInterrupted());
+}
+
+//===----------------------------------------------------------------------===//
+// Layouts of vectors
+//===----------------------------------------------------------------------===//
+
+LogicalResult BlockPlan::inferVectors() {
+  using Kind = FragmentLayout::Kind;
+  bool changed = true;
+  Operation *conflict = nullptr;
+  Operation *current = nullptr;
+  auto isVector = [&](Value v) {
+    auto type = dyn_cast<RankedTensorType>(v.getType());
+    return type && type.getRank() == 1 && !isLoadedTile(v) && !isGlobal(v) &&
+           !isa_and_present<tensor::EmptyOp, linalg::FillOp>(
+               v.getDefiningOp());
+  };
+  auto set = [&](Value v, Kind kind) {
+    if (!isVector(v))
+      return;
+    auto [it, inserted] = vectors.insert({v, kind});
+    changed |= inserted;
+    if (!inserted && it->second != kind && !conflict)
+      conflict = current;
+  };
+  auto unify = [&](ArrayRef<Value> values) {
+    for (Value v : values) {
+      auto it = vectors.find(v);
+      if (it == vectors.end())
+        continue;
+      Kind kind = it->second;
+      for (Value w : values)
+        set(w, kind);
+      return;
+    }
+  };
+  auto visitLinalg = [&](linalg::LinalgOp op) {
+    SmallVector<AffineMap> maps = op.getIndexingMapsArray();
+    SmallVector<Value> same;
+    for (auto [operand, map] : llvm::zip(op->getOperands(), maps)) {
+      if (map.getNumResults() != 1 || !isa<AffineDimExpr>(map.getResult(0)))
+        continue;
+      if (op.getNumLoops() == 1)
+        same.push_back(operand);
+      else
+        set(operand, map.getDimPosition(0) == 0 ? Kind::Row : Kind::Column);
+    }
+    for (auto [i, result] : llvm::enumerate(op->getResults())) {
+      AffineMap map = maps[op.getNumDpsInputs() + i];
+      if (map.getNumResults() != 1 || !isa<AffineDimExpr>(map.getResult(0)))
+        continue;
+      if (op.getNumLoops() == 1)
+        same.push_back(result);
+      else
+        set(result, map.getDimPosition(0) == 0 ? Kind::Row : Kind::Column);
+    }
+    unify(same);
+  };
+  while (changed && !conflict) {
+    changed = false;
+    forall.walk([&](Operation *op) {
+      current = op;
+      if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op))
+        visitLinalg(linalgOp);
+      else if (auto loop = dyn_cast<scf::ForOp>(op))
+        for (auto [i, result] : llvm::enumerate(loop.getResults()))
+          unify({result, loop.getInitArgs()[i], loop.getRegionIterArg(i),
+                 loop.getYieldedValues()[i]});
+      else if (auto branch = dyn_cast<scf::IfOp>(op))
+        for (auto [i, result] : llvm::enumerate(branch.getResults()))
+          unify({result, branch.thenYield().getOperand(i),
+                 branch.elseYield().getOperand(i)});
+      else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
+        unify({slice.getSource(), slice.getResult()});
+    });
+  }
+  if (conflict)
+    return conflict->emitOpError(
+        "uses a vector along the rows and along the columns of tiles; store it "
+        "to memory and load it again, or compute it twice");
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Budget
+//===----------------------------------------------------------------------===//
+
+/// Registers that a loop carries, those of one result of a contraction, and
+/// what addresses and temporaries take.
+int64_t BlockPlan::estimateRegisters(unsigned warps) const {
+  auto regs = [&](Value v) -> int64_t {
+    auto type = dyn_cast<RankedTensorType>(v.getType());
+    if (!type || !type.hasStaticShape() || isGlobal(v))
+      return 0;
+    if (type.getRank() == 2)
+      return type.getDimSize(0) * ((type.getDimSize(1) + 7) / 8 * 8) /
+             (32 * warps) * type.getElementTypeBitWidth() / 32;
+    return std::max<int64_t>(2, type.getDimSize(0) / (8 * warps));
+  };
+  int64_t carriedMost = 0, resultMost = 0;
+  forall.walk([&](scf::ForOp loop) {
+    int64_t carried = 0;
+    for (auto l = loop; l; l = l->getParentOfType<scf::ForOp>())
+      for (Value v : l.getInitArgs())
+        carried += regs(v);
+    carriedMost = std::max(carriedMost, carried);
+  });
+  for (const Contraction &c : contractions) {
+    Value result = c.op->getResult(0);
+    bool carried = llvm::any_of(result.getUsers(), [](Operation *user) {
+      return isa<scf::YieldOp>(user) && isa<scf::ForOp>(user->getParentOp());
+    });
+    if (!carried)
+      resultMost = std::max(resultMost, regs(result));
+  }
+  return carriedMost + resultMost + 32;
+}
+
+LogicalResult BlockPlan::chooseWarps() {
+  int64_t divisor = 0;
+  Operation *bad = nullptr;
+  auto visit = [&](Value v) {
+    auto type = dyn_cast<RankedTensorType>(v.getType());
+    if (!type || type.getRank() != 2 || !type.hasStaticShape() ||
+        isLoadedTile(v) || isGlobal(v))
+      return;
+    divisor = std::gcd(divisor, type.getDimSize(0));
+    if (type.getDimSize(0) % 16)
+      bad = v.getDefiningOp();
+  };
+  forall.walk([&](linalg::LinalgOp op) {
+    for (Value v : op->getResults())
+      visit(v);
+    for (OpOperand *operand : op.getDpsInputOperands())
+      if (!matchContraction(op))
+        if (auto type = dyn_cast<RankedTensorType>(operand->get().getType()))
+          if (type.getRank() == 2 && type.hasStaticShape())
+            divisor = std::gcd(divisor, type.getDimSize(0));
+  });
+  if (!divisor)
+    forall.walk([&](linalg::LinalgOp op) {
+      for (Value v : op->getResults())
+        if (auto type = dyn_cast<RankedTensorType>(v.getType()))
+          if (type.getRank() == 1 && type.hasStaticShape())
+            divisor = std::gcd(divisor, type.getDimSize(0));
+    });
+  if (!divisor)
+    divisor = 64;
+  if (bad || divisor % 16)
+    return (bad ? bad : forall.getOperation())
+               ->emitOpError("expected tiles whose number of rows is a "
+                             "multiple of 16, got ")
+           << divisor << "; choose another tile size";
+  int64_t most = (divisor / 16) & -(divisor / 16);
+  if (options.warps) {
+    if ((divisor / 16) % options.warps)
+      return forall.emitOpError("expected warps to divide ")
+             << divisor / 16 << " (tiles of 16 rows in a block), got "
+             << options.warps;
+    numWarps = options.warps;
+  } else {
+    numWarps = std::min<int64_t>(4, most);
+    while (estimateRegisters(numWarps) > options.target->registers &&
+           numWarps < 8 && most >= 2 * numWarps)
+      numWarps *= 2;
+  }
+  estimate = estimateRegisters(numWarps);
+  if (estimate > options.target->registers)
+    return forall.emitOpError("needs about ")
+           << estimate << " registers a thread with " << numWarps
+           << " warps, and " << options.target->chip << " has "
+           << options.target->registers << "; choose smaller tiles";
+  return success();
+}
+
+LogicalResult BlockPlan::placeShared() {
+  auto place = [&]() {
+    int64_t offset = 0;
+    auto take = [&](LoadPlan &load) {
+      load.offset = offset;
+      offset += (load.layout.size() * load.stages + 127) / 128 * 128;
+    };
+    for (auto &entry : loads)
+      take(entry.second);
+    for (const Contraction &c : contractions)
+      for (OpOperand *operand : {c.a, c.b})
+        if (auto it = conversions.find(operand); it != conversions.end())
+          take(it->second);
+    return offset;
+  };
+  smemBytes = place();
+  for (unsigned s = options.stages;
+       smemBytes > options.target->sharedMemory && s > 2; smemBytes = place()) {
+    --s;
+    for (auto &entry : loads)
+      if (entry.second.ringIndex >= 0)
+        entry.second.stages = s;
+  }
+  if (smemBytes > options.target->sharedMemory) {
+    for (auto &entry : loads) {
+      entry.second.ringIndex = -1;
+      entry.second.stages = 1;
+    }
+    smemBytes = place();
+  }
+  if (smemBytes > options.target->sharedMemory)
+    return forall.emitOpError("needs ")
+           << smemBytes << " bytes of shared memory a block, and "
+           << options.target->chip << " has " << options.target->sharedMemory
+           << "; choose smaller tiles";
+  return success();
+}
+
+/// Fragments of an operand that was loaded outside the loop stay in registers
+/// while the budget allows.
+void BlockPlan::chooseHoisted() {
+  for (const Contraction &c : contractions) {
+    const LoadPlan *a = load(c.a->get());
+    auto loop = c.op->getParentOfType<scf::ForOp>();
+    if (!a || !loop || !c.tensorCore() || a->loop == loop ||
+        (a->loop && loop->isAncestor(a->loop)))
+      continue;
+    int64_t regs = c.m / 16 / numWarps * ((c.k + 15) / 16) * 4;
+    if (estimate + regs > options.hoistRegisters)
+      continue;
+    estimate += regs;
+    hoistedOperands.insert(c.a);
+  }
+}
+
+LogicalResult BlockPlan::compute() {
+  if (failed(collectLoads()) || failed(inferVectors()) ||
+      failed(chooseWarps()) || failed(placeShared()))
+    return failure();
+  chooseHoisted();
+  return success();
+}

@@ -1,0 +1,121 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What is decided about a block's program before anything is emitted: which
+// loads go to shared memory and how (roles, operands, rings), which layout each
+// vector has, how many warps, and whether it fits (budget).
+
+#ifndef FA_LIB_TARGET_NVIDIA_BLOCKPLAN_H
+#define FA_LIB_TARGET_NVIDIA_BLOCKPLAN_H
+
+#include "fa/Target/NVIDIA/Fragment.h"
+#include "fa/Target/NVIDIA/Passes.h"
+
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/MapVector.h"
+
+#include <optional>
+
+namespace fa::nvidia {
+
+/// C(i,j) += A(i,k) B(k,j), read off the op's maps and body.
+struct Contraction {
+  mutable mlir::linalg::LinalgOp op; // MLIR's op classes lack const
+  mlir::OpOperand *a, *b;
+  /// The operand's tensor is indexed (k,i) or (k,j), else (i,k) or (j,k).
+  bool aOuterK, bOuterK;
+  int64_t m, n, k;
+  mlir::Type elementType;
+  /// mma.sync, or else plain f32 multiply-adds.
+  bool tensorCore() const { return elementType.getIntOrFloatBitWidth() == 16; }
+};
+
+/// The contraction that an op is, or nothing.
+std::optional<Contraction> matchContraction(mlir::Operation *op);
+
+/// A tile that is loaded from global into shared memory, because a contraction
+/// reads it.
+struct LoadPlan {
+  mlir::Value tile;
+  /// The innermost loop around the load; null outside loops.
+  mutable mlir::scf::ForOp loop;
+  /// Position in the loop's ring; -1: not in a ring, loaded where it stands.
+  int ringIndex = -1;
+  unsigned stages = 1;
+  SharedLayout layout;
+  mlir::Type elementType;
+  int64_t offset = 0;
+};
+
+/// Options of a schedule.
+struct ScheduleOptions {
+  const NVIDIATarget *target;
+  unsigned stages;
+  unsigned warps;
+  unsigned hoistRegisters;
+};
+
+class BlockPlan {
+public:
+  BlockPlan(mlir::scf::ForallOp forall, const ScheduleOptions &options)
+      : forall(forall), options(options) {}
+  /// Decides; reports what cannot be.
+  mlir::LogicalResult compute();
+
+  unsigned warps() const { return numWarps; }
+  unsigned threads() const { return 32 * numWarps; }
+  int64_t sharedBytes() const { return smemBytes; }
+  int64_t registerEstimate() const { return estimate; }
+
+  const LoadPlan *load(mlir::Value tile) const {
+    auto it = loads.find(tile);
+    return it == loads.end() ? nullptr : &it->second;
+  }
+  /// The loads of a loop's ring, in the order in which they are issued.
+  llvm::SmallVector<const LoadPlan *> ring(mlir::scf::ForOp loop) const;
+  /// The loads that an op or its regions read.
+  llvm::SmallVector<const LoadPlan *> loadsReadIn(mlir::Operation *op) const;
+  /// The shared memory for a computed operand that must pass through it.
+  const LoadPlan *conversion(mlir::OpOperand *operand) const {
+    auto it = conversions.find(operand);
+    return it == conversions.end() ? nullptr : &it->second;
+  }
+  /// The operand's fragments are read once, before the loop.
+  bool hoisted(mlir::OpOperand *operand) const {
+    return hoistedOperands.contains(operand);
+  }
+  /// The layout of a tile that lives in registers; nothing for other types.
+  std::optional<FragmentLayout> layout(mlir::Value value) const;
+
+  /// The value is (a new version of) a tensor in global memory.
+  bool isGlobal(mlir::Value value) const;
+  /// The value is a static tile cut out of global memory.
+  bool isLoadedTile(mlir::Value value) const;
+
+private:
+  mlir::LogicalResult collectLoads();
+  mlir::LogicalResult inferVectors();
+  mlir::LogicalResult chooseWarps();
+  mlir::LogicalResult placeShared();
+  void chooseHoisted();
+  bool canPrefetch(mlir::Value tile, mlir::scf::ForOp loop) const;
+  int64_t estimateRegisters(unsigned warps) const;
+  void addLoad(mlir::Value tile);
+
+  mutable mlir::scf::ForallOp forall; // MLIR's op classes lack const
+  ScheduleOptions options;
+  unsigned numWarps = 0;
+  int64_t smemBytes = 0, estimate = 0;
+  llvm::MapVector<mlir::Value, LoadPlan> loads;
+  llvm::DenseMap<mlir::OpOperand *, LoadPlan> conversions;
+  llvm::DenseMap<mlir::Value, FragmentLayout::Kind> vectors;
+  llvm::DenseSet<mlir::OpOperand *> hoistedOperands;
+  llvm::SmallVector<Contraction> contractions;
+};
+
+} // namespace fa::nvidia
+
+#endif // FA_LIB_TARGET_NVIDIA_BLOCKPLAN_H

@@ -1,0 +1,283 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Contractions: mma.sync m16n8k16 on operands from shared memory by ldmatrix or
+// from registers; plain multiply-adds for f32.
+
+#include "KernelEmitter.h"
+
+using namespace mlir;
+using namespace fa::nvidia;
+
+/// Two values of neighbouring columns as one vector.
+Value KernelEmitter::pack(Value low, Value high) {
+  auto type = VectorType::get({2}, low.getType());
+  Value v = LLVM::PoisonOp::create(b, loc, type);
+  v = LLVM::InsertElementOp::create(b, loc, v, low, i32(0));
+  return LLVM::InsertElementOp::create(b, loc, v, high, i32(1));
+}
+
+/// ldmatrix.x4: four 8x8 matrices, two along the rows and two along the
+/// columns from (row, col). RowsFirst: the second matrix lies below the first.
+/// \p warpRows and \p warpChunks (or null) say where the warp's part begins.
+SmallVector<Value, 4>
+KernelEmitter::loadMatrices(const SharedLayout &layout, Value base,
+                            Value warpRows, int64_t row, Value warpChunks,
+                            int64_t col, Matrices order, bool transpose) {
+  unsigned group = layout.group();
+  Value matrix = divC(lane(), 8), inMatrix = remC(lane(), 8);
+  Value low = remC(matrix, 2), high = divC(matrix, 2);
+  bool rowsFirst = order == Matrices::RowsFirst;
+  Value laneRow = add(inMatrix, mulC(rowsFirst ? low : high, 8));
+  Value laneChunk = rowsFirst ? high : low;
+  // Rows of 8 begin at a multiple of 8, where the permutation repeats.
+  Value swizzle = remC(divC(inMatrix, 8 / group), group);
+  int64_t chunk = col / layout.elementsPerChunk();
+  int64_t constant = row * layout.pitch();
+  Value swizzled;
+  if (warpChunks) {
+    swizzled = xorI(add(addC(warpChunks, chunk), laneChunk), swizzle);
+  } else {
+    // chunk is even: adding laneChunk is xor, and bits above the group stay.
+    int64_t inGroup = chunk % group;
+    constant += (chunk - inGroup) * 16;
+    swizzled = xorI(laneChunk, swizzle);
+    if (inGroup)
+      swizzled = xorI(swizzled, i32(inGroup));
+  }
+  Value rows = warpRows ? add(laneRow, warpRows) : laneRow;
+  Value offset = add(mulC(rows, layout.pitch()), mulC(swizzled, 16));
+  Value pointer = sharedPointer(add(offset, base), constant);
+  auto type = LLVM::LLVMStructType::getLiteral(
+      b.getContext(), SmallVector<Type>(4, b.getI32Type()));
+  auto shape = NVVM::LdStMatrixShapeAttr::get(b.getContext(), 8, 8);
+  Value loaded = NVVM::LdMatrixOp::create(
+      b, loc, type, pointer, 4,
+      transpose ? NVVM::MMALayout::col : NVVM::MMALayout::row, shape,
+      NVVM::LdStMatrixEltType::B16);
+  SmallVector<Value, 4> parts;
+  for (int64_t i = 0; i < 4; ++i)
+    parts.push_back(LLVM::ExtractValueOp::create(b, loc, loaded, i));
+  return parts;
+}
+
+/// The A fragment of 16 rows and 16 k from shared memory.
+SmallVector<Value, 4> KernelEmitter::loadA(const Contraction &c,
+                                           const LoadPlan &load,
+                                           unsigned rowTile, unsigned step) {
+  unsigned rowsPerWarp = c.m / plan.warps();
+  Value base = sharedTile(load);
+  if (!c.aOuterK)
+    return loadMatrices(load.layout, base, mulC(warp(), rowsPerWarp),
+                        16 * rowTile, Value(), 16 * step, Matrices::RowsFirst,
+                        /*transpose=*/false);
+  Value warpChunks =
+      mulC(warp(), rowsPerWarp / load.layout.elementsPerChunk());
+  return loadMatrices(load.layout, base, Value(), 16 * step, warpChunks,
+                      16 * rowTile, Matrices::ColumnsFirst,
+                      /*transpose=*/true);
+}
+
+/// The A fragment of 16 rows and 16 k from an accumulator: its registers are
+/// where the instruction wants them, in pairs.
+SmallVector<Value, 4> KernelEmitter::packA(const Contraction &c,
+                                           ArrayRef<Value> regs,
+                                           unsigned rowTile, unsigned step) {
+  FragmentLayout layout =
+      FragmentLayout::accumulator(c.m, c.k, plan.warps());
+  Value zero = arith::ConstantOp::create(b, loc, b.getZeroAttr(c.elementType));
+  SmallVector<Value, 4> parts;
+  for (unsigned half = 0; half < 2; ++half)
+    for (unsigned below = 0; below < 2; ++below) {
+      SmallVector<Value, 2> pair;
+      for (unsigned e = 0; e < 2; ++e) {
+        if (2 * step + half >= layout.colTiles()) {
+          pair.push_back(zero);
+          continue;
+        }
+        unsigned reg = layout.reg(rowTile, 2 * step + half, 2 * below + e);
+        Value v = regs[reg];
+        if (layout.regCol(reg) + 8 > c.k && c.k % 8)
+          v = arith::SelectOp::create(
+              b, loc, less(colOf(layout, reg), index(c.k)), v, zero);
+        pair.push_back(v);
+      }
+      parts.push_back(LLVM::BitcastOp::create(b, loc, b.getI32Type(),
+                                              pack(pair[0], pair[1])));
+    }
+  return parts;
+}
+
+LogicalResult KernelEmitter::emitTensorCore(const Contraction &c,
+                                            SmallVectorImpl<Value> &acc) {
+  FragmentLayout layout =
+      FragmentLayout::accumulator(c.m, c.n, plan.warps());
+  unsigned steps = (c.k + 15) / 16, rowTiles = layout.rowTiles();
+  const LoadPlan *a = plan.load(c.a->get());
+  if (!a)
+    a = plan.conversion(c.a);
+  const LoadPlan *bPlan = plan.load(c.b->get());
+  if (!bPlan)
+    bPlan = plan.conversion(c.b);
+  SmallVector<Value> aRegs;
+  if (!a) {
+    auto regs = registers(
+        c.a->get(), FragmentLayout::accumulator(c.m, c.k, plan.warps()));
+    if (failed(regs))
+      return failure();
+    aRegs = *regs;
+  }
+  bool bf16 = c.elementType.isBF16();
+  auto pairType = VectorType::get({2}, c.elementType);
+  auto operand = [&](Value v) -> Value {
+    return bf16 ? v : LLVM::BitcastOp::create(b, loc, pairType, v);
+  };
+  auto type = bf16 ? NVVM::MMATypes::bf16 : NVVM::MMATypes::f16;
+  auto resultType = LLVM::LLVMStructType::getLiteral(
+      b.getContext(), SmallVector<Type>(4, b.getF32Type()));
+  auto multiply = [&](ArrayRef<Value> aParts, Value b0, Value b1,
+                      unsigned reg) {
+    SmallVector<Value> as, bs{operand(b0), operand(b1)};
+    for (Value v : aParts)
+      as.push_back(operand(v));
+    SmallVector<Value> cs(acc.begin() + reg, acc.begin() + reg + 4);
+    Value d = NVVM::MmaOp::create(
+        b, loc, resultType, as, bs, cs, ArrayRef<int64_t>{16, 8, 16},
+        std::nullopt, std::nullopt,
+        std::array<NVVM::MMATypes, 2>{type, type},
+        std::array<NVVM::MMALayout, 2>{NVVM::MMALayout::row,
+                                       NVVM::MMALayout::col});
+    for (unsigned i = 0; i < 4; ++i)
+      acc[reg + i] = LLVM::ExtractValueOp::create(b, loc, d, i);
+  };
+  auto hoisted = fragments.find(c.a);
+  for (unsigned step = 0; step < steps; ++step) {
+    SmallVector<SmallVector<Value, 4>> as;
+    for (unsigned t = 0; t < rowTiles; ++t) {
+      if (!a) {
+        as.push_back(packA(c, aRegs, t, step));
+      } else if (hoisted != fragments.end()) {
+        auto from = hoisted->second.begin() + (t * steps + step) * 4;
+        as.push_back(SmallVector<Value, 4>(from, from + 4));
+      } else {
+        as.push_back(loadA(c, *a, t, step));
+      }
+    }
+    Value base = sharedTile(*bPlan);
+    for (unsigned n = 0; n < layout.colTiles(); n += 2) {
+      SmallVector<Value, 4> bs =
+          c.bOuterK ? loadMatrices(bPlan->layout, base, Value(), 16 * step,
+                                   Value(), 8 * n, Matrices::RowsFirst,
+                                   /*transpose=*/true)
+                    : loadMatrices(bPlan->layout, base, Value(), 8 * n,
+                                   Value(), 16 * step, Matrices::ColumnsFirst,
+                                   /*transpose=*/false);
+      for (unsigned t = 0; t < rowTiles; ++t)
+        for (unsigned h = 0; h < 2 && n + h < layout.colTiles(); ++h)
+          multiply(as[t], bs[2 * h], bs[2 * h + 1], layout.reg(t, n + h, 0));
+    }
+  }
+  return success();
+}
+
+/// f32: each thread multiplies the rows and columns of its own elements, both
+/// operands from shared memory.
+LogicalResult KernelEmitter::emitMultiplyAdds(const Contraction &c,
+                                              SmallVectorImpl<Value> &acc) {
+  FragmentLayout layout =
+      FragmentLayout::accumulator(c.m, c.n, plan.warps());
+  const LoadPlan *a = plan.load(c.a->get());
+  if (!a)
+    a = plan.conversion(c.a);
+  const LoadPlan *bPlan = plan.load(c.b->get());
+  if (!bPlan)
+    bPlan = plan.conversion(c.b);
+  Value aBase = sharedTile(*a), bBase = sharedTile(*bPlan);
+  OpBuilder::InsertionGuard guard(b);
+  auto loop = scf::ForOp::create(b, loc, index(0), index(c.k), index(1),
+                                 ValueRange(acc));
+  b.setInsertionPointToStart(loop.getBody());
+  Value k = toI32(loop.getInductionVar());
+  auto element = [&](const LoadPlan &load, Value base, bool outerK,
+                     Value other) {
+    Value offset = sharedOffset(load.layout, outerK ? k : other,
+                                outerK ? other : k);
+    return loadElement(sharedPointer(add(offset, base)), load.elementType);
+  };
+  FragmentLayout rows = FragmentLayout::row(c.m, plan.warps());
+  FragmentLayout cols = FragmentLayout::column(c.n, plan.warps());
+  SmallVector<Value> as, bs;
+  for (unsigned r = 0; r < rows.numRegs(); ++r)
+    as.push_back(element(*a, aBase, c.aOuterK, toI32(rowOf(rows, r))));
+  for (unsigned r = 0; r < cols.numRegs(); ++r)
+    bs.push_back(element(*bPlan, bBase, c.bOuterK, toI32(colOf(cols, r))));
+  SmallVector<Value> next;
+  for (unsigned r = 0; r < layout.numRegs(); ++r) {
+    Value product = arith::MulFOp::create(b, loc, as[layout.rowReg(r)],
+                                          bs[layout.colReg(r)]);
+    next.push_back(arith::AddFOp::create(b, loc, loop.getRegionIterArg(r),
+                                         product));
+  }
+  scf::YieldOp::create(b, loc, next);
+  acc.assign(loop.getResults().begin(), loop.getResults().end());
+  return success();
+}
+
+/// A computed operand through shared memory.
+LogicalResult KernelEmitter::convertOperand(OpOperand *operand) {
+  const LoadPlan *to = plan.conversion(operand);
+  if (!to)
+    return success();
+  std::optional<FragmentLayout> layout = plan.layout(operand->get());
+  auto regs = registers(operand->get(), *layout);
+  if (failed(regs))
+    return failure();
+  TileValue t;
+  t.kind = TileValue::Kind::Registers;
+  t.layout = *layout;
+  t.regs = *regs;
+  barrier();
+  storeShared(*to, t);
+  barrier();
+  return success();
+}
+
+LogicalResult KernelEmitter::emitContraction(const Contraction &c) {
+  Value result = c.op->getResult(0);
+  FragmentLayout layout =
+      FragmentLayout::accumulator(c.m, c.n, plan.warps());
+  auto init = registers(c.op.getDpsInits()[0], layout);
+  if (failed(init) || failed(convertOperand(c.a)) ||
+      failed(convertOperand(c.b)))
+    return failure();
+  SmallVector<Value> acc = *init;
+  if (failed(c.tensorCore() ? emitTensorCore(c, acc)
+                            : emitMultiplyAdds(c, acc)))
+    return failure();
+  TileValue t;
+  t.kind = TileValue::Kind::Registers;
+  t.layout = layout;
+  t.regs = acc;
+  t.valid.assign(2, Value());
+  tiles[result] = t;
+  return success();
+}
+
+/// Fragments that do not change in a loop are read before it.
+LogicalResult KernelEmitter::hoistFragments(scf::ForOp loop) {
+  loop.walk([&](linalg::LinalgOp op) {
+    std::optional<Contraction> c = matchContraction(op);
+    if (!c || op->getParentOfType<scf::ForOp>() != loop ||
+        !plan.hoisted(c->a))
+      return;
+    const LoadPlan *a = plan.load(c->a->get());
+    FragmentLayout layout =
+        FragmentLayout::accumulator(c->m, c->n, plan.warps());
+    SmallVector<Value> list;
+    for (unsigned t = 0; t < layout.rowTiles(); ++t)
+      for (unsigned step = 0; step < (c->k + 15) / 16; ++step)
+        list.append(loadA(*c, *a, t, step));
+    fragments[c->a] = list;
+  });
+  return success();
+}

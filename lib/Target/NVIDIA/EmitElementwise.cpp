@@ -1,0 +1,389 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Elementwise operations and row reductions: a body is cloned for each register
+// of the layout.
+
+#include "KernelEmitter.h"
+
+using namespace mlir;
+using namespace fa::nvidia;
+
+/// Bodies may hold scalar operations, coordinates and reads of captured
+/// tensors.
+LogicalResult KernelEmitter::checkBody(linalg::LinalgOp op) {
+  for (Operation &inner : *op.getBlock()) {
+    if (inner.getNumRegions() == 0)
+      continue;
+    bool bad = false;
+    inner.walk([&](Operation *nested) {
+      bad |= isa<linalg::IndexOp, tensor::ExtractOp>(nested);
+    });
+    if (bad)
+      return inner.emitOpError("reads coordinates or tensors inside a region; "
+                               "use arith.select in the body instead");
+  }
+  return success();
+}
+
+FailureOr<SmallVector<Value>>
+KernelEmitter::cloneBody(linalg::LinalgOp op, ValueRange args, Value row,
+                         Value col) {
+  IRMapping map;
+  Block &body = *op.getBlock();
+  for (auto [arg, value] : llvm::zip(body.getArguments(), args))
+    if (value)
+      map.map(arg, value);
+  for (Operation &inner : body.without_terminator()) {
+    if (auto coordinate = dyn_cast<linalg::IndexOp>(inner)) {
+      Value v = coordinate.getDim() == 0 ? (row ? row : col) : col;
+      if (!v)
+        return op->emitOpError("asks for a coordinate that its layout lacks"),
+               failure();
+      map.map(coordinate.getResult(), v);
+      continue;
+    }
+    if (auto extract = dyn_cast<tensor::ExtractOp>(inner)) {
+      FailureOr<Value> v = emitExtract(extract, map);
+      if (failed(v))
+        return failure();
+      map.map(extract.getResult(), *v);
+      continue;
+    }
+    WalkResult walk = inner.walk([&](Operation *nested) {
+      for (Value operand : nested->getOperands()) {
+        if (op->getRegion(0).isAncestor(operand.getParentRegion()) ||
+            map.contains(operand))
+          continue;
+        Value v = scalar(operand);
+        if (!v)
+          return WalkResult::interrupt();
+        map.map(operand, v);
+      }
+      return WalkResult::advance();
+    });
+    if (walk.wasInterrupted())
+      return failure();
+    b.clone(inner, map);
+  }
+  SmallVector<Value> results;
+  for (Value v : body.getTerminator()->getOperands()) {
+    Value r = map.lookupOrNull(v);
+    if (!r)
+      r = scalar(v);
+    if (!r)
+      return failure();
+    results.push_back(r);
+  }
+  return results;
+}
+
+/// The element of an operand that goes with a register of the op's layout.
+FailureOr<Value> KernelEmitter::operandElement(linalg::LinalgOp op,
+                                               OpOperand *operand,
+                                               const FragmentLayout &layout,
+                                               unsigned reg) {
+  using Kind = FragmentLayout::Kind;
+  Value v = operand->get();
+  if (!isa<TensorType>(v.getType()))
+    return scalar(v);
+  AffineMap map = op.getMatchingIndexingMap(operand);
+  FailureOr<TileValue> t = tile(v);
+  if (failed(t))
+    return failure();
+  if (t->kind == TileValue::Kind::Splat)
+    return t->splat;
+  auto once = [&](const FragmentLayout &as,
+                  unsigned r) -> FailureOr<Value> {
+    auto key = std::make_pair(v, unsigned(as.kind()));
+    auto it = operandRegs.find(key);
+    if (it == operandRegs.end()) {
+      auto regs = registers(v, as);
+      if (failed(regs))
+        return failure();
+      it = operandRegs.insert({key, *regs}).first;
+    }
+    return it->second[r];
+  };
+  if (map.isIdentity())
+    return once(layout, reg);
+  if (map.getNumResults() == 1 && layout.kind() == Kind::Accumulator) {
+    if (auto dim = dyn_cast<AffineDimExpr>(map.getResult(0))) {
+      if (dim.getPosition() == 0)
+        return once(FragmentLayout::row(layout.rows(), layout.warps()),
+                    layout.rowReg(reg));
+      return once(FragmentLayout::column(layout.cols(), layout.warps()),
+                  layout.colReg(reg));
+    }
+  }
+  if (map.getNumResults() == 0 && t->kind == TileValue::Kind::Slice)
+    return loadElement(elementPointer(*t->slice.base, t->slice.offsets),
+                       getElementTypeOrSelf(v));
+  op->emitOpError("cannot be distributed: operand ")
+      << operand->getOperandNumber() << " is indexed by "
+      << AffineMapAttr::get(map)
+      << ", expected the identity or one dimension";
+  return failure();
+}
+
+LogicalResult KernelEmitter::emitElementwise(linalg::LinalgOp op) {
+  Value first = op->getResult(0);
+  std::optional<FragmentLayout> layout = plan.layout(first);
+  if (!layout || failed(checkBody(op)))
+    return layout ? failure()
+                  : op->emitOpError("expected results of static shape and rank "
+                                    "1 or 2, got ")
+                        << first.getType();
+  for (OpOperand &init : op.getDpsInitsMutable())
+    if (!op.getMatchingIndexingMap(&init).isIdentity())
+      return op->emitOpError("expected results indexed by the identity");
+  SmallVector<SmallVector<Value>> results(op->getNumResults());
+  operandRegs.clear();
+  for (unsigned r = 0, e = layout->numRegs(); r < e; ++r) {
+    SmallVector<Value> args;
+    for (OpOperand &operand : op->getOpOperands()) {
+      if (!op.payloadUsesValueFromOperand(&operand)) {
+        args.push_back(Value());
+        continue;
+      }
+      FailureOr<Value> v = operandElement(op, &operand, *layout, r);
+      if (failed(v) || !*v)
+        return failure();
+      args.push_back(*v);
+    }
+    auto yields = cloneBody(op, args, rowOf(*layout, r), colOf(*layout, r));
+    if (failed(yields))
+      return failure();
+    for (auto [list, v] : llvm::zip(results, *yields))
+      list.push_back(v);
+  }
+  for (auto [result, regs] : llvm::zip(op->getResults(), results)) {
+    TileValue t;
+    t.kind = TileValue::Kind::Registers;
+    t.layout = *plan.layout(result);
+    t.regs = regs;
+    t.valid.assign(t.layout.kind() == FragmentLayout::Kind::Accumulator ? 2 : 1,
+                   Value());
+    tiles[result] = t;
+  }
+  return success();
+}
+
+/// The single operation that combines the accumulator with the rest of the
+/// body, or null. \p other is its other operand.
+static Operation *matchCombiner(linalg::LinalgOp op, unsigned result,
+                                Value &other) {
+  Block &body = *op.getBlock();
+  BlockArgument acc = body.getArgument(op.getNumDpsInputs() + result);
+  Operation *combiner = body.getTerminator()->getOperand(result).getDefiningOp();
+  if (!combiner || combiner->getNumOperands() != 2 ||
+      combiner->getNumResults() != 1 || !acc.hasOneUse() ||
+      *acc.getUsers().begin() != combiner)
+    return nullptr;
+  other = combiner->getOperand(combiner->getOperand(0) == acc ? 1 : 0);
+  return combiner->getOperand(0) == combiner->getOperand(1) ? nullptr
+                                                            : combiner;
+}
+
+/// A reduction along the rows: over the thread's registers, then over the quad,
+/// then with the initial value.
+LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
+  using Combine = std::function<FailureOr<SmallVector<Value>>(
+      ArrayRef<Value>, ArrayRef<Value>)>;
+  SmallVector<AffineMap> maps = op.getIndexingMapsArray();
+  unsigned inputs = op.getNumDpsInputs(), outs = op.getNumDpsInits();
+  bool rows = op.getNumLoops() == 2 && op.getNumReductionLoops() == 1 &&
+              op.getIteratorTypesArray()[1] == utils::IteratorType::reduction;
+  SmallVector<int64_t> ranges = op.getStaticLoopRanges();
+  for (unsigned i = 0; rows && i < outs; ++i)
+    rows = maps[inputs + i].getNumResults() == 1 &&
+           maps[inputs + i].getDimPosition(0) == 0;
+  if (!rows || failed(checkBody(op)))
+    return op->emitOpError("cannot be distributed: of reductions only those "
+                           "along a tile's rows (dimension 1) can");
+  FragmentLayout layout =
+      FragmentLayout::accumulator(ranges[0], ranges[1], plan.warps());
+  FragmentLayout vector = FragmentLayout::row(ranges[0], plan.warps());
+
+  SmallVector<Operation *> combiners;
+  SmallVector<Value> mapped(outs);
+  for (unsigned i = 0; i < outs; ++i)
+    if (Operation *c = matchCombiner(op, i, mapped[i]))
+      combiners.push_back(c);
+  bool single = combiners.size() == outs;
+  bool whole = inputs == outs;
+  for (unsigned i = 0; whole && i < outs; ++i)
+    whole = op.getBlock()->getArgument(i).getType() ==
+            op.getBlock()->getArgument(inputs + i).getType();
+  if (!single && !whole)
+    return op->emitOpError("cannot be distributed: expected each result to be "
+                           "one operation on the accumulator, or a body that "
+                           "combines values of the accumulators' types");
+
+  // With single combiners the rest of the body maps an element first.
+  auto elementOf = [&](unsigned reg) -> FailureOr<SmallVector<Value>> {
+    SmallVector<Value> args;
+    for (OpOperand *operand : op.getDpsInputOperands()) {
+      FailureOr<Value> v = operandElement(op, operand, layout, reg);
+      if (failed(v) || !*v)
+        return failure();
+      args.push_back(*v);
+    }
+    if (!single)
+      return args;
+    return mapElement(op, args, mapped, combiners, rowOf(layout, reg),
+                      colOf(layout, reg));
+  };
+  Combine combine = [&](ArrayRef<Value> x,
+                        ArrayRef<Value> acc) -> FailureOr<SmallVector<Value>> {
+    if (!single) {
+      SmallVector<Value> args(x);
+      args.append(acc.begin(), acc.end());
+      return cloneBody(op, args, Value(), Value());
+    }
+    SmallVector<Value> results;
+    for (unsigned i = 0; i < outs; ++i) {
+      IRMapping map;
+      bool accFirst = combiners[i]->getOperand(1) == mapped[i];
+      map.map(combiners[i]->getOperand(0), accFirst ? acc[i] : x[i]);
+      map.map(combiners[i]->getOperand(1), accFirst ? x[i] : acc[i]);
+      results.push_back(b.clone(*combiners[i], map)->getResult(0));
+    }
+    return results;
+  };
+
+  operandRegs.clear();
+  SmallVector<SmallVector<Value>> results(
+      outs, SmallVector<Value>(vector.numRegs()));
+  SmallVector<SmallVector<Value>> partial(vector.numRegs());
+  for (unsigned r = 0, e = layout.numRegs(); r < e; ++r) {
+    auto element = elementOf(r);
+    if (failed(element))
+      return failure();
+    SmallVector<Value> &acc = partial[layout.rowReg(r)];
+    if (acc.empty()) {
+      acc = *element;
+      continue;
+    }
+    auto next = combine(*element, acc);
+    if (failed(next))
+      return failure();
+    if (layout.regCol(r) + 8 > layout.cols()) // may lie in the padding
+      for (unsigned i = 0; i < outs; ++i)
+        (*next)[i] = arith::SelectOp::create(
+            b, loc, less(colOf(layout, r), index(layout.cols())), (*next)[i],
+            acc[i]);
+    acc = *next;
+  }
+  for (unsigned v = 0; v < vector.numRegs(); ++v) {
+    for (unsigned distance : {1, 2}) {
+      SmallVector<Value> other;
+      for (Value x : partial[v])
+        other.push_back(shuffle(x, distance));
+      auto next = combine(other, partial[v]);
+      if (failed(next))
+        return failure();
+      partial[v] = *next;
+    }
+    SmallVector<Value> init;
+    for (OpOperand &operand : op.getDpsInitsMutable()) {
+      auto regs = registers(operand.get(), vector);
+      if (failed(regs))
+        return failure();
+      init.push_back((*regs)[v]);
+    }
+    auto last = combine(partial[v], init);
+    if (failed(last))
+      return failure();
+    for (unsigned i = 0; i < outs; ++i)
+      results[i][v] = (*last)[i];
+  }
+  for (unsigned i = 0; i < outs; ++i) {
+    TileValue t;
+    t.kind = TileValue::Kind::Registers;
+    t.layout = vector;
+    t.regs = results[i];
+    t.valid.assign(1, Value());
+    tiles[op->getResult(i)] = t;
+  }
+  return success();
+}
+
+/// What the body makes of an element before it meets the accumulators.
+FailureOr<SmallVector<Value>>
+KernelEmitter::mapElement(linalg::LinalgOp op, ValueRange inputs,
+                          ArrayRef<Value> mapped,
+                          ArrayRef<Operation *> combiners, Value row,
+                          Value col) {
+  IRMapping map;
+  Block &body = *op.getBlock();
+  for (auto [arg, value] : llvm::zip(body.getArguments(), inputs))
+    map.map(arg, value);
+  SmallVector<Value> results;
+  for (Operation &inner : body.without_terminator()) {
+    if (llvm::is_contained(combiners, &inner))
+      continue;
+    if (auto coordinate = dyn_cast<linalg::IndexOp>(inner)) {
+      map.map(coordinate.getResult(), coordinate.getDim() == 0 ? row : col);
+      continue;
+    }
+    if (auto extract = dyn_cast<tensor::ExtractOp>(inner)) {
+      FailureOr<Value> v = emitExtract(extract, map);
+      if (failed(v))
+        return failure();
+      map.map(extract.getResult(), *v);
+      continue;
+    }
+    for (Value operand : inner.getOperands())
+      if (!map.contains(operand)) {
+        Value v = scalar(operand);
+        if (!v)
+          return failure();
+        map.map(operand, v);
+      }
+    b.clone(inner, map);
+  }
+  for (Value v : mapped) {
+    Value r = map.lookupOrNull(v);
+    if (!r && !(r = scalar(v)))
+      return failure();
+    results.push_back(r);
+  }
+  return results;
+}
+
+Value KernelEmitter::shuffle(Value v, unsigned distance) {
+  Type type = v.getType();
+  Value x = v;
+  unsigned width = type.getIntOrFloatBitWidth();
+  if (type.isBF16() || type.isF16())
+    x = arith::ExtFOp::create(b, loc, b.getF32Type(), v);
+  else if (isa<IntegerType>(type) && width < 32)
+    x = arith::ExtUIOp::create(b, loc, b.getI32Type(), v);
+  auto one = [&](Value part) -> Value {
+    return NVVM::ShflOp::create(b, loc, part.getType(), i32(-1), part,
+                                i32(distance), i32(31), NVVM::ShflKind::bfly,
+                                UnitAttr());
+  };
+  if (width == 64) {
+    Value bits = isa<FloatType>(type) ? Value(arith::BitcastOp::create(
+                                            b, loc, b.getI64Type(), v))
+                                      : v;
+    Value low = arith::TruncIOp::create(b, loc, b.getI32Type(), bits);
+    Value high = arith::TruncIOp::create(
+        b, loc, b.getI32Type(), arith::ShRUIOp::create(b, loc, bits, i64(32)));
+    low = arith::ExtUIOp::create(b, loc, b.getI64Type(), one(low));
+    high = arith::ExtUIOp::create(b, loc, b.getI64Type(), one(high));
+    bits = arith::OrIOp::create(b, loc, low,
+                                arith::ShLIOp::create(b, loc, high, i64(32)));
+    return isa<FloatType>(type)
+               ? Value(arith::BitcastOp::create(b, loc, type, bits))
+               : bits;
+  }
+  x = one(x);
+  if (type.isBF16() || type.isF16())
+    return arith::TruncFOp::create(b, loc, type, x);
+  if (isa<IntegerType>(type) && width < 32)
+    return arith::TruncIOp::create(b, loc, type, x);
+  return x;
+}

@@ -1,0 +1,700 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Tiles in global and shared memory: slices, loads into registers and into
+// rings of shared memory, stores.
+
+#include "KernelEmitter.h"
+
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "llvm/ADT/SmallBitVector.h"
+
+using namespace mlir;
+using namespace fa::nvidia;
+
+//===----------------------------------------------------------------------===//
+// Slices
+//===----------------------------------------------------------------------===//
+
+/// A scalar at another value of a loop's induction variable (in \p map).
+Value KernelEmitter::materialize(Value v, IRMapping &map, scf::ForOp loop) {
+  if (Value known = map.lookupOrNull(v))
+    return known;
+  if (!loop || !loop.getRegion().isAncestor(v.getParentRegion()))
+    return scalar(v);
+  Operation *op = v.getDefiningOp();
+  if (!op)
+    return {};
+  if (auto dim = dyn_cast<tensor::DimOp>(op)) {
+    FailureOr<TileValue> source = tile(dim.getSource());
+    std::optional<int64_t> d = dim.getConstantIndex();
+    if (failed(source) || source->kind != TileValue::Kind::Global || !d)
+      return {};
+    return source->global->sizes[*d];
+  }
+  for (Value operand : op->getOperands())
+    if (!materialize(operand, map, loop))
+      return {};
+  IRMapping operands;
+  for (Value operand : op->getOperands())
+    operands.map(operand, materialize(operand, map, loop));
+  Operation *copy = b.clone(*op, operands);
+  for (auto [from, to] : llvm::zip(op->getResults(), copy->getResults()))
+    map.map(from, to);
+  return map.lookup(v);
+}
+
+FailureOr<GlobalSlice>
+KernelEmitter::cutSlice(const GlobalTensor *base,
+                        OffsetSizeAndStrideOpInterface op,
+                        llvm::SmallBitVector dropped, IRMapping &map,
+                        scf::ForOp loop) {
+  auto value = [&](OpFoldResult v) -> Value {
+    if (std::optional<int64_t> c = getConstantIntValue(v))
+      return index(*c);
+    return materialize(cast<Value>(v), map, loop);
+  };
+  if (!llvm::all_of(op.getMixedStrides(),
+                    [](OpFoldResult s) { return isConstantIntValue(s, 1); }))
+    return op->emitOpError("expected slices of stride 1"), failure();
+  GlobalSlice slice;
+  slice.base = base;
+  for (auto [d, offset, size] :
+       llvm::enumerate(op.getMixedOffsets(), op.getMixedSizes())) {
+    slice.offsets.push_back(value(offset));
+    if (!slice.offsets.back())
+      return op->emitOpError("has an offset that a thread cannot compute"),
+             failure();
+    if (dropped.test(d))
+      continue;
+    slice.dims.push_back(d);
+    std::optional<int64_t> known = getConstantIntValue(size);
+    slice.shape.push_back(known ? *known : ShapedType::kDynamic);
+    slice.valid.push_back(known ? Value() : value(size));
+    if (!known && !slice.valid.back())
+      return op->emitOpError("has a size that a thread cannot compute"),
+             failure();
+  }
+  return slice;
+}
+
+FailureOr<GlobalSlice> KernelEmitter::resolveSlice(Value v, IRMapping &map,
+                                                   scf::ForOp loop) {
+  Operation *op = v.getDefiningOp();
+  auto type = cast<RankedTensorType>(v.getType());
+  if (auto slice = dyn_cast_if_present<tensor::ExtractSliceOp>(op)) {
+    FailureOr<TileValue> source = tile(slice.getSource());
+    if (failed(source))
+      return failure();
+    if (source->kind != TileValue::Kind::Global)
+      return op->emitOpError("expected a slice of a tensor in global memory"),
+             failure();
+    return cutSlice(source->global,
+                    cast<OffsetSizeAndStrideOpInterface>(op),
+                    slice.getDroppedDims(), map, loop);
+  }
+  Value source;
+  if (auto pad = dyn_cast_if_present<tensor::PadOp>(op))
+    source = pad.getSource();
+  else if (auto cast = dyn_cast_if_present<tensor::CastOp>(op))
+    source = cast.getSource();
+  else
+    return mlir::emitError(v.getLoc(), "expected a slice of global memory"),
+           failure();
+  FailureOr<GlobalSlice> slice = resolveSlice(source, map, loop);
+  if (failed(slice))
+    return failure();
+  for (auto [d, size] : llvm::enumerate(type.getShape())) {
+    if (!slice->valid[d] && slice->shape[d] != size)
+      slice->valid[d] = index(slice->shape[d]);
+    slice->shape[d] = size;
+  }
+  if (auto pad = dyn_cast<tensor::PadOp>(op)) {
+    if (!llvm::all_of(pad.getMixedLowPad(), [](OpFoldResult l) {
+          return isConstantIntValue(l, 0);
+        }))
+      return op->emitOpError("expected padding after the tile only"),
+             failure();
+    Value padding = pad.getConstantPaddingValue();
+    if (!padding)
+      return op->emitOpError("expected one padding value"), failure();
+    slice->pad = materialize(padding, map, loop);
+    if (!slice->pad)
+      return failure();
+  }
+  return slice;
+}
+
+FailureOr<TileValue> KernelEmitter::tile(Value v) {
+  auto it = tiles.find(v);
+  if (it != tiles.end())
+    return it->second;
+  return mlir::emitError(v.getLoc(), "tensor is not available to the kernel"),
+         failure();
+}
+
+LogicalResult KernelEmitter::emitSlicing(Operation *op) {
+  Value result = op->getResult(0);
+  FailureOr<TileValue> source = tile(op->getOperand(0));
+  if (failed(source))
+    return failure();
+  TileValue t;
+  if (source->kind == TileValue::Kind::Global ||
+      source->kind == TileValue::Kind::Slice) {
+    if (isa<tensor::CastOp>(op) &&
+        source->kind == TileValue::Kind::Global) {
+      tiles[result] = *source;
+      return success();
+    }
+    IRMapping map;
+    FailureOr<GlobalSlice> slice = resolveSlice(result, map, {});
+    if (failed(slice))
+      return failure();
+    t.kind = TileValue::Kind::Slice;
+    t.slice = *slice;
+    tiles[result] = t;
+    return success();
+  }
+  if (isa<tensor::CastOp>(op)) {
+    tiles[result] = *source;
+    return success();
+  }
+  auto slice = dyn_cast<tensor::ExtractSliceOp>(op);
+  if (!slice || !llvm::all_of(slice.getMixedOffsets(), [](OpFoldResult o) {
+        return isConstantIntValue(o, 0);
+      }))
+    return op->emitOpError("cannot be distributed: a tile in registers can "
+                           "only lose its last rows and columns");
+  std::optional<FragmentLayout> layout = plan.layout(slice.getSource());
+  if (!layout || slice.getType().getRank() != slice.getSourceType().getRank())
+    return op->emitOpError("cannot be distributed");
+  auto regs = registers(slice.getSource(), *layout);
+  if (failed(regs))
+    return failure();
+  t.kind = TileValue::Kind::Registers;
+  t.layout = *layout;
+  t.regs = *regs;
+  for (auto [d, size] : llvm::enumerate(slice.getMixedSizes())) {
+    std::optional<int64_t> known = getConstantIntValue(size);
+    bool whole = known && *known == slice.getSourceType().getDimSize(d);
+    t.valid.push_back(whole   ? Value()
+                      : known ? index(*known)
+                              : scalar(cast<Value>(size)));
+    if (!whole && !t.valid.back())
+      return failure();
+  }
+  tiles[result] = t;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Global memory and registers
+//===----------------------------------------------------------------------===//
+
+Value KernelEmitter::elementPointer(const GlobalTensor &tensor,
+                                    ValueRange indices) {
+  Value offset;
+  for (auto [d, i] : llvm::enumerate(indices)) {
+    Value term = toI64(i);
+    if (d + 1 != indices.size())
+      term = mul(term, tensor.strides[d]);
+    offset = offset ? add(offset, term) : term;
+  }
+  if (!offset)
+    return tensor.pointer;
+  Type type = tensor.type.getElementType();
+  if (type.isInteger(1))
+    type = b.getI8Type();
+  return LLVM::GEPOp::create(b, loc, globalPointer(), type, tensor.pointer,
+                             ArrayRef<LLVM::GEPArg>{offset});
+}
+
+Value KernelEmitter::loadElement(Value pointer, Type type) {
+  if (type.isInteger(1)) {
+    Value byte = LLVM::LoadOp::create(b, loc, b.getI8Type(), pointer);
+    return arith::TruncIOp::create(b, loc, type, byte);
+  }
+  return LLVM::LoadOp::create(b, loc, type, pointer);
+}
+
+void KernelEmitter::storeElement(Value value, Value pointer) {
+  if (value.getType().isInteger(1))
+    value = arith::ExtUIOp::create(b, loc, b.getI8Type(), value);
+  LLVM::StoreOp::create(b, loc, value, pointer);
+}
+
+/// A read of a captured tensor. Elements in the padding of a tile have
+/// coordinates outside the tensor; their reads are moved to its border.
+FailureOr<Value> KernelEmitter::emitExtract(tensor::ExtractOp op,
+                                            IRMapping &map) {
+  FailureOr<TileValue> source = tile(op.getTensor());
+  if (failed(source))
+    return failure();
+  if (source->kind == TileValue::Kind::Splat)
+    return source->splat;
+  if (source->kind != TileValue::Kind::Global)
+    return op->emitOpError("expected a tensor in global memory"), failure();
+  SmallVector<Value> indices;
+  for (auto [d, i] : llvm::enumerate(op.getIndices())) {
+    Value v = map.lookupOrNull(i);
+    if (!v && !(v = scalar(i)))
+      return failure();
+    Value last = addC(source->global->sizes[d], -1);
+    v = b.createOrFold<arith::MinSIOp>(loc, v, last);
+    indices.push_back(b.createOrFold<arith::MaxSIOp>(loc, v, index(0)));
+  }
+  return loadElement(elementPointer(*source->global, indices), op.getType());
+}
+
+SmallVector<Value> KernelEmitter::loadRegisters(const GlobalSlice &slice,
+                                                const FragmentLayout &layout) {
+  SmallVector<Value> regs;
+  Type type = slice.base->type.getElementType();
+  for (unsigned r = 0, e = layout.numRegs(); r < e; ++r) {
+    SmallVector<Value> coords;
+    if (Value row = rowOf(layout, r))
+      coords.push_back(row);
+    if (Value col = colOf(layout, r))
+      coords.push_back(col);
+    SmallVector<Value> indices(slice.offsets);
+    Value inside;
+    for (auto [d, c] : llvm::enumerate(coords)) {
+      bool column = layout.kind() == FragmentLayout::Kind::Column || d == 1;
+      Value limit = slice.valid[d];
+      if (!limit && column && layout.cols() % 8)
+        limit = index(layout.cols());
+      if (limit) {
+        Value in = less(c, limit);
+        inside = inside ? b.createOrFold<arith::AndIOp>(loc, inside, in) : in;
+        c = b.createOrFold<arith::MinSIOp>(loc, c, addC(limit, -1));
+        c = b.createOrFold<arith::MaxSIOp>(loc, c, index(0));
+      }
+      indices[slice.dims[d]] = add(indices[slice.dims[d]], c);
+    }
+    Value v = loadElement(elementPointer(*slice.base, indices), type);
+    if (inside && slice.pad)
+      v = arith::SelectOp::create(b, loc, inside, v, slice.pad);
+    regs.push_back(v);
+  }
+  return regs;
+}
+
+FailureOr<SmallVector<Value>>
+KernelEmitter::registers(Value v, const FragmentLayout &layout) {
+  FailureOr<TileValue> t = tile(v);
+  if (failed(t))
+    return failure();
+  Type type = getElementTypeOrSelf(v.getType());
+  switch (t->kind) {
+  case TileValue::Kind::Registers:
+    if (!(t->layout == layout))
+      return mlir::emitError(loc, "a tile is used in a layout that differs "
+                                  "from the one it was computed in"),
+             failure();
+    return t->regs;
+  case TileValue::Kind::Splat:
+    return SmallVector<Value>(layout.numRegs(), t->splat);
+  case TileValue::Kind::Undefined: {
+    if (type.isIndex())
+      type = b.getIndexType();
+    Value zero = arith::ConstantOp::create(b, loc, b.getZeroAttr(type));
+    return SmallVector<Value>(layout.numRegs(), zero);
+  }
+  case TileValue::Kind::Slice: {
+    unsigned rank = layout.kind() == FragmentLayout::Kind::Accumulator ? 2 : 1;
+    if (t->slice.dims.size() != rank)
+      return mlir::emitError(loc, "expected a slice of rank ") << rank,
+             failure();
+    return loadRegisters(t->slice, layout);
+  }
+  case TileValue::Kind::Global:
+    break;
+  }
+  return mlir::emitError(v.getLoc(), "expected a tile, got a whole tensor in "
+                                     "global memory; slice it first"),
+         failure();
+}
+
+//===----------------------------------------------------------------------===//
+// Stores
+//===----------------------------------------------------------------------===//
+
+LogicalResult KernelEmitter::emitInsert(OffsetSizeAndStrideOpInterface op,
+                                        Value source, Value dest,
+                                        llvm::SmallBitVector dropped) {
+  loc = op.getLoc();
+  FailureOr<TileValue> to = tile(dest);
+  if (failed(to))
+    return failure();
+  IRMapping map;
+  FailureOr<GlobalSlice> slice = cutSlice(to->global, op, dropped, map, {});
+  if (failed(slice))
+    return failure();
+  return emitStore(op, source, *slice);
+}
+
+LogicalResult KernelEmitter::emitStore(Operation *op, Value source,
+                                       const GlobalSlice &dest) {
+  FailureOr<TileValue> from = tile(source);
+  if (failed(from))
+    return failure();
+  TileValue regs = *from;
+  if (from->kind != TileValue::Kind::Registers) {
+    std::optional<FragmentLayout> layout = plan.layout(source);
+    if (!layout)
+      return op->emitOpError("expected a tile of static shape to store");
+    auto values = registers(source, *layout);
+    if (failed(values))
+      return failure();
+    regs.kind = TileValue::Kind::Registers;
+    regs.layout = *layout;
+    regs.regs = *values;
+    regs.valid.assign(dest.dims.size(), Value());
+  }
+  unsigned rank =
+      regs.layout.kind() == FragmentLayout::Kind::Accumulator ? 2 : 1;
+  if (dest.dims.size() != rank)
+    return op->emitOpError("cannot be distributed: expected a slice of rank ")
+           << rank << ", got " << dest.dims.size();
+  for (unsigned d = 0; d < rank; ++d)
+    if (!regs.valid[d])
+      regs.valid[d] = dest.valid[d];
+  if (regs.layout.kind() == FragmentLayout::Kind::Column)
+    return op->emitOpError("cannot store a vector that lies along columns");
+  storeRows(regs, dest);
+  return success();
+}
+
+/// Each thread stores what it holds; pairs of columns together where they are
+/// sure to be aligned.
+void KernelEmitter::storeRows(const TileValue &source,
+                              const GlobalSlice &dest) {
+  const FragmentLayout &layout = source.layout;
+  bool vector = layout.kind() == FragmentLayout::Kind::Row;
+  Type type = source.regs[0].getType();
+  unsigned bytes = std::max(1u, type.getIntOrFloatBitWidth() / 8);
+  Value rowLimit = source.valid[0], colLimit = vector ? Value() : source.valid[1];
+  if (!vector && !colLimit && layout.cols() % 8)
+    colLimit = index(layout.cols());
+  bool pairs = !vector && !colLimit && layout.cols() * bytes % 16 == 0 &&
+               bytes > 1 && dest.dims[1] + 1 == dest.offsets.size() &&
+               isConstantIntValue(dest.offsets.back(), 0);
+  if (pairs)
+    alignedBuffers.insert(dest.base->buffer);
+
+  FragmentLayout rows = FragmentLayout::row(layout.rows(), layout.warps());
+  for (unsigned v = 0; v < rows.numRegs(); ++v) {
+    OpBuilder::InsertionGuard guard(b);
+    Value row = rowOf(rows, v), condition;
+    if (rowLimit)
+      condition = less(row, rowLimit);
+    if (vector) {
+      Value first = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                          remC(lane(), 4), i32(0));
+      condition = condition
+                      ? b.createOrFold<arith::AndIOp>(loc, condition, first)
+                      : first;
+    }
+    SmallVector<Value> indices(dest.offsets);
+    indices[dest.dims[0]] = add(indices[dest.dims[0]], row);
+    if (!vector)
+      indices[dest.dims[1]] =
+          add(indices[dest.dims[1]], toIndex(threadCol()));
+    if (condition) {
+      auto guarded = scf::IfOp::create(b, loc, condition);
+      b.setInsertionPointToStart(guarded.thenBlock());
+    }
+    Value pointer = elementPointer(*dest.base, indices);
+    if (vector) {
+      storeElement(source.regs[v], pointer);
+      continue;
+    }
+    for (unsigned n = 0; n < layout.colTiles(); ++n) {
+      unsigned reg = layout.reg(v / 2, n, v % 2 * 2);
+      Type step = bytes == 1 ? b.getI8Type() : type;
+      Value at = LLVM::GEPOp::create(b, loc, globalPointer(), step, pointer,
+                                     ArrayRef<LLVM::GEPArg>{int32_t(8 * n)});
+      if (pairs) {
+        Value both = pack(source.regs[reg], source.regs[reg + 1]);
+        LLVM::StoreOp::create(b, loc, both, at, /*alignment=*/2 * bytes);
+        continue;
+      }
+      for (unsigned e = 0; e < 2; ++e) {
+        OpBuilder::InsertionGuard inner(b);
+        if (colLimit) {
+          auto guarded = scf::IfOp::create(
+              b, loc, less(colOf(layout, reg + e), colLimit));
+          b.setInsertionPointToStart(guarded.thenBlock());
+        }
+        Value to = e ? LLVM::GEPOp::create(b, loc, globalPointer(), step, at,
+                                           ArrayRef<LLVM::GEPArg>{1})
+                     : at;
+        storeElement(source.regs[reg + e], to);
+      }
+    }
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Shared memory
+//===----------------------------------------------------------------------===//
+
+Value KernelEmitter::sharedPointer(Value offset, int64_t constant) {
+  Value p = LLVM::GEPOp::create(b, loc, sharedPointerType(), b.getI8Type(),
+                                sharedBase, ArrayRef<LLVM::GEPArg>{offset});
+  if (constant)
+    p = LLVM::GEPOp::create(b, loc, sharedPointerType(), b.getI8Type(), p,
+                            ArrayRef<LLVM::GEPArg>{int32_t(constant)});
+  return p;
+}
+
+/// The byte offset of an element of a tile, for coordinates known at run time.
+Value KernelEmitter::sharedOffset(const SharedLayout &layout, Value row,
+                                  Value col) {
+  unsigned group = layout.group(), per = layout.elementsPerChunk();
+  Value swizzle = remC(divC(row, 8 / group), group);
+  Value chunk = xorI(divC(col, per), swizzle);
+  Value offset = add(mulC(row, layout.pitch()), mulC(chunk, 16));
+  return add(offset, mulC(remC(col, per), layout.elementBytes()));
+}
+
+/// The byte offset of a tile as a loop's current iteration reads it.
+Value KernelEmitter::sharedTile(const LoadPlan &load) {
+  if (load.ringIndex >= 0)
+    for (LoopFrame &frame : llvm::reverse(frames))
+      if (frame.source == load.loop)
+        return addC(mulC(frame.stage, load.layout.size()), load.offset);
+  return i32(load.offset);
+}
+
+LogicalResult KernelEmitter::issueLoad(const LoadPlan &load, IRMapping &map,
+                                       Value stage) {
+  bool ring = load.ringIndex >= 0;
+  FailureOr<GlobalSlice> slice =
+      resolveSlice(load.tile, map, ring ? load.loop : scf::ForOp());
+  if (failed(slice))
+    return failure();
+  Value base = ring ? addC(mulC(stage, load.layout.size()), load.offset)
+                    : i32(load.offset);
+  if (slice->pad && !matchPattern(slice->pad, m_AnyZeroFloat()))
+    return mlir::emitError(load.tile.getLoc(),
+                           "expected a contraction's operand to be padded "
+                           "with zeros");
+  bool chunks =
+      load.layout.cols() * load.layout.elementBytes() % 16 == 0 &&
+      !slice->valid[1] && slice->dims[1] + 1 == slice->offsets.size() &&
+      isConstantIntValue(slice->offsets.back(), 0);
+  if (chunks) {
+    alignedBuffers.insert(slice->base->buffer);
+    copyChunks(load, *slice, base);
+  } else {
+    copyElements(load, *slice, base);
+  }
+  return success();
+}
+
+/// cp.async of 16-byte chunks: consecutive threads take consecutive chunks of
+/// a row, so that a thread's place in the swizzle is the same in every pass.
+void KernelEmitter::copyChunks(const LoadPlan &load, const GlobalSlice &slice,
+                               Value base) {
+  const SharedLayout &layout = load.layout;
+  unsigned group = layout.group(), threads = plan.threads();
+  unsigned rowsPerPass = threads / group;
+  Value chunk = remC(threadId(), group), row = divC(threadId(), group);
+  const GlobalTensor &tensor = *slice.base;
+  Value rowStride = tensor.strides[slice.dims[0]];
+
+  Value offset;
+  for (auto [d, o] : llvm::enumerate(slice.offsets)) {
+    if (d == slice.dims[0] || d + 1 == slice.offsets.size())
+      continue;
+    Value term = mul(toI64(o), tensor.strides[d]);
+    offset = offset ? add(offset, term) : term;
+  }
+  auto wide = [&](Value v) {
+    return arith::ExtUIOp::create(b, loc, b.getI64Type(), v);
+  };
+  Value own = add(mul(wide(row), rowStride),
+                  wide(mulC(chunk, layout.elementsPerChunk())));
+  offset = offset ? add(offset, own) : own;
+  auto step = [&](Value p, LLVM::GEPArg by) -> Value {
+    return LLVM::GEPOp::create(b, loc, globalPointer(), load.elementType, p,
+                               ArrayRef<LLVM::GEPArg>{by});
+  };
+  Value pointer = step(tensor.pointer, offset);
+  pointer = step(pointer, mul(toI64(slice.offsets[slice.dims[0]]), rowStride));
+
+  Value limit = slice.valid[0] ? toI32(slice.valid[0]) : Value();
+  if (!limit && layout.paddedRows() != layout.rows())
+    limit = i32(layout.rows());
+  Value passStride = mulC(rowStride, rowsPerPass);
+  int64_t wholeChunks = layout.cols() / layout.elementsPerChunk();
+  for (int64_t first = 0; first < layout.paddedRows(); first += rowsPerPass) {
+    OpBuilder::InsertionGuard guard(b);
+    if (first)
+      pointer = step(pointer, passStride);
+    Value thisRow = addC(row, first);
+    Value swizzled = xorI(
+        chunk, remC(divC(rowsPerPass % 8 ? thisRow : row, 8 / group), group));
+    Value to = add(add(mulC(row, layout.pitch()), mulC(swizzled, 16)), base);
+    if (first + rowsPerPass > layout.paddedRows()) {
+      auto guarded = scf::IfOp::create(
+          b, loc, less(thisRow, i32(layout.paddedRows())));
+      b.setInsertionPointToStart(guarded.thenBlock());
+    }
+    Value rowIn = limit ? less(thisRow, limit) : Value();
+    for (unsigned c = 0; c < layout.chunksPerRow(); c += group) {
+      Value inside = rowIn;
+      if (c + group > wholeChunks) {
+        Value in = less(chunk, i32(wholeChunks - c));
+        inside = inside ? b.createOrFold<arith::AndIOp>(loc, inside, in) : in;
+      }
+      Value bytes = inside ? Value(arith::SelectOp::create(b, loc, inside,
+                                                           i32(16), i32(0)))
+                           : Value();
+      Value from =
+          c ? step(pointer, int32_t(c * layout.elementsPerChunk())) : pointer;
+      NVVM::CpAsyncOp::create(
+          b, loc, sharedPointer(to, first * layout.pitch() + c * 16), from, 16,
+          NVVM::LoadCacheModifierKind::CG, bytes);
+    }
+  }
+}
+
+/// Element by element, where rows are not whole chunks.
+void KernelEmitter::copyElements(const LoadPlan &load,
+                                 const GlobalSlice &slice, Value base) {
+  const SharedLayout &layout = load.layout;
+  int64_t cols = layout.paddedCols(), count = layout.paddedRows() * cols;
+  OpBuilder::InsertionGuard guard(b);
+  auto loop = scf::ForOp::create(b, loc, toIndex(threadId()), index(count),
+                                 index(plan.threads()));
+  b.setInsertionPointToStart(loop.getBody());
+  Value at = toI32(loop.getInductionVar());
+  Value row = divC(at, cols), col = remC(at, cols);
+  Value rowLimit = slice.valid[0] ? toI32(slice.valid[0]) : i32(layout.rows());
+  Value colLimit = slice.valid[1] ? toI32(slice.valid[1]) : i32(layout.cols());
+  Value inside = b.createOrFold<arith::AndIOp>(loc, less(row, rowLimit),
+                                               less(col, colLimit));
+  auto branch = scf::IfOp::create(b, loc, TypeRange{load.elementType}, inside,
+                                  /*addThenBlock=*/true,
+                                  /*addElseBlock=*/true);
+  {
+    OpBuilder::InsertionGuard inner(b);
+    b.setInsertionPointToEnd(&branch.getThenRegion().front());
+    SmallVector<Value> indices(slice.offsets);
+    indices[slice.dims[0]] = add(indices[slice.dims[0]], toIndex(row));
+    indices[slice.dims[1]] = add(indices[slice.dims[1]], toIndex(col));
+    Value v = loadElement(elementPointer(*slice.base, indices),
+                          load.elementType);
+    scf::YieldOp::create(b, loc, v);
+    b.setInsertionPointToEnd(&branch.getElseRegion().front());
+    Value zero = arith::ConstantOp::create(b, loc,
+                                           b.getZeroAttr(load.elementType));
+    scf::YieldOp::create(b, loc, zero);
+  }
+  storeElement(branch.getResult(0),
+               sharedPointer(add(sharedOffset(layout, row, col), base)));
+}
+
+/// Registers to shared memory, for a computed operand that no instruction
+/// takes from registers.
+void KernelEmitter::storeShared(const LoadPlan &to, const TileValue &source) {
+  const FragmentLayout &from = source.layout;
+  const SharedLayout &layout = to.layout;
+  Value zero =
+      arith::ConstantOp::create(b, loc, b.getZeroAttr(to.elementType));
+  for (unsigned r = 0; r < from.numRegs(); ++r) {
+    Value v = source.regs[r];
+    Value row = toI32(rowOf(from, r)), col = toI32(colOf(from, r));
+    if (from.regCol(r) + 8 > layout.cols())
+      v = arith::SelectOp::create(b, loc, less(col, i32(layout.cols())), v,
+                                  zero);
+    storeElement(v, sharedPointer(sharedOffset(layout, row, col), to.offset));
+  }
+  if (layout.paddedCols() <= 8 * from.colTiles())
+    return;
+  FragmentLayout rows = FragmentLayout::row(from.rows(), from.warps());
+  for (unsigned v = 0; v < rows.numRegs(); ++v)
+    for (unsigned e = 0; e < 2; ++e)
+      storeElement(zero, sharedPointer(
+                             sharedOffset(layout, toI32(rowOf(rows, v)),
+                                          addC(threadCol(),
+                                               8 * from.colTiles() + e)),
+                             to.offset));
+}
+
+//===----------------------------------------------------------------------===//
+// Rings
+//===----------------------------------------------------------------------===//
+
+void KernelEmitter::wait(int64_t pending) {
+  NVVM::CpAsyncWaitGroupOp::create(b, loc, std::max<int64_t>(0, pending));
+}
+
+/// Issues a loop's ring of loads for one value of its induction variable,
+/// each load a group of its own.
+LogicalResult KernelEmitter::prefetch(const LoopFrame &frame, Value iv,
+                                      Value stage) {
+  Value condition = less(iv, frame.upper);
+  for (const LoadPlan *load : frame.ring) {
+    {
+      OpBuilder::InsertionGuard guard(b);
+      auto guarded = scf::IfOp::create(b, loc, condition);
+      b.setInsertionPointToStart(guarded.thenBlock());
+      IRMapping map;
+      map.map(load->loop.getInductionVar(), iv);
+      if (failed(issueLoad(*load, map, stage)))
+        return failure();
+    }
+    commit();
+  }
+  return success();
+}
+
+LogicalResult KernelEmitter::ensureReady(Operation *op) {
+  for (const LoadPlan *load : plan.loadsReadIn(op)) {
+    if (load->ringIndex < 0) {
+      auto it = inFlight.find(load);
+      if (it == inFlight.end())
+        continue;
+      int64_t group = it->second;
+      wait(committed - group - 1);
+      barrier();
+      SmallVector<const LoadPlan *> done;
+      for (auto &entry : inFlight)
+        if (entry.second <= group)
+          done.push_back(entry.first);
+      for (const LoadPlan *l : done)
+        inFlight.erase(l);
+      continue;
+    }
+    LoopFrame *frame = nullptr;
+    for (LoopFrame &f : frames)
+      if (f.source == load->loop)
+        frame = &f;
+    if (!frame || frame->ready >= load->ringIndex)
+      continue;
+    int64_t inStage = frame->ring.size(), stages = load->stages;
+    int64_t pending = (stages - 1) * inStage - 1 - load->ringIndex;
+    if (frame->prefetched)
+      pending += inStage;
+    wait(pending);
+    barrier();
+    frame->ready = load->ringIndex;
+    if (frame->prefetched)
+      continue;
+    // Every warp has passed the previous iteration: its stage is free.
+    frame->prefetched = true;
+    scf::ForOp source = frame->source;
+    Value ahead = mul(scalar(source.getStep()), index(stages - 1));
+    Value iv = add(frame->iv, ahead);
+    Value first = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                        frame->stage, i32(0));
+    Value stage = arith::SelectOp::create(b, loc, first, i32(stages - 1),
+                                          addC(frame->stage, -1));
+    if (failed(prefetch(*frame, iv, stage)))
+      return failure();
+  }
+  return success();
+}

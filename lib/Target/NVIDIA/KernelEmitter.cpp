@@ -1,0 +1,377 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "KernelEmitter.h"
+
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+using namespace mlir;
+using namespace fa::nvidia;
+
+//===----------------------------------------------------------------------===//
+// Small things
+//===----------------------------------------------------------------------===//
+
+Value KernelEmitter::addC(Value x, int64_t c) {
+  if (c == 0)
+    return x;
+  Value v = x.getType().isIndex() ? index(c)
+            : x.getType().isInteger(64) ? i64(c) : i32(c);
+  return add(x, v);
+}
+Value KernelEmitter::mulC(Value x, int64_t c) {
+  if (c == 1)
+    return x;
+  Value v = x.getType().isIndex() ? index(c)
+            : x.getType().isInteger(64) ? i64(c) : i32(c);
+  return mul(x, v);
+}
+Value KernelEmitter::divC(Value x, int64_t c) {
+  return c == 1 ? x : b.createOrFold<arith::DivUIOp>(loc, x, i32(c));
+}
+Value KernelEmitter::remC(Value x, int64_t c) {
+  return b.createOrFold<arith::RemUIOp>(loc, x, i32(c));
+}
+Value KernelEmitter::threadId() {
+  return NVVM::ThreadIdXOp::create(b, loc, b.getI32Type());
+}
+
+Value KernelEmitter::threadRow(const FragmentLayout &layout) {
+  return add(mulC(warp(), 16 * layout.rowTiles()), divC(lane(), 4));
+}
+Value KernelEmitter::threadCol() { return mulC(remC(lane(), 4), 2); }
+
+Value KernelEmitter::rowOf(const FragmentLayout &layout, unsigned reg) {
+  if (layout.kind() == FragmentLayout::Kind::Column)
+    return {};
+  return addC(toIndex(threadRow(layout)), layout.regRow(reg));
+}
+Value KernelEmitter::colOf(const FragmentLayout &layout, unsigned reg) {
+  if (layout.kind() == FragmentLayout::Kind::Row)
+    return {};
+  return addC(toIndex(threadCol()), layout.regCol(reg));
+}
+
+//===----------------------------------------------------------------------===//
+// Scalars
+//===----------------------------------------------------------------------===//
+
+Value KernelEmitter::scalar(Value v) {
+  if (Value known = scalars.lookupOrNull(v))
+    return known;
+  Operation *op = v.getDefiningOp();
+  if (op && isPure(op) && op->getNumRegions() == 0) {
+    if (succeeded(emitScalarOp(op)))
+      return scalars.lookupOrNull(v);
+    return {};
+  }
+  mlir::emitError(v.getLoc(),
+                  "value is not available to a thread of the kernel: it is "
+                  "neither a parameter nor computed by pure operations");
+  return {};
+}
+
+LogicalResult KernelEmitter::emitScalarOp(Operation *op) {
+  if (auto dim = dyn_cast<tensor::DimOp>(op)) {
+    std::optional<int64_t> d = dim.getConstantIndex();
+    FailureOr<TileValue> source = tile(dim.getSource());
+    if (!d || failed(source))
+      return op->emitOpError("expected a constant dimension");
+    auto type = cast<RankedTensorType>(dim.getSource().getType());
+    Value size;
+    if (!type.isDynamicDim(*d))
+      size = index(type.getDimSize(*d));
+    else if (source->kind == TileValue::Kind::Global)
+      size = source->global->sizes[*d];
+    else if (source->kind == TileValue::Kind::Slice)
+      size = source->slice.valid[*d];
+    else if (source->kind == TileValue::Kind::Registers)
+      size = source->valid[*d];
+    if (!size)
+      return op->emitOpError("cannot tell this dimension in a kernel");
+    scalars.map(dim.getResult(), size);
+    return success();
+  }
+  if (op->getNumRegions() ||
+      llvm::any_of(op->getOperandTypes(),
+                   [](Type t) { return isa<ShapedType>(t); }) ||
+      llvm::any_of(op->getResultTypes(),
+                   [](Type t) { return isa<ShapedType>(t); }))
+    return op->emitOpError("cannot be distributed over the threads of a block");
+  for (Value operand : op->getOperands())
+    if (!scalar(operand))
+      return failure();
+  b.clone(*op, scalars);
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// The walk
+//===----------------------------------------------------------------------===//
+
+LogicalResult KernelEmitter::emitBlock(Block &block) {
+  for (Operation &op : block) {
+    loc = op.getLoc();
+    if (op.hasTrait<OpTrait::IsTerminator>() &&
+        !isa<scf::InParallelOp>(op))
+      continue;
+    if (!isa<scf::ForOp>(op) && failed(ensureReady(&op)))
+      return failure();
+    if (failed(emitOp(&op)))
+      return failure();
+    for (Value result : op.getResults())
+      if (const LoadPlan *load = plan.load(result);
+          load && load->ringIndex < 0) {
+        if (!frames.empty())
+          barrier();
+        IRMapping map;
+        if (failed(issueLoad(*load, map, Value())))
+          return failure();
+        inFlight[load] = committed;
+        commit();
+      }
+  }
+  return success();
+}
+
+LogicalResult KernelEmitter::emitConstantTile(arith::ConstantOp op) {
+  auto dense = dyn_cast<SplatElementsAttr>(op.getValue());
+  if (!dense)
+    return op.emitOpError(
+        "expected a constant tile to have one value throughout");
+  TileValue t;
+  t.kind = TileValue::Kind::Splat;
+  t.splat = arith::ConstantOp::create(
+      b, loc, cast<TypedAttr>(dense.getSplatValue<Attribute>()));
+  tiles[op.getResult()] = t;
+  return success();
+}
+
+LogicalResult KernelEmitter::emitOp(Operation *op) {
+  if (auto loop = dyn_cast<scf::ForOp>(op))
+    return emitFor(loop);
+  if (auto branch = dyn_cast<scf::IfOp>(op))
+    return emitIf(branch);
+  if (isa<tensor::EmptyOp>(op)) {
+    tiles[op->getResult(0)] = TileValue();
+    return success();
+  }
+  if (auto fill = dyn_cast<linalg::FillOp>(op);
+      fill && fill.hasPureTensorSemantics() && !plan.isGlobal(fill.getDpsInits()[0])) {
+    TileValue t;
+    t.kind = TileValue::Kind::Splat;
+    t.splat = scalar(fill.getInputs()[0]);
+    tiles[op->getResult(0)] = t;
+    return success(t.splat != nullptr);
+  }
+  if (auto constant = dyn_cast<arith::ConstantOp>(op);
+      constant && isa<RankedTensorType>(constant.getType()))
+    return emitConstantTile(constant);
+  if (isa<tensor::ExtractSliceOp, tensor::PadOp, tensor::CastOp>(op))
+    return emitSlicing(op);
+  if (auto extract = dyn_cast<tensor::ExtractOp>(op)) {
+    FailureOr<Value> v = emitExtract(extract, scalars);
+    if (succeeded(v))
+      scalars.map(extract.getResult(), *v);
+    return v;
+  }
+  if (auto insert = dyn_cast<tensor::InsertSliceOp>(op)) {
+    if (!plan.isGlobal(insert.getDest()))
+      return op->emitOpError("cannot be distributed: only a tensor in global "
+                             "memory can take a slice");
+    if (failed(emitInsert(insert, insert.getSource(), insert.getDest(),
+                          insert.getDroppedDims())))
+      return failure();
+    tiles[insert.getResult()] = tiles[insert.getDest()];
+    if (!frames.empty())
+      barrier();
+    return success();
+  }
+  if (auto parallel = dyn_cast<scf::InParallelOp>(op)) {
+    for (Operation &inner : parallel.getYieldingOps()) {
+      auto insert = dyn_cast<tensor::ParallelInsertSliceOp>(inner);
+      if (!insert || failed(emitInsert(insert, insert.getSource(),
+                                       insert.getDest(),
+                                       insert.getDroppedDims())))
+        return failure();
+    }
+    return success();
+  }
+  if (std::optional<Contraction> c = matchContraction(op))
+    return emitContraction(*c);
+  if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op)) {
+    if (linalgOp.getNumReductionLoops() == 0)
+      return emitElementwise(linalgOp);
+    return emitReduction(linalgOp);
+  }
+  return emitScalarOp(op);
+}
+
+//===----------------------------------------------------------------------===//
+// Loops and branches
+//===----------------------------------------------------------------------===//
+
+unsigned KernelEmitter::flatSize(Value v) {
+  if (!isa<TensorType>(v.getType()))
+    return 1;
+  if (plan.isGlobal(v))
+    return 0;
+  std::optional<FragmentLayout> layout = plan.layout(v);
+  return layout ? layout->numRegs() : 0;
+}
+
+FailureOr<SmallVector<Value>> KernelEmitter::flatten(Value v, Value like) {
+  if (!isa<TensorType>(v.getType())) {
+    Value s = scalar(v);
+    if (!s)
+      return failure();
+    return SmallVector<Value>{s};
+  }
+  if (plan.isGlobal(like))
+    return SmallVector<Value>{};
+  std::optional<FragmentLayout> layout = plan.layout(like);
+  if (!layout)
+    return mlir::emitError(v.getLoc(), "expected a tile of static shape, got ")
+           << v.getType();
+  return registers(v, *layout);
+}
+
+unsigned KernelEmitter::bindFlat(Value v, ValueRange values, Value origin) {
+  if (!isa<TensorType>(v.getType())) {
+    scalars.map(v, values[0]);
+    return 1;
+  }
+  if (plan.isGlobal(v)) {
+    tiles[v] = TileValue(tiles[origin]);
+    return 0;
+  }
+  TileValue t;
+  t.kind = TileValue::Kind::Registers;
+  t.layout = *plan.layout(v);
+  t.regs.assign(values.begin(), values.begin() + t.layout.numRegs());
+  t.valid.assign(cast<RankedTensorType>(v.getType()).getRank(), Value());
+  tiles[v] = t;
+  return t.regs.size();
+}
+
+LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
+  LoopFrame frame;
+  frame.source = op;
+  frame.ring = plan.ring(op);
+  Value lower = scalar(op.getLowerBound()), step = scalar(op.getStep());
+  frame.upper = scalar(op.getUpperBound());
+  if (!lower || !step || !frame.upper)
+    return failure();
+  unsigned stages = frame.ring.empty() ? 1 : frame.ring[0]->stages;
+  if (!frame.ring.empty() && !frames.empty())
+    barrier();
+  for (unsigned p = 0; p + 1 < stages; ++p) {
+    Value iv = add(lower, mul(index(p), step));
+    if (failed(prefetch(frame, iv, i32(p))))
+      return failure();
+  }
+  if (failed(ensureReady(op)) || failed(hoistFragments(op)))
+    return failure();
+
+  SmallVector<Value> inits;
+  for (auto [init, arg] : llvm::zip(op.getInitArgs(), op.getRegionIterArgs())) {
+    auto flat = flatten(init, arg);
+    if (failed(flat))
+      return failure();
+    inits.append(*flat);
+  }
+  if (stages > 1)
+    inits.push_back(i32(0));
+  auto loop = scf::ForOp::create(b, loc, lower, frame.upper, step, inits);
+  frame.iv = loop.getInductionVar();
+  scalars.map(op.getInductionVar(), frame.iv);
+  ValueRange args = loop.getRegionIterArgs();
+  unsigned at = 0;
+  for (auto [init, arg] : llvm::zip(op.getInitArgs(), op.getRegionIterArgs()))
+    at += bindFlat(arg, args.drop_front(at), init);
+  if (stages > 1)
+    frame.stage = args.back();
+
+  int64_t committedBefore = committed;
+  auto inFlightBefore = inFlight;
+  {
+    OpBuilder::InsertionGuard guard(b);
+    if (loop.getBody()->empty())
+      b.setInsertionPointToStart(loop.getBody());
+    else
+      b.setInsertionPoint(loop.getBody()->getTerminator());
+    frames.push_back(frame);
+    if (failed(emitBlock(*op.getBody())))
+      return failure();
+    SmallVector<Value> yields;
+    for (auto [v, arg] :
+         llvm::zip(op.getYieldedValues(), op.getRegionIterArgs())) {
+      auto flat = flatten(v, arg);
+      if (failed(flat))
+        return failure();
+      yields.append(*flat);
+    }
+    if (stages > 1) {
+      Value next = addC(frame.stage, 1);
+      Value wrap = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, next,
+                                         i32(stages));
+      yields.push_back(
+          arith::SelectOp::create(b, loc, wrap, i32(0), next));
+    }
+    if (!inits.empty())
+      scf::YieldOp::create(b, loc, yields);
+    frames.pop_back();
+  }
+  committed = committedBefore;
+  inFlight = inFlightBefore;
+  at = 0;
+  for (auto [init, result] : llvm::zip(op.getInitArgs(), op.getResults()))
+    at += bindFlat(result, loop.getResults().drop_front(at), init);
+  return success();
+}
+
+LogicalResult KernelEmitter::emitBranch(Block &from, scf::IfOp source,
+                                        Block *to) {
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToEnd(to);
+  int64_t committedBefore = committed;
+  auto inFlightBefore = inFlight;
+  if (failed(emitBlock(from)))
+    return failure();
+  SmallVector<Value> yields;
+  for (auto [v, result] :
+       llvm::zip(from.getTerminator()->getOperands(), source.getResults())) {
+    auto flat = flatten(v, result);
+    if (failed(flat))
+      return failure();
+    yields.append(*flat);
+  }
+  scf::YieldOp::create(b, loc, yields);
+  committed = committedBefore;
+  inFlight = inFlightBefore;
+  return success();
+}
+
+LogicalResult KernelEmitter::emitIf(scf::IfOp op) {
+  Value condition = scalar(op.getCondition());
+  if (!condition)
+    return failure();
+  SmallVector<Type> types;
+  for (Value result : op.getResults())
+    types.append(flatSize(result), getElementTypeOrSelf(result.getType()));
+  auto branch = scf::IfOp::create(b, loc, types, condition,
+                                  /*addThenBlock=*/true,
+                                  /*addElseBlock=*/op.elseBlock() != nullptr);
+  if (failed(emitBranch(*op.thenBlock(), op, &branch.getThenRegion().front())))
+    return failure();
+  if (op.elseBlock() &&
+      failed(emitBranch(*op.elseBlock(), op, &branch.getElseRegion().front())))
+    return failure();
+  unsigned at = 0;
+  for (auto [i, result] : llvm::enumerate(op.getResults()))
+    at += bindFlat(result, branch.getResults().drop_front(at),
+                   op.thenYield().getOperand(i));
+  return success();
+}

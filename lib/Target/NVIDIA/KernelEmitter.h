@@ -1,0 +1,271 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Emits the program of one thread for the body of an scf.forall, walking it in
+// order. Each tile value of the body is represented as TileValue says.
+
+#ifndef FA_LIB_TARGET_NVIDIA_KERNELEMITTER_H
+#define FA_LIB_TARGET_NVIDIA_KERNELEMITTER_H
+
+#include "BlockPlan.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/IRMapping.h"
+
+#include <functional>
+
+namespace fa::nvidia {
+
+/// A tensor in global memory, as the kernel's parameters give it.
+struct GlobalTensor {
+  unsigned buffer = 0;
+  mlir::Value pointer;
+  llvm::SmallVector<mlir::Value> sizes;   // index
+  llvm::SmallVector<mlir::Value> strides; // i64, elements
+  mlir::RankedTensorType type;
+};
+
+/// A rectangle cut out of a tensor in global memory, padded to a static shape.
+struct GlobalSlice {
+  const GlobalTensor *base = nullptr;
+  llvm::SmallVector<mlir::Value> offsets; // index, one for each dim of base
+  llvm::SmallVector<unsigned> dims;       // the dims of base that are kept
+  llvm::SmallVector<int64_t> shape;
+  /// Elements beyond these are padding; null: none are.
+  llvm::SmallVector<mlir::Value> valid;
+  mlir::Value pad;
+};
+
+/// How a tensor of the tile program lives in the kernel.
+struct TileValue {
+  enum class Kind { Undefined, Global, Slice, Registers, Splat };
+  Kind kind = Kind::Undefined;
+  const GlobalTensor *global = nullptr;
+  GlobalSlice slice;
+  FragmentLayout layout;
+  llvm::SmallVector<mlir::Value> regs;
+  mlir::Value splat;
+  /// Of registers: rows and columns beyond these are not to be stored.
+  llvm::SmallVector<mlir::Value> valid;
+};
+
+class KernelEmitter {
+public:
+  KernelEmitter(const BlockPlan &plan, mlir::OpBuilder &builder,
+                mlir::Location loc, mlir::Value sharedBase)
+      : plan(plan), b(builder), loc(loc), sharedBase(sharedBase) {}
+
+  /// Binds a value outside or an argument of the forall.
+  void bindScalar(mlir::Value from, mlir::Value to) { scalars.map(from, to); }
+  void bindGlobal(mlir::Value from, const GlobalTensor *tensor) {
+    TileValue tile;
+    tile.kind = TileValue::Kind::Global;
+    tile.global = tensor;
+    tiles[from] = tile;
+  }
+  mlir::LogicalResult emitBlock(mlir::Block &block);
+  mlir::LogicalResult emitConstantTile(mlir::arith::ConstantOp op);
+  /// A scalar of the program as a value of the kernel; null (and a report)
+  /// when it cannot be had.
+  mlir::Value scalar(mlir::Value v);
+  /// Buffers whose pointer and strides must be multiples of 16 bytes.
+  llvm::SmallDenseSet<unsigned> alignedBuffers;
+
+private:
+  /// What is being emitted: a loop whose ring is in flight.
+  struct LoopFrame {
+    mlir::scf::ForOp source;
+    mlir::scf::ForOp emitted;
+    llvm::SmallVector<const LoadPlan *> ring;
+    mlir::Value stage; // i32
+    mlir::Value iv, upper;
+    int ready = -1; // ring loads up to this index are in shared memory
+    bool prefetched = false;
+  };
+
+  //--- Control (KernelEmitter.cpp)
+  mlir::LogicalResult emitOp(mlir::Operation *op);
+  mlir::LogicalResult emitScalarOp(mlir::Operation *op);
+  mlir::LogicalResult emitFor(mlir::scf::ForOp op);
+  mlir::LogicalResult emitIf(mlir::scf::IfOp op);
+  mlir::LogicalResult
+  emitBranch(mlir::Block &from, mlir::scf::IfOp source, mlir::Block *to);
+  /// A value that control flow carries, as a list of kernel values.
+  mlir::FailureOr<llvm::SmallVector<mlir::Value>> flatten(mlir::Value v,
+                                                          mlir::Value like);
+  /// Binds a value to those kernel values; returns how many it took.
+  unsigned bindFlat(mlir::Value v, mlir::ValueRange values,
+                    mlir::Value carriedFrom);
+  unsigned flatSize(mlir::Value v);
+
+  //--- Tiles and memory (EmitMemory.cpp)
+  mlir::Value materialize(mlir::Value v, mlir::IRMapping &map,
+                          mlir::scf::ForOp loop);
+  mlir::FailureOr<GlobalSlice> resolveSlice(mlir::Value tile,
+                                            mlir::IRMapping &map,
+                                            mlir::scf::ForOp loop);
+  mlir::FailureOr<GlobalSlice> cutSlice(const GlobalTensor *base,
+                                        mlir::OffsetSizeAndStrideOpInterface op,
+                                        llvm::SmallBitVector dropped,
+                                        mlir::IRMapping &map,
+                                        mlir::scf::ForOp loop);
+  mlir::FailureOr<TileValue> tile(mlir::Value v);
+  /// The tile in registers of this layout.
+  mlir::FailureOr<llvm::SmallVector<mlir::Value>>
+  registers(mlir::Value v, const FragmentLayout &layout);
+  llvm::SmallVector<mlir::Value> loadRegisters(const GlobalSlice &slice,
+                                               const FragmentLayout &layout);
+  mlir::Value elementPointer(const GlobalTensor &tensor,
+                             mlir::ValueRange indices);
+  mlir::Value loadElement(mlir::Value pointer, mlir::Type type);
+  void storeElement(mlir::Value value, mlir::Value pointer);
+  mlir::FailureOr<mlir::Value> emitExtract(mlir::tensor::ExtractOp op,
+                                           mlir::IRMapping &map);
+  mlir::LogicalResult emitSlicing(mlir::Operation *op);
+  mlir::LogicalResult emitInsert(mlir::OffsetSizeAndStrideOpInterface op,
+                                 mlir::Value source, mlir::Value dest,
+                                 llvm::SmallBitVector dropped);
+  mlir::LogicalResult emitStore(mlir::Operation *op, mlir::Value source,
+                                const GlobalSlice &dest);
+  void storeRows(const TileValue &source, const GlobalSlice &dest);
+
+  mlir::LogicalResult issueLoad(const LoadPlan &load, mlir::IRMapping &map,
+                                mlir::Value stage);
+  void copyChunks(const LoadPlan &load, const GlobalSlice &slice,
+                  mlir::Value base);
+  void copyElements(const LoadPlan &load, const GlobalSlice &slice,
+                    mlir::Value base);
+  mlir::LogicalResult prefetch(const LoopFrame &frame, mlir::Value iv,
+                               mlir::Value stage);
+  /// Waits for the loads that an op reads.
+  mlir::LogicalResult ensureReady(mlir::Operation *op);
+  void commit() {
+    mlir::NVVM::CpAsyncCommitGroupOp::create(b, loc);
+    ++committed;
+  }
+  void wait(int64_t pending);
+  void barrier() { mlir::NVVM::Barrier0Op::create(b, loc); }
+  mlir::Value sharedTile(const LoadPlan &load);
+  mlir::Value sharedPointer(mlir::Value offset, int64_t constant = 0);
+  mlir::Value sharedOffset(const SharedLayout &layout, mlir::Value row,
+                           mlir::Value col);
+  void storeShared(const LoadPlan &to, const TileValue &source);
+
+  //--- Contractions (EmitContraction.cpp)
+  mlir::LogicalResult emitContraction(const Contraction &c);
+  mlir::LogicalResult emitTensorCore(const Contraction &c,
+                                     llvm::SmallVectorImpl<mlir::Value> &acc);
+  mlir::LogicalResult emitMultiplyAdds(const Contraction &c,
+                                       llvm::SmallVectorImpl<mlir::Value> &acc);
+  /// How the lanes of a warp address the four matrices of an ldmatrix.x4.
+  enum class Matrices { RowsFirst, ColumnsFirst };
+  llvm::SmallVector<mlir::Value, 4>
+  loadMatrices(const SharedLayout &layout, mlir::Value base,
+               mlir::Value warpRows, int64_t row, mlir::Value warpChunks,
+               int64_t col, Matrices order, bool transpose);
+  llvm::SmallVector<mlir::Value, 4> loadA(const Contraction &c,
+                                          const LoadPlan &load,
+                                          unsigned rowTile, unsigned step);
+  llvm::SmallVector<mlir::Value, 4>
+  packA(const Contraction &c, mlir::ArrayRef<mlir::Value> regs,
+        unsigned rowTile, unsigned step);
+  mlir::LogicalResult convertOperand(mlir::OpOperand *operand);
+  mlir::LogicalResult hoistFragments(mlir::scf::ForOp loop);
+  mlir::Value pack(mlir::Value low, mlir::Value high);
+
+  //--- Elementwise (EmitElementwise.cpp)
+  mlir::LogicalResult emitElementwise(mlir::linalg::LinalgOp op);
+  mlir::LogicalResult emitReduction(mlir::linalg::LinalgOp op);
+  mlir::LogicalResult checkBody(mlir::linalg::LinalgOp op);
+  /// Clones a body for one element; the yielded values.
+  mlir::FailureOr<llvm::SmallVector<mlir::Value>>
+  cloneBody(mlir::linalg::LinalgOp op, mlir::ValueRange args, mlir::Value row,
+            mlir::Value col);
+  mlir::FailureOr<llvm::SmallVector<mlir::Value>>
+  mapElement(mlir::linalg::LinalgOp op, mlir::ValueRange inputs,
+             mlir::ArrayRef<mlir::Value> mapped,
+             mlir::ArrayRef<mlir::Operation *> combiners, mlir::Value row,
+             mlir::Value col);
+  /// The value of the lane whose number differs by this bit.
+  mlir::Value shuffle(mlir::Value v, unsigned distance);
+  mlir::FailureOr<mlir::Value> operandElement(mlir::linalg::LinalgOp op,
+                                              mlir::OpOperand *operand,
+                                              const FragmentLayout &layout,
+                                              unsigned reg);
+
+  //--- Small things
+  mlir::Value i32(int64_t v) {
+    return mlir::arith::ConstantIntOp::create(b, loc, v, 32);
+  }
+  mlir::Value i64(int64_t v) {
+    return mlir::arith::ConstantIntOp::create(b, loc, v, 64);
+  }
+  mlir::Value index(int64_t v) {
+    return mlir::arith::ConstantIndexOp::create(b, loc, v);
+  }
+  mlir::Value add(mlir::Value x, mlir::Value y) {
+    return b.createOrFold<mlir::arith::AddIOp>(loc, x, y);
+  }
+  mlir::Value mul(mlir::Value x, mlir::Value y) {
+    return b.createOrFold<mlir::arith::MulIOp>(loc, x, y);
+  }
+  mlir::Value addC(mlir::Value x, int64_t c);
+  mlir::Value mulC(mlir::Value x, int64_t c);
+  mlir::Value divC(mlir::Value x, int64_t c);
+  mlir::Value remC(mlir::Value x, int64_t c);
+  mlir::Value xorI(mlir::Value x, mlir::Value y) {
+    return b.createOrFold<mlir::arith::XOrIOp>(loc, x, y);
+  }
+  mlir::Value less(mlir::Value x, mlir::Value y) {
+    return b.createOrFold<mlir::arith::CmpIOp>(
+        loc, mlir::arith::CmpIPredicate::slt, x, y);
+  }
+  mlir::Value toI64(mlir::Value v) {
+    return b.createOrFold<mlir::arith::IndexCastOp>(loc, b.getI64Type(), v);
+  }
+  mlir::Value toI32(mlir::Value v) {
+    return b.createOrFold<mlir::arith::IndexCastOp>(loc, b.getI32Type(), v);
+  }
+  mlir::Value toIndex(mlir::Value v) {
+    return b.createOrFold<mlir::arith::IndexCastOp>(loc, b.getIndexType(), v);
+  }
+  mlir::Value threadId();
+  mlir::Value lane() { return remC(threadId(), 32); }
+  mlir::Value warp() { return divC(threadId(), 32); }
+  mlir::Value threadRow(const FragmentLayout &layout);
+  mlir::Value threadCol();
+  /// The coordinates of a register's element, as index values; null where the
+  /// layout has none.
+  mlir::Value rowOf(const FragmentLayout &layout, unsigned reg);
+  mlir::Value colOf(const FragmentLayout &layout, unsigned reg);
+  mlir::LLVM::LLVMPointerType globalPointer() {
+    return mlir::LLVM::LLVMPointerType::get(b.getContext(), 1);
+  }
+  mlir::LLVM::LLVMPointerType sharedPointerType() {
+    return mlir::LLVM::LLVMPointerType::get(b.getContext(), 3);
+  }
+
+  const BlockPlan &plan;
+  mlir::OpBuilder &b;
+  mlir::Location loc;
+  mlir::Value sharedBase;
+  mlir::IRMapping scalars;
+  llvm::DenseMap<mlir::Value, TileValue> tiles;
+  llvm::SmallVector<LoopFrame> frames;
+  /// Groups of cp.async committed so far (a lower bound), and for a load
+  /// outside rings the number of its group while it is not waited for.
+  int64_t committed = 0;
+  llvm::DenseMap<const LoadPlan *, int64_t> inFlight;
+  llvm::DenseMap<mlir::OpOperand *, llvm::SmallVector<mlir::Value>> fragments;
+  /// The registers of the operands of the op that is being emitted.
+  llvm::DenseMap<std::pair<mlir::Value, unsigned>,
+                 llvm::SmallVector<mlir::Value>>
+      operandRegs;
+};
+
+} // namespace fa::nvidia
+
+#endif // FA_LIB_TARGET_NVIDIA_KERNELEMITTER_H

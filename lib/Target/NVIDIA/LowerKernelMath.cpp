@@ -1,0 +1,233 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Math on scalars, as the GPU's approximate instructions and short formulas
+// over them. Nothing calls a device library.
+
+#include "fa/Target/NVIDIA/Passes.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Math/Transforms/Passes.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/Matchers.h"
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+
+#include <cmath>
+
+namespace fa {
+#define GEN_PASS_DEF_LOWERKERNELMATHPASS
+#include "fa/Target/NVIDIA/Passes.h.inc"
+} // namespace fa
+
+using namespace mlir;
+
+namespace {
+
+constexpr float log2e = 1.44269504088896340736f;
+constexpr float ln2 = 0.693147180559945309417f;
+
+Value constant(OpBuilder &b, Location loc, float v) {
+  return arith::ConstantOp::create(b, loc, b.getF32FloatAttr(v));
+}
+
+Value intrinsic(OpBuilder &b, Location loc, StringRef name, Value x) {
+  return LLVM::CallIntrinsicOp::create(b, loc, b.getF32Type(),
+                                       b.getStringAttr(name), ValueRange{x})
+      .getResults();
+}
+
+Value ex2(OpBuilder &b, Location loc, Value x) {
+  return intrinsic(b, loc, "llvm.nvvm.ex2.approx.ftz.f", x);
+}
+Value lg2(OpBuilder &b, Location loc, Value x) {
+  return intrinsic(b, loc, "llvm.nvvm.lg2.approx.ftz.f", x);
+}
+Value reciprocal(OpBuilder &b, Location loc, Value x) {
+  return NVVM::RcpApproxFtzF32Op::create(b, loc, b.getF32Type(), x);
+}
+Value times(OpBuilder &b, Location loc, Value x, float c) {
+  return arith::MulFOp::create(b, loc, x, constant(b, loc, c));
+}
+
+/// Formula of one f32 operation.
+using Formula = Value (*)(OpBuilder &, Location, Value);
+
+template <typename Op> struct UnaryF32 : OpRewritePattern<Op> {
+  UnaryF32(MLIRContext *context, Formula formula)
+      : OpRewritePattern<Op>(context), formula(formula) {}
+  LogicalResult matchAndRewrite(Op op, PatternRewriter &b) const override {
+    if (!op.getType().isF32())
+      return b.notifyMatchFailure(op, "not f32");
+    b.replaceOp(op, formula(b, op.getLoc(), op.getOperand()));
+    return success();
+  }
+  Formula formula;
+};
+
+/// 16-bit math is done in f32.
+template <typename Op> struct Widen : OpRewritePattern<Op> {
+  using OpRewritePattern<Op>::OpRewritePattern;
+  LogicalResult matchAndRewrite(Op op, PatternRewriter &b) const override {
+    Type type = op->getResult(0).getType();
+    if (!type.isF16() && !type.isBF16())
+      return b.notifyMatchFailure(op, "not a 16-bit float");
+    SmallVector<Value> operands;
+    for (Value v : op->getOperands())
+      operands.push_back(
+          v.getType() == type
+              ? Value(arith::ExtFOp::create(b, op.getLoc(), b.getF32Type(), v))
+              : v);
+    Operation *wide =
+        b.create(op.getLoc(), op->getName().getIdentifier(), operands,
+                 TypeRange{b.getF32Type()}, op->getAttrs());
+    b.replaceOpWithNewOp<arith::TruncFOp>(op, type, wide->getResult(0));
+    return success();
+  }
+};
+
+/// The same operation of the LLVM dialect: one instruction.
+template <typename From, typename To>
+struct Direct : OpRewritePattern<From> {
+  using OpRewritePattern<From>::OpRewritePattern;
+  LogicalResult matchAndRewrite(From op, PatternRewriter &b) const override {
+    if (!op.getType().isF32())
+      return b.notifyMatchFailure(op, "not f32");
+    b.replaceOpWithNewOp<To>(op, op.getType(), op->getOperands());
+    return success();
+  }
+};
+
+struct Divide : OpRewritePattern<arith::DivFOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(arith::DivFOp op,
+                                PatternRewriter &b) const override {
+    if (!op.getType().isF32())
+      return b.notifyMatchFailure(op, "not f32");
+    b.replaceOpWithNewOp<arith::MulFOp>(
+        op, op.getLhs(), reciprocal(b, op.getLoc(), op.getRhs()));
+    return success();
+  }
+};
+
+/// x to the power y for positive x, as the polynomial expansions want it.
+struct Power : OpRewritePattern<math::PowFOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(math::PowFOp op,
+                                PatternRewriter &b) const override {
+    FloatAttr exponent;
+    if (!op.getType().isF32() ||
+        !matchPattern(op.getRhs(), m_Constant(&exponent)))
+      return b.notifyMatchFailure(op, "exponent is not a constant");
+    double e = exponent.getValueAsDouble();
+    if (e != std::floor(e) || std::fabs(e) > 16)
+      return b.notifyMatchFailure(op, "exponent is not a small integer");
+    Location loc = op.getLoc();
+    Value x = op.getLhs(), power = constant(b, loc, 1);
+    for (int i = 0; i < std::abs(int(e)); ++i)
+      power = i ? Value(arith::MulFOp::create(b, loc, power, x)) : x;
+    b.replaceOp(op, e < 0 ? reciprocal(b, loc, power) : power);
+    return success();
+  }
+};
+
+// tanh x = 1 - 2 / (1 + e^2x): right at both infinities.
+Value tanhFormula(OpBuilder &b, Location loc, Value x) {
+  Value e = ex2(b, loc, times(b, loc, x, 2 * log2e));
+  Value d = arith::AddFOp::create(b, loc, e, constant(b, loc, 1));
+  Value q = times(b, loc, reciprocal(b, loc, d), 2);
+  return arith::SubFOp::create(b, loc, constant(b, loc, 1), q);
+}
+
+void addFormulas(RewritePatternSet &patterns) {
+  MLIRContext *c = patterns.getContext();
+  patterns.add<UnaryF32<math::Exp2Op>>(c, ex2);
+  patterns.add<UnaryF32<math::ExpOp>>(
+      c, [](OpBuilder &b, Location loc, Value x) {
+        return ex2(b, loc, times(b, loc, x, log2e));
+      });
+  patterns.add<UnaryF32<math::ExpM1Op>>(
+      c, [](OpBuilder &b, Location loc, Value x) -> Value {
+        Value e = ex2(b, loc, times(b, loc, x, log2e));
+        return arith::SubFOp::create(b, loc, e, constant(b, loc, 1));
+      });
+  patterns.add<UnaryF32<math::Log2Op>>(c, lg2);
+  patterns.add<UnaryF32<math::LogOp>>(
+      c, [](OpBuilder &b, Location loc, Value x) {
+        return times(b, loc, lg2(b, loc, x), ln2);
+      });
+  patterns.add<UnaryF32<math::Log10Op>>(
+      c, [](OpBuilder &b, Location loc, Value x) {
+        return times(b, loc, lg2(b, loc, x), 0.30102999566f);
+      });
+  patterns.add<UnaryF32<math::Log1pOp>>(
+      c, [](OpBuilder &b, Location loc, Value x) {
+        Value y = arith::AddFOp::create(b, loc, x, constant(b, loc, 1));
+        return times(b, loc, lg2(b, loc, y), ln2);
+      });
+  patterns.add<UnaryF32<math::TanhOp>>(c, tanhFormula);
+  patterns.add<UnaryF32<math::RsqrtOp>>(
+      c, [](OpBuilder &b, Location loc, Value x) {
+        return intrinsic(b, loc, "llvm.nvvm.rsqrt.approx.ftz.f", x);
+      });
+  patterns.add<Divide, Power>(c);
+  patterns.add<Direct<math::FmaOp, LLVM::FMAOp>,
+               Direct<math::AbsFOp, LLVM::FAbsOp>,
+               Direct<math::SqrtOp, LLVM::SqrtOp>,
+               Direct<math::FloorOp, LLVM::FFloorOp>,
+               Direct<math::CeilOp, LLVM::FCeilOp>,
+               Direct<math::TruncOp, LLVM::FTruncOp>,
+               Direct<math::RoundEvenOp, LLVM::RoundEvenOp>,
+               Direct<math::CopySignOp, LLVM::CopySignOp>,
+               Direct<arith::MaxNumFOp, LLVM::MaxNumOp>,
+               Direct<arith::MinNumFOp, LLVM::MinNumOp>,
+               Direct<arith::MaximumFOp, LLVM::MaximumOp>,
+               Direct<arith::MinimumFOp, LLVM::MinimumOp>>(c);
+  patterns.add<Widen<math::Exp2Op>, Widen<math::ExpOp>, Widen<math::LogOp>,
+               Widen<math::Log2Op>, Widen<math::TanhOp>, Widen<math::RsqrtOp>,
+               Widen<math::SqrtOp>, Widen<math::AbsFOp>, Widen<math::FmaOp>,
+               Widen<math::SinOp>, Widen<math::CosOp>, Widen<math::ErfOp>,
+               Widen<math::FloorOp>, Widen<math::CeilOp>,
+               Widen<math::PowFOp>, Widen<arith::DivFOp>>(c);
+}
+
+struct LowerKernelMath
+    : public fa::impl::LowerKernelMathPassBase<LowerKernelMath> {
+  void runOnOperation() override {
+    RewritePatternSet patterns(&getContext());
+    addFormulas(patterns);
+    populateMathPolynomialApproximationPatterns(
+        patterns, [](StringRef name) {
+          return name == math::ErfOp::getOperationName() ||
+                 name == math::SinOp::getOperationName() ||
+                 name == math::CosOp::getOperationName() ||
+                 name == math::AtanOp::getOperationName() ||
+                 name == math::Atan2Op::getOperationName() ||
+                 name == math::AsinOp::getOperationName() ||
+                 name == math::AcosOp::getOperationName() ||
+                 name == math::ErfcOp::getOperationName();
+        });
+    GreedyRewriteConfig config;
+    if (failed(applyPatternsGreedily(getOperation(), std::move(patterns),
+                                     config)))
+      return signalPassFailure();
+    WalkResult walk = getOperation().walk([](Operation *op) {
+      bool math = isa_and_present<math::MathDialect>(op->getDialect()) &&
+                  !isa<math::AbsIOp, math::CountLeadingZerosOp,
+                       math::CountTrailingZerosOp, math::CtPopOp>(op);
+      if (math || isa<arith::RemFOp>(op)) {
+        op->emitOpError("has no lowering for NVIDIA GPUs on ")
+            << op->getResult(0).getType()
+            << "; write it with exp2, log2, tanh, sqrt or arithmetic on f32";
+        return WalkResult::interrupt();
+      }
+      return WalkResult::advance();
+    });
+    if (walk.wasInterrupted())
+      signalPassFailure();
+  }
+};
+
+} // namespace

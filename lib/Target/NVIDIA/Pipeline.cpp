@@ -1,0 +1,104 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "fa/Target/NVIDIA/Passes.h"
+
+#include "mlir/Conversion/AffineToStandard/AffineToStandard.h"
+#include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
+#include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
+#include "mlir/Conversion/ConvertToLLVM/ToLLVMPass.h"
+#include "mlir/Conversion/GPUToNVVM/GPUToNVVM.h"
+#include "mlir/Conversion/GPUToNVVM/GPUToNVVMPass.h"
+#include "mlir/Conversion/IndexToLLVM/IndexToLLVM.h"
+#include "mlir/Conversion/MathToLLVM/MathToLLVM.h"
+#include "mlir/Conversion/NVVMToLLVM/NVVMToLLVM.h"
+#include "mlir/Conversion/Passes.h"
+#include "mlir/Conversion/SCFToControlFlow/SCFToControlFlow.h"
+#include "mlir/Conversion/UBToLLVM/UBToLLVM.h"
+#include "mlir/Conversion/VectorToLLVM/ConvertVectorToLLVM.h"
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Dialect/GPU/GPUToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Dialect/NVVM/NVVMToLLVMIRTranslation.h"
+#include "mlir/Transforms/Passes.h"
+
+using namespace mlir;
+
+/// Limits of one block, from NVIDIA's table of compute capabilities.
+static const fa::NVIDIATarget targets[] = {
+    {"sm_80", 163 * 1024, 255, "+ptx80"},
+    {"sm_86", 99 * 1024, 255, "+ptx80"},
+    {"sm_89", 99 * 1024, 255, "+ptx80"},
+    {"sm_90", 227 * 1024, 255, "+ptx80"},
+    {"sm_90a", 227 * 1024, 255, "+ptx80"},
+    {"sm_120", 99 * 1024, 255, "+ptx87"},
+};
+
+const fa::NVIDIATarget *fa::lookupNVIDIATarget(StringRef chip) {
+  for (const NVIDIATarget &target : targets)
+    if (chip == target.chip)
+      return &target;
+  return nullptr;
+}
+
+void fa::registerNVIDIADialects(DialectRegistry &registry) {
+  registry.insert<affine::AffineDialect, arith::ArithDialect,
+                  gpu::GPUDialect, LLVM::LLVMDialect, math::MathDialect,
+                  NVVM::NVVMDialect, scf::SCFDialect, vector::VectorDialect>();
+  arith::registerConvertArithToLLVMInterface(registry);
+  cf::registerConvertControlFlowToLLVMInterface(registry);
+  index::registerConvertIndexToLLVMInterface(registry);
+  registerConvertMathToLLVMInterface(registry);
+  registerConvertNVVMToLLVMInterface(registry);
+  ub::registerConvertUBToLLVMInterface(registry);
+  vector::registerConvertVectorToLLVMInterface(registry);
+  registerBuiltinDialectTranslation(registry);
+  registerGPUDialectTranslation(registry);
+  registerLLVMDialectTranslation(registry);
+  registerNVVMDialectTranslation(registry);
+}
+
+void fa::buildNVIDIALoweringPipeline(OpPassManager &pm,
+                                     const NVIDIAOptions &) {
+  OpPassManager &gpu = pm.nest<gpu::GPUModuleOp>();
+  gpu.addPass(createLowerAffinePass());
+  gpu.addPass(createCanonicalizerPass());
+  gpu.addPass(createCSEPass());
+  gpu.addPass(createLowerKernelMathPass());
+  gpu.addPass(createCSEPass());
+  gpu.addPass(createLoopInvariantCodeMotionPass());
+  gpu.addPass(createSCFToControlFlowPass());
+  ConvertGpuOpsToNVVMOpsOptions toNVVM;
+  // Coordinates are 32 bits; addresses are computed in i64 explicitly.
+  toNVVM.indexBitwidth = 32;
+  gpu.addPass(createConvertGpuOpsToNVVMOps(toNVVM));
+  gpu.addPass(createConvertNVVMToLLVMPass());
+  gpu.addPass(createReconcileUnrealizedCastsPass());
+  gpu.addPass(createCanonicalizerPass());
+  gpu.addPass(createCSEPass());
+}
+
+void fa::buildNVIDIAPipeline(OpPassManager &pm, const NVIDIAOptions &options) {
+  ScheduleAmperePassOptions schedule;
+  schedule.chip = options.chip;
+  schedule.stages = options.stages;
+  schedule.warps = options.warps;
+  schedule.hoistRegisters = options.hoistRegisters;
+  pm.addPass(createScheduleAmperePass(schedule));
+  buildNVIDIALoweringPipeline(pm, options);
+}
+
+void fa::registerNVIDIAPasses() {
+  registerFANVIDIAPasses();
+  PassPipelineRegistration<>(
+      "fa-lower-to-nvvm", "kernels to the LLVM and NVVM dialects",
+      [](OpPassManager &pm) { buildNVIDIALoweringPipeline(pm, {}); });
+}

@@ -1,0 +1,101 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a kernel is compiled for, and the one place that reads the environment."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """One attention variant; hashable, the key of the kernel cache.
+
+    Batch and lengths are not part of it: one kernel serves all of them.
+    """
+
+    dtype: str
+    """Element type of q, k, v and out: "f32", "f16" or "bf16"."""
+    query_heads: int
+    key_heads: int
+    head_dim: int
+    value_dim: int
+    is_causal: bool = False
+    """Query i sees keys j <= i (top-left alignment, as in PyTorch's SDPA)."""
+    scale: float | None = None
+    """None means 1/sqrt(head_dim)."""
+    return_lse: bool = False
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ("f32", "f16", "bf16"):
+            raise ValueError(
+                f"expected element type f32, f16 or bf16, got {self.dtype}; "
+                "convert q, k and v to one of them"
+            )
+        if self.scale is not None and not math.isfinite(self.scale):
+            raise ValueError(
+                f"expected a finite scale, got {self.scale}; "
+                "leave it out for 1/sqrt(head_dim)"
+            )
+        if self.key_heads < 1 or self.query_heads % self.key_heads:
+            raise ValueError(
+                "expected the number of key heads to divide the number of "
+                f"query heads, got {self.key_heads} and {self.query_heads}"
+            )
+        for name, size in (
+            ("head dim", self.head_dim),
+            ("value dim", self.value_dim),
+        ):
+            if not 1 <= size <= 256:
+                raise ValueError(
+                    f"expected a {name} in [1, 256], got {size}; split the head"
+                )
+
+    def ir(self, sizes: tuple[int, int, int] | None = None) -> str:
+        """The attention IR of this variant.
+
+        Args:
+            sizes: (batch, query length, key length); dynamic if None.
+        """
+        batch, rows, keys = ("?", "?", "?") if sizes is None else sizes
+        q = f"tensor<{batch}x{self.query_heads}x{rows}x{self.head_dim}x{self.dtype}>"
+        k = f"tensor<{batch}x{self.key_heads}x{keys}x{self.head_dim}x{self.dtype}>"
+        v = f"tensor<{batch}x{self.key_heads}x{keys}x{self.value_dim}x{self.dtype}>"
+        o = f"tensor<{batch}x{self.query_heads}x{rows}x{self.value_dim}x{self.dtype}>"
+        lse = f"tensor<{batch}x{self.query_heads}x{rows}xf32>"
+        results = f"({o}, {lse})" if self.return_lse else f"({o})"
+        values = "%o, %lse" if self.return_lse else "%o"
+        types = f"{o}, {lse}" if self.return_lse else o
+        scale = "" if self.scale is None else f" scale {self.scale:.17e}"
+        mask = ""
+        if self.is_causal:
+            mask = """
+    mask {
+    ^bb0(%b: index, %h: index, %i: index, %j: index):
+      %seen = arith.cmpi sle, %j, %i : index
+      fa.yield %seen : i1
+    }"""
+        return f"""\
+func.func @attention(%q: {q}, %k: {k}, %v: {v}) -> {results} {{
+  {values} = fa.attention %q, %k, %v{scale}{mask}
+    : ({q}, {k}, {v}) -> {results}
+  return {values} : {types}
+}}
+"""
+
+
+def cpu_threads() -> int:
+    """Threads of the CPU target: FA_NUM_THREADS, 0 (all) if it is not set."""
+    text = os.environ.get("FA_NUM_THREADS", "0")
+    try:
+        threads = int(text)
+    except ValueError:
+        threads = -1
+    if threads < 0:
+        raise ValueError(
+            f"expected FA_NUM_THREADS to be a number >= 0, got {text!r}; "
+            "unset it for all processors"
+        )
+    return threads

@@ -1,0 +1,117 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Compiled kernels: what came out, and how to run it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from fa import _native
+from fa._arrays import library_of
+from fa._config import AttentionConfig, cpu_threads
+
+
+class Kernel:
+    """One attention function compiled for one target.
+
+    Attributes:
+        target: "cpu", "sm_80", "sm_90a", ...
+        ir: the attention IR that was compiled.
+    """
+
+    def __init__(
+        self,
+        ir: str,
+        target: str = "cpu",
+        *,
+        algorithm: str = "fa2",
+        rows: int = 0,
+        keys: int = 0,
+        keep_stages: bool = True,
+    ) -> None:
+        self.ir = ir
+        self.target = target
+        self._native = _native.compile(
+            ir, target, algorithm, rows, keys, cpu_threads(), keep_stages
+        )
+        self._programs: dict[int, Any] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def stages(self) -> dict[str, str]:
+        """IR after each stage, by the pass's name, in order."""
+        return dict(self._native.stages())
+
+    @property
+    def io(self) -> dict[str, str]:
+        """HBM traffic after each stage: the text of its `fa.io` attribute."""
+        return dict(self._native.io())
+
+    @property
+    def asm(self) -> dict[str, str]:
+        """Every text of the kernel: "source", each stage, and "ptx"."""
+        texts = {"source": self.ir, **self.stages}
+        ptx = self._native.ptx()
+        if ptx is not None:
+            texts["ptx"] = ptx
+        return texts
+
+    def resources(self, device: int = 0) -> list[dict[str, Any]]:
+        """Registers, shared and local memory (bytes) of each GPU kernel."""
+        return self._program(device).resources()
+
+    def _program(self, device: int) -> Any:
+        program = self._programs.get(device)
+        if program is None:
+            with self._lock:
+                program = self._programs.get(device)
+                if program is None:
+                    ptx = self._native.ptx()
+                    if ptx is None:
+                        raise _native.RunError(
+                            f"a kernel for target {self.target} can't run on "
+                            f"CUDA device {device}; compile for sm_80 or later"
+                        )
+                    program = _native.load(device, ptx)
+                    self._programs[device] = program
+        return program
+
+    def __call__(self, *arrays: Any) -> None:
+        """Runs on inputs followed by results, all of one library and device.
+
+        GPU kernels are enqueued on the library's current stream.
+        """
+        library = library_of(arrays[0])
+        device = library.device(arrays[0])
+        views = [library.view(array).native() for array in arrays]
+        if device is None:
+            self._native.run(views)
+        else:
+            self._program(device).launch(views, library.stream(device))
+
+
+def compile(
+    ir: str | AttentionConfig,
+    target: str = "cpu",
+    *,
+    algorithm: str = "fa2",
+    rows: int = 0,
+    keys: int = 0,
+) -> Kernel:
+    """Compiles attention IR, or a variant, for a target.
+
+    Args:
+        ir: MLIR text with one function around `fa.attention`, or a config.
+        target: "cpu" or an NVIDIA target ("sm_80", "sm_90a").
+        algorithm: "standard" (S and P in memory), "fa1" (FlashAttention's
+            Algorithm 1) or "fa2" (one fused kernel).
+        rows: rows of a tile, 0 to let the IO model choose.
+        keys: keys of a tile, 0 to let the IO model choose.
+
+    Raises:
+        CompileError: malformed or unsupported IR; names the location.
+        ValueError: an unknown option, with what is allowed.
+    """
+    text = ir.ir() if isinstance(ir, AttentionConfig) else ir
+    return Kernel(text, target, algorithm=algorithm, rows=rows, keys=keys)

@@ -1,0 +1,233 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// fa._native: the C API and the runtime library as Python sees them.
+
+#include "fa-c/fa.h"
+#include "fa-runtime/fa_runtime.h"
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace py = pybind11;
+
+namespace {
+
+struct CompileError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+struct RunError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Turns a status of the compiler into an exception.
+void check(fa_status status) {
+  switch (status) {
+  case FA_OK:
+    return;
+  case FA_INVALID_ARGUMENT:
+    throw py::value_error(fa_last_error());
+  case FA_COMPILE_ERROR:
+    throw CompileError(fa_last_error());
+  case FA_RUN_ERROR:
+    throw RunError(fa_last_error());
+  }
+  throw RunError(fa_last_error());
+}
+
+/// Turns a status of the runtime into an exception.
+void check(fa_rt_status status) {
+  if (status == FA_RT_OK)
+    return;
+  if (status == FA_RT_INVALID_ARGUMENT)
+    throw py::value_error(fa_rt_last_error());
+  throw RunError(fa_rt_last_error());
+}
+
+int32_t dtypeOf(const std::string &name) {
+  for (int32_t dtype = FA_RT_F32; dtype <= FA_RT_F8E5M2; ++dtype)
+    if (name == fa_rt_dtype_name(dtype))
+      return dtype;
+  throw py::value_error("unknown element type '" + name + "'");
+}
+
+/// (pointer, dtype, shape, strides in elements) as the C structs.
+std::vector<fa_rt_tensor> tensorsOf(const py::sequence &views) {
+  std::vector<fa_rt_tensor> tensors(views.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    py::tuple view = views[i];
+    fa_rt_tensor &tensor = tensors[i];
+    tensor.data = reinterpret_cast<void *>(view[0].cast<uintptr_t>());
+    tensor.dtype = dtypeOf(view[1].cast<std::string>());
+    py::sequence shape = view[2], strides = view[3];
+    if (shape.size() > FA_RT_MAX_RANK || shape.size() != strides.size())
+      throw py::value_error("expected a tensor of rank at most " +
+                            std::to_string(FA_RT_MAX_RANK) + ", got rank " +
+                            std::to_string(shape.size()));
+    tensor.rank = static_cast<int32_t>(shape.size());
+    for (int32_t d = 0; d < tensor.rank; ++d) {
+      tensor.shape[d] = shape[d].cast<int64_t>();
+      tensor.strides[d] = strides[d].cast<int64_t>();
+    }
+  }
+  return tensors;
+}
+
+/// A program on one GPU.
+class Program {
+public:
+  Program(int device, const std::string &ptx) {
+    py::gil_scoped_release release;
+    fa_rt_program *loaded = nullptr;
+    status =
+        fa_rt_program_load(device, ptx.data(), ptx.size(), nullptr, &loaded);
+    program.reset(loaded);
+  }
+  void checkLoaded() const { check(status); }
+
+  void launch(const py::sequence &views, uintptr_t stream) const {
+    std::vector<fa_rt_tensor> tensors = tensorsOf(views);
+    check(fa_rt_program_launch(program.get(), tensors.data(),
+                               static_cast<int32_t>(tensors.size()),
+                               reinterpret_cast<void *>(stream)));
+  }
+
+  py::list resources() const {
+    fa_rt_program_desc desc;
+    check(fa_rt_program_info(program.get(), &desc));
+    py::list all;
+    for (int32_t i = 0; i < desc.num_launches; ++i) {
+      fa_rt_launch_desc launch;
+      check(fa_rt_program_launch_info(program.get(), i, &launch));
+      py::dict entry;
+      entry["kernel"] = launch.kernel;
+      entry["threads"] = launch.block;
+      entry["dynamic_smem"] = launch.dynamic_smem;
+      entry["static_smem"] = launch.static_smem;
+      entry["registers"] = launch.registers;
+      entry["local_bytes"] = launch.local_bytes;
+      all.append(entry);
+    }
+    return all;
+  }
+
+private:
+  struct Free {
+    void operator()(fa_rt_program *p) const { fa_rt_program_free(p); }
+  };
+  std::unique_ptr<fa_rt_program, Free> program;
+  fa_rt_status status;
+};
+
+/// What the compiler made of one module.
+class Kernel {
+public:
+  Kernel(const std::string &ir, const std::string &target,
+         const std::string &algorithm, int64_t rows, int64_t keys,
+         int32_t threads, bool keepStages) {
+    fa_compile_options options;
+    fa_compile_options_init(&options);
+    options.target = target.c_str();
+    options.algorithm = algorithm.c_str();
+    options.rows = rows;
+    options.keys = keys;
+    options.threads = threads;
+    options.keep_stages = keepStages;
+    fa_kernel *compiled = nullptr;
+    std::string message;
+    {
+      py::gil_scoped_release release;
+      status = fa_compile(ir.data(), ir.size(), &options, &compiled);
+      kernel.reset(compiled);
+    }
+    check(status);
+  }
+
+  std::vector<std::pair<std::string, std::string>> stages() const {
+    return named(fa_kernel_stage_ir);
+  }
+  std::vector<std::pair<std::string, std::string>> io() const {
+    return named(fa_kernel_stage_io);
+  }
+  py::object ptx() const {
+    const char *text = fa_kernel_ptx(kernel.get());
+    return text ? py::object(py::str(text)) : py::object(py::none());
+  }
+  void run(const py::sequence &views) const {
+    std::vector<fa_rt_tensor> tensors = tensorsOf(views);
+    fa_status result;
+    {
+      py::gil_scoped_release release;
+      result = fa_kernel_run(kernel.get(), tensors.data(),
+                             static_cast<int32_t>(tensors.size()));
+    }
+    check(result);
+  }
+
+private:
+  using Text = const char *(*)(const fa_kernel *, int32_t);
+  std::vector<std::pair<std::string, std::string>> named(Text text) const {
+    std::vector<std::pair<std::string, std::string>> all;
+    for (int32_t i = 0; i < fa_kernel_num_stages(kernel.get()); ++i)
+      all.emplace_back(fa_kernel_stage_name(kernel.get(), i),
+                       text(kernel.get(), i));
+    return all;
+  }
+  struct Free {
+    void operator()(fa_kernel *k) const { fa_kernel_free(k); }
+  };
+  std::unique_ptr<fa_kernel, Free> kernel;
+  fa_status status;
+};
+
+/// The newest target whose code runs on a device.
+std::string targetOfDevice(int device) {
+  fa_rt_device_desc desc;
+  check(fa_rt_device_info(device, &desc));
+  if (desc.cc_major < 8)
+    throw RunError(std::string("device ") + desc.name +
+                   " has compute capability " + std::to_string(desc.cc_major) +
+                   "." + std::to_string(desc.cc_minor) +
+                   "; fa needs 8.0 or later");
+  return "sm_80";
+}
+
+} // namespace
+
+PYBIND11_MODULE(_native, m) {
+  m.doc() = "The fa compiler and runtime.";
+  py::register_exception<CompileError>(m, "CompileError", PyExc_ValueError);
+  py::register_exception<RunError>(m, "RunError", PyExc_RuntimeError);
+  m.def("version", [] { return fa_version(); });
+  m.def("target_of_device", &targetOfDevice, py::arg("device"));
+  m.def(
+      "compile",
+      [](const std::string &ir, const std::string &target,
+         const std::string &algorithm, int64_t rows, int64_t keys,
+         int32_t threads, bool keepStages) {
+        return std::make_unique<Kernel>(ir, target, algorithm, rows, keys,
+                                        threads, keepStages);
+      },
+      py::arg("ir"), py::arg("target"), py::arg("algorithm"), py::arg("rows"),
+      py::arg("keys"), py::arg("threads"), py::arg("keep_stages"));
+  m.def(
+      "load",
+      [](int device, const std::string &ptx) {
+        auto program = std::make_unique<Program>(device, ptx);
+        program->checkLoaded();
+        return program;
+      },
+      py::arg("device"), py::arg("ptx"));
+  py::class_<Kernel>(m, "Kernel")
+      .def("stages", &Kernel::stages)
+      .def("io", &Kernel::io)
+      .def("ptx", &Kernel::ptx)
+      .def("run", &Kernel::run, py::arg("views"));
+  py::class_<Program>(m, "Program")
+      .def("launch", &Program::launch, py::arg("views"), py::arg("stream"))
+      .def("resources", &Program::resources);
+}

@@ -1,0 +1,21 @@
+// RUN: fa-opt %s --fa-decompose --fa-online-softmax --fa-tile="rows=64 keys=32" --fa-interchange --fa-pad-tiles --fa-defer-normalization --fa-fuse | FileCheck %s
+
+// One grid over batch, head and row block; conversion and LSE are inside, and
+// results are written clipped.
+// CHECK-LABEL: func @causal_dynamic
+// CHECK: scf.forall (%[[B:.*]], %[[H:.*]], %[[I0:.*]]) = (0, 0, 0) to (%{{.*}}, 8, %{{.*}}) step (1, 1, 64)
+// CHECK: scf.for
+// CHECK-NOT: scf.for
+// CHECK: arith.truncf
+// CHECK: math.log
+// CHECK: scf.forall.in_parallel
+// CHECK-NEXT: tensor.parallel_insert_slice %{{.*}} into %{{.*}}[%[[B]], %[[H]], %[[I0]], 0] [1, 1, %[[N:.*]], 64]
+// CHECK-NEXT: tensor.parallel_insert_slice %{{.*}} into %{{.*}}[%[[B]], %[[H]], %[[I0]]] [1, 1, %[[N]]]
+func.func @causal_dynamic(%q: tensor<?x8x?x64xbf16>, %k: tensor<?x2x?x64xbf16>, %v: tensor<?x2x?x64xbf16>) -> (tensor<?x8x?x64xbf16>, tensor<?x8x?xf32>) {
+  %o, %lse = fa.attention %q, %k, %v scale 0.125 mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %seen = arith.cmpi sle, %j, %i : index
+    fa.yield %seen : i1
+  } : (tensor<?x8x?x64xbf16>, tensor<?x2x?x64xbf16>, tensor<?x2x?x64xbf16>) -> (tensor<?x8x?x64xbf16>, tensor<?x8x?xf32>)
+  return %o, %lse : tensor<?x8x?x64xbf16>, tensor<?x8x?xf32>
+}

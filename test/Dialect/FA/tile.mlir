@@ -1,0 +1,37 @@
+// RUN: fa-opt %s --fa-decompose --fa-online-softmax --fa-tile="rows=64 keys=32" | FileCheck %s
+
+// Keys outside, rows inside; the S block is computed in the inner loop, of
+// slices clipped at the end, with the coordinates of the whole matrix; the
+// state goes through memory.
+// CHECK-DAG: #[[KEYS:.*]] = affine_map<(d0)[s0] -> (-d0 + s0, 32)>
+// CHECK-DAG: #[[ROWS:.*]] = affine_map<(d0)[s0] -> (-d0 + s0, 64)>
+// CHECK-LABEL: func @causal_dynamic
+// CHECK: scf.for %[[J0:.*]] = %{{.*}} to %{{.*}} step %c32 iter_args
+// CHECK: affine.min #[[KEYS]](%[[J0]])
+// CHECK: scf.for %[[I0:.*]] = %{{.*}} to %{{.*}} step %c64 iter_args(%[[M:.*]] = %{{.*}}, %[[L:.*]] = %{{.*}}, %[[O:.*]] = %{{[a-z0-9]*}})
+// CHECK: %[[N:.*]] = affine.min #[[ROWS]](%[[I0]])
+// CHECK: affine.apply {{.*}}(%[[I0]])
+// CHECK: affine.apply {{.*}}(%[[J0]])
+// CHECK: tensor.extract_slice %[[M]][%[[I0]]] [%[[N]]] [1]
+// CHECK: fa.online_softmax
+// CHECK: tensor.insert_slice %{{.*}} into %[[M]][%[[I0]]]
+// CHECK: tensor.insert_slice %{{.*}} into %[[L]][%[[I0]]]
+// CHECK: tensor.insert_slice %{{.*}} into %[[O]][%[[I0]], 0]
+// S of full size is gone:
+// CHECK-NOT: fa.online_softmax
+func.func @causal_dynamic(%q: tensor<?x8x?x64xbf16>, %k: tensor<?x2x?x64xbf16>, %v: tensor<?x2x?x64xbf16>) -> (tensor<?x8x?x64xbf16>, tensor<?x8x?xf32>) {
+  %o, %lse = fa.attention %q, %k, %v scale 0.125 mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %seen = arith.cmpi sle, %j, %i : index
+    fa.yield %seen : i1
+  } : (tensor<?x8x?x64xbf16>, tensor<?x2x?x64xbf16>, tensor<?x2x?x64xbf16>) -> (tensor<?x8x?x64xbf16>, tensor<?x8x?xf32>)
+  return %o, %lse : tensor<?x8x?x64xbf16>, tensor<?x8x?xf32>
+}
+
+// Lengths that the tiles divide give static tiles.
+// CHECK-LABEL: func @divisible
+// CHECK: fa.online_softmax ins({{.*}} : tensor<64x32xf32>, tensor<32x16xf32>)
+func.func @divisible(%q: tensor<1x1x128x16xf32>) -> tensor<1x1x128x16xf32> {
+  %o = fa.attention %q, %q, %q : (tensor<1x1x128x16xf32>, tensor<1x1x128x16xf32>, tensor<1x1x128x16xf32>) -> tensor<1x1x128x16xf32>
+  return %o : tensor<1x1x128x16xf32>
+}

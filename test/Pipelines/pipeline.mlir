@@ -1,0 +1,31 @@
+// RUN: fa-opt %s --fa-pipeline="target=cpu" | FileCheck %s --check-prefix=WHOLE
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a stop-after=fa-decompose" | FileCheck %s --check-prefix=DECOMPOSE
+// RUN: fa-opt %s --fa-pipeline="target=sm_80 stop-after=fa-interchange rows=64 keys=32" | FileCheck %s --check-prefix=INTERCHANGE
+// RUN: fa-opt %s --fa-pipeline="target=sm_80 algorithm=standard" | FileCheck %s --check-prefix=STANDARD
+// RUN: fa-opt %s --fa-pipeline="target=sm_80 algorithm=fa1" | FileCheck %s --check-prefix=FA1
+// RUN: not fa-opt %s --fa-pipeline="target=sm_80 stop-after=fa-nothing" 2>&1 | FileCheck %s --check-prefix=NOSTAGE
+// RUN: not fa-opt %s --fa-pipeline="target=sm_80 algorithm=fa7" 2>&1 | FileCheck %s --check-prefix=NOALGORITHM
+// RUN: not fa-opt %s --fa-pipeline="target=cpu rows=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE
+
+// WHOLE: scf.forall (%{{.*}}, %{{.*}}, %{{.*}}) =
+// WHOLE: math.exp2
+// DECOMPOSE: scf.forall (%{{.*}}, %{{.*}}) in
+// DECOMPOSE: -> tensor<?x?xf32>
+// DECOMPOSE-NOT: fa.online_softmax
+// INTERCHANGE: step %c64
+// INTERCHANGE: step %c32
+// INTERCHANGE: fa.online_softmax
+// STANDARD: scf.forall
+// STANDARD: scf.forall
+// FA1: scf.forall
+// NOSTAGE: no stage 'fa-nothing' to stop after; the stages of algorithm fa2 are fa-decompose
+// NOALGORITHM: unknown algorithm 'fa7'; expected standard, fa1 or fa2
+// NEGATIVE: expected tile sizes of at least 1, or 0 to choose, got rows=-1 keys=0
+func.func @causal_dynamic(%q: tensor<?x8x?x64xbf16>, %k: tensor<?x2x?x64xbf16>, %v: tensor<?x2x?x64xbf16>) -> (tensor<?x8x?x64xbf16>, tensor<?x8x?xf32>) {
+  %o, %lse = fa.attention %q, %k, %v scale 0.125 mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %seen = arith.cmpi sle, %j, %i : index
+    fa.yield %seen : i1
+  } : (tensor<?x8x?x64xbf16>, tensor<?x2x?x64xbf16>, tensor<?x2x?x64xbf16>) -> (tensor<?x8x?x64xbf16>, tensor<?x8x?xf32>)
+  return %o, %lse : tensor<?x8x?x64xbf16>, tensor<?x8x?xf32>
+}

@@ -1,0 +1,361 @@
+#!/usr/bin/env python3
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Feeds mutated attention IR to fa-opt and fails on a crash or a hang.
+
+An error message is a right answer to bad input; a signal, an LLVM fatal error
+or a timeout is not. Deterministic in the seed. Mutants are made from every
+file under test/inputs and test/Dialect/FA, and from the IR of those inputs
+after each pass; each goes through the passes that follow. Many mutants share
+one process (--split-input-file); when one crashes, the batch is halved until
+the culprit stands alone, and it is written to --save.
+"""
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import random
+import re
+import resource
+import subprocess
+import sys
+import time
+
+SEPARATOR = b"\n// -----\n"
+TOKEN = re.compile(rb"0x[0-9A-Fa-f]+|[%@#^!]?[A-Za-z_][\w.$-]*|\d+\.\d+(?:[eE][+-]?\d+)?|\d+|->|\S")
+NUMBERS = [b"0", b"1", b"-1", b"2", b"3", b"7", b"16", b"63", b"65", b"128", b"255", b"256",
+           b"257", b"1024", b"2147483647", b"2147483648", b"4294967296",
+           b"9223372036854775807", b"9223372036854775808", b"18446744073709551616",
+           b"?", b"*", b"1.0", b"-0.0", b"1e400", b"0x7FF0000000000000", b"0x7FC00000",
+           b"0xFF800000"]
+TYPES = [b"f32", b"f16", b"bf16", b"f64", b"f80", b"f8E4M3FN", b"tf32", b"i1", b"i8", b"i32",
+         b"i64", b"si32", b"i0", b"i16777215", b"index", b"none", b"complex<f32>",
+         b"vector<4xf32>", b"memref<4xf32>", b"tensor<f32>", b"tuple<>"]
+WORDS = [b"fa.attention", b"fa.yield", b"fa.online_softmax", b"scale", b"score", b"mask",
+         b"arith.addf", b"arith.mulf", b"arith.cmpi", b"arith.select", b"arith.divsi",
+         b"math.exp", b"math.tanh", b"scf.for", b"scf.if", b"scf.yield", b"scf.forall",
+         b"tensor.extract", b"tensor.empty", b"tensor.dim", b"tensor.pad", b"linalg.generic",
+         b"linalg.yield", b"linalg.index", b"linalg.fill", b"func.call", b"affine.apply",
+         b"affine.min", b"parallel", b"reduction", b"slt", b"ule", b"oeq", b"true",
+         b"{", b"}", b"(", b")", b"<", b">", b",", b":", b"=", b"^bb0", b"%q", b"@f", b"\x00",
+         b"\xff", b"\"", b"//", b"{a = 1 : i64}", b"loc(unknown)"]
+# The order of the passes; those that this fa-opt does not have are left out.
+PASSES = ["fa-decompose", "fa-online-softmax", "fa-tile", "fa-interchange", "fa-pad-tiles",
+          "fa-split-mask-loops", "fa-defer-normalization", "fa-fuse", "fa-fold-scale-exp2"]
+
+
+def mutate_bytes(rng, text, corpus):
+    """Flips, deletes, inserts or repeats a few bytes."""
+    text = bytearray(text)
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(len(text) + 1)
+        kind = rng.randrange(4)
+        if kind == 0 and at < len(text):
+            text[at] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            del text[at : at + rng.randint(1, 8)]
+        elif kind == 2:
+            text[at:at] = bytes(rng.randrange(256) for _ in range(rng.randint(1, 4)))
+        else:
+            text[at:at] = text[at : at + rng.randint(1, 64)]
+    return bytes(text)
+
+
+def replacement(rng, token, tokens):
+    """Something of the token's kind, mostly."""
+    if rng.random() < 0.15:
+        return rng.choice(WORDS)
+    if token[:1].isdigit():
+        return rng.choice(NUMBERS)
+    if token in TYPES:
+        return rng.choice(TYPES)
+    if token[:1] in b"%@#^!":
+        alike = [t for t in tokens if t[:1] == token[:1]]
+        return rng.choice(alike)
+    return rng.choice(rng.choice([tokens, WORDS, TYPES]))
+
+
+def mutate_tokens(rng, text, corpus):
+    """Replaces, deletes, repeats or exchanges a few tokens."""
+    for _ in range(rng.randint(1, 3)):
+        spans = [m.span() for m in TOKEN.finditer(text)]
+        if not spans:
+            return text
+        tokens = [text[a:b] for a, b in spans]
+        n = rng.randrange(len(spans))
+        a, b = spans[n]
+        kind = rng.randrange(5)
+        if kind <= 1:
+            new = replacement(rng, tokens[n], tokens)
+        elif kind == 2:
+            new = b""
+        elif kind == 3:
+            new = tokens[n] + b" " + tokens[n]
+        else:
+            new = tokens[rng.randrange(len(tokens))]
+        text = text[:a] + new + text[b:]
+    return text
+
+
+def mutate_everywhere(rng, text, corpus):
+    """Replaces every occurrence of one token: what often stays verifier-valid."""
+    for _ in range(rng.randint(1, 2)):
+        # Shapes are one word to a lexer: take their parts.
+        kind = rng.randrange(3)
+        pattern, pool = [
+            (rb"(?<![\w.%])\d+(?=[x,\]) ])", NUMBERS[:21]),
+            (rb"(?:(?<=x)|\b)(?:bf16|f16|f32|f64|i32|i1|index)\b", TYPES),
+            (rb"\b(?:arith|math|scf|tensor|linalg|affine|fa)\.\w+|\b(?:sle|slt|sge|sgt|eq|ne|oeq)\b",
+             None)][kind]
+        found = sorted(set(re.findall(pattern, text)))
+        if not found:
+            continue
+        old = rng.choice(found)
+        if pool is None:
+            pool = found + WORDS
+        new = rng.choice(pool)
+        after = rb"(?![\w.])" if kind else rb"(?=[x,\]) ])"
+        text = re.sub(rb"(?:(?<=x)|(?<![\w.%]))" + re.escape(old) + after, lambda m: new, text)
+    return text
+
+
+def mutate_lines(rng, text, corpus):
+    """Deletes, repeats, exchanges or borrows a few lines."""
+    lines = text.split(b"\n")
+    for _ in range(rng.randint(1, 3)):
+        n = rng.randrange(len(lines))
+        kind = rng.randrange(4)
+        if kind == 0 and len(lines) > 1:
+            del lines[n]
+        elif kind == 1:
+            lines.insert(n, rng.choice(lines))
+        elif kind == 2:
+            m = rng.randrange(len(lines))
+            lines[n], lines[m] = lines[m], lines[n]
+        else:
+            other = rng.choice(corpus).split(b"\n")
+            at = rng.randrange(len(other))
+            lines[n:n] = other[at : at + rng.randint(1, 4)]
+    return b"\n".join(lines)
+
+
+def mutate_dims(rng, text, corpus):
+    """Changes one dimension, or the element type, of all tensors of one rank that agree in it."""
+    types = sorted(set(re.findall(rb"tensor<((?:[\d?]+x)+)(bf16|f16|f32)>", text)))
+    if not types:
+        return text
+    shape, _ = rng.choice(types)
+    dims = shape[:-1].split(b"x")
+    at = rng.randrange(len(dims))
+    old, new = dims[at], rng.choice([b"?", b"?", b"0", b"1", b"2", b"17", b"64", b"255", b"300",
+                                     b"4294967296", b"9223372036854775807"])
+    element = rng.choice([b"f16", b"bf16", b"f32"]) if rng.random() < 0.3 else None
+
+    def change(match):
+        mine = match.group(1)[:-1].split(b"x")
+        kind = element or match.group(2)
+        if len(mine) == len(dims) and mine[at] == old:
+            mine[at] = new
+        if len(mine) < 4:
+            kind = match.group(2)
+        return b"tensor<" + b"x".join(mine) + b"x" + kind + b">"
+
+    return re.sub(rb"tensor<((?:[\d?]+x)+)(bf16|f16|f32)>", change, text)
+
+
+FAMILIES = [[b"addi", b"subi", b"muli", b"divsi", b"divui", b"floordivsi", b"ceildivsi", b"remsi",
+             b"remui", b"minsi", b"maxsi", b"minui", b"maxui", b"shli", b"shrsi", b"shrui",
+             b"andi", b"ori", b"xori"],
+            [b"addf", b"subf", b"mulf", b"divf", b"maxnumf", b"minnumf", b"maximumf", b"minimumf",
+             b"remf"],
+            [b"slt", b"sle", b"sgt", b"sge", b"ult", b"ule", b"ugt", b"uge", b"eq", b"ne"],
+            [b"tanh", b"exp", b"exp2", b"log", b"sqrt", b"rsqrt", b"sin", b"absf", b"erf",
+             b"floor"]]
+
+
+def mutate_meaning(rng, text, corpus):
+    """Other constants, operators, predicates and operands of the same kind."""
+    for _ in range(rng.randint(1, 4)):
+        kind = rng.randrange(4)
+        if kind == 0:
+            spans = [m.span(1) for m in re.finditer(rb"constant (-?\d+|[\d.]+(?:e[+-]\d+)?) : (?=i)", text)]
+            pool = [b"0", b"1", b"-1", b"2", b"63", b"64", b"65", b"4096", b"-4096", b"100000",
+                    b"9223372036854775807", b"-9223372036854775808"]
+        elif kind == 1:
+            spans = [m.span(1) for m in re.finditer(rb"(?:constant|scale) (-?[\d.]+(?:e[+-]\d+)?)(?= : f|\s+\w+ \{|\s*:)", text)]
+            pool = [b"0.0", b"-0.0", b"1.0", b"-1.0", b"1.0e30", b"1.0e-40", b"3.5"]
+        elif kind == 2:
+            spans = [m.span(1) for m in re.finditer(rb"(?:arith|math)\.(\w+)|cmpi (\w+)", text)]
+            spans = [s for s in spans if s[0] >= 0]
+            pool = None
+        else:
+            spans = [m.span(1) for m in re.finditer(rb"cmpi (\w+)", text)]
+            pool = FAMILIES[2]
+        if not spans:
+            continue
+        a, b = rng.choice(spans)
+        if pool is None:
+            pool = next((f for f in FAMILIES if text[a:b] in f), [text[a:b]])
+        text = text[:a] + rng.choice(pool) + text[b:]
+    if rng.random() < 0.3:
+        operands = list(re.finditer(rb"((?:cmpi|arith)[\w., ]* )(%[\w.]+), (%[\w.]+)", text))
+        if operands:
+            m = rng.choice(operands)
+            text = text[: m.start(2)] + m.group(3) + b", " + m.group(2) + text[m.end() :]
+    return text
+
+
+MUTATORS = [mutate_bytes, mutate_tokens, mutate_tokens, mutate_everywhere, mutate_everywhere,
+            mutate_lines, mutate_dims, mutate_dims, mutate_meaning, mutate_meaning]
+
+
+# `%x#2147483647` makes MLIR's own parser allocate that many values.
+HUGE_RESULT = re.compile(rb"%[\w.$-]+[#:]\d{7,}")
+
+
+class Runner:
+    """Runs fa-opt on batches of mutants and finds the culprit of a crash."""
+
+    def __init__(self, options):
+        self.options = options
+        self.env = dict(os.environ, LLVM_DISABLE_SYMBOLIZATION="1",
+                        LLVM_DISABLE_CRASH_REPORT="1")
+
+    def run(self, text, flags, timeout):
+        """(what went wrong or None, stdout); an error message is nothing wrong."""
+        def limit():
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            gigabytes = self.options.memory << 30
+            resource.setrlimit(resource.RLIMIT_AS, (gigabytes, gigabytes))
+
+        command = [self.options.fa_opt, "--split-input-file", "--mlir-disable-threading", *flags]
+        try:
+            done = subprocess.run(command, input=text, capture_output=True, timeout=timeout,
+                                  env=self.env, preexec_fn=limit)
+        except subprocess.TimeoutExpired:
+            return f"no end after {timeout} s", b""
+        for word in (b"LLVM ERROR", b"PLEASE submit a bug report", b"Stack dump"):
+            if word in done.stderr:
+                at = done.stderr.find(word)
+                return done.stderr[max(0, at - 200) : at + 300].decode(errors="replace"), b""
+        if done.returncode not in (0, 1):
+            return f"exit status {done.returncode}", b""
+        return None, done.stdout
+
+    def find(self, mutants, flags):
+        """The mutants of a batch that go wrong, each alone: [(mutant, what)]."""
+        timeout = self.options.timeout * (1 if len(mutants) == 1 else 6)
+        what, out = self.run(SEPARATOR.join(mutants), flags, timeout)
+        if what is None:
+            return [], len(re.findall(rb"^module", out, re.M))
+        if len(mutants) == 1:
+            return [(mutants[0], what, flags)], 0
+        half = len(mutants) // 2
+        left, n = self.find(mutants[:half], flags)
+        right, m = self.find(mutants[half:], flags)
+        return left + right, n + m
+
+    def stage(self, text, flags):
+        """The IR after some passes, or None."""
+        what, out = self.run(text, flags, 60)
+        return out if what is None and out.strip() else None
+
+
+def collect(options, runner, passes):
+    """[(IR, flags of the passes that follow)]"""
+    seeds = []
+    files = sorted(pathlib.Path(options.tests, "inputs").rglob("*.mlir"))
+    for file in files:
+        text = file.read_bytes()
+        seeds.append((text, passes))
+        if options.stages and (file.parent.name == "small" or "gpt2" in file.name):
+            for n in range(1, len(passes)):
+                ir = runner.stage(text, passes[:n])
+                if ir is None:
+                    break
+                seeds.append((ir, passes[n:]))
+    for file in sorted(pathlib.Path(options.tests, "Dialect", "FA").rglob("*.mlir")):
+        for part in re.split(rb"^// -----.*$", file.read_bytes(), flags=re.M):
+            if b"func" in part:
+                seeds.append((part, passes))
+    return seeds
+
+
+def choose_flags(rng, following, passes):
+    """What follows, one pass, what follows with cleanups between, or passes in no order."""
+    kind = rng.randrange(8)
+    if kind <= 2:
+        flags = following
+    elif kind == 3:
+        flags = following[:1]
+    elif kind <= 5:
+        flags = following[:1] + ["--canonicalize", "--cse"] + following[1:]
+    elif kind == 6:
+        flags = [rng.choice(passes)]
+    else:
+        flags = rng.sample(passes, rng.randint(1, len(passes)))
+    sizes = [1, 7, 16, 64, 128] * 3 + [0, -1, 4096, 2**31, 2**63 - 1]
+    options = {
+        "--fa-tile": lambda: f"--fa-tile=rows={rng.choice(sizes)} keys={rng.choice(sizes)}",
+        "--fa-online-softmax": lambda: f"--fa-online-softmax=passes={rng.choice([1, 1, 1, 2, 0])}",
+    }
+    return [options[f]() if f in options and rng.random() < 0.5 else f for f in flags]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--fa-opt", default="build/bin/fa-opt")
+    parser.add_argument("--tests", default=str(pathlib.Path(__file__).parent.parent))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cases", type=int, default=20000)
+    parser.add_argument("--batch", type=int, default=40)
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--timeout", type=float, default=10, help="seconds for one mutant")
+    parser.add_argument("--memory", type=int, default=6, help="GiB for one process")
+    parser.add_argument("--save", default="", help="folder for the mutants that go wrong")
+    parser.add_argument("--passes", default="", help="comma-separated, instead of all")
+    parser.add_argument("--no-stages", dest="stages", action="store_false",
+                        help="mutate the inputs only, not the IR after each pass")
+    options = parser.parse_args()
+
+    start = time.time()
+    runner = Runner(options)
+    known = subprocess.run([options.fa_opt, "--help"], capture_output=True, text=True).stdout
+    names = options.passes.split(",") if options.passes else PASSES
+    passes = [f"--{name}" for name in names if re.search(rf"--{name}\b", known)]
+    seeds = collect(options, runner, passes)
+    corpus = [text for text, _ in seeds]
+    rng = random.Random(options.seed)
+    batches = []
+    made = 0
+    while made < options.cases:
+        text, flags = seeds[rng.randrange(len(seeds))]
+        flags = choose_flags(rng, flags, passes)
+        mutants = []
+        for _ in range(min(options.batch, options.cases - made)):
+            mutant = rng.choice(MUTATORS)(rng, text, corpus)
+            mutants.append(text if HUGE_RESULT.search(mutant) else mutant)
+        made += len(mutants)
+        batches.append((mutants, flags))
+    bad, valid = [], 0
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for found, count in pool.map(lambda batch: runner.find(*batch), batches):
+            bad += found
+            valid += count
+    for n, (mutant, what, flags) in enumerate(bad):
+        print(f"--- crash {n}: fa-opt {' '.join(flags)}\n{what}")
+        if options.save:
+            folder = pathlib.Path(options.save)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"crash{n}.mlir").write_bytes(b"// " + " ".join(flags).encode() + b"\n" + mutant)
+        elif n < 3:
+            print(mutant.decode(errors="replace")[:4000])
+    print(f"seed {options.seed}: {made} mutants of {len(seeds)} programs through {len(passes)} "
+          f"passes, {valid} of them valid to the end, {len(bad)} gone wrong, "
+          f"{time.time() - start:.0f} s")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,333 @@
+#!/usr/bin/env python3
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Runs PTX files made by fa on a GPU, checks them and times them.
+
+Needs PyTorch and the CUDA driver only. Each FILE may carry what it computes:
+
+    check_ptx.py dense.ptx causal.ptx:causal local.ptx:causal,window=256
+
+Inputs are random; the reference is float64. The rule is the project's:
+max|out - ref| <= 2 max|naive16 - ref| + 1e-5, where naive16 is the same formula
+in the inputs' precision. Prints one row a file and shape.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import statistics
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ptx_header import Program, evaluate, parse_header
+
+DTYPES = {
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "i32": torch.int32,
+    "i64": torch.int64,
+    "i1": torch.bool,
+}
+
+
+cuda = None
+
+
+def check(result: int, what: str) -> None:
+    if result:
+        name = ctypes.c_char_p()
+        cuda.cuGetErrorName(result, ctypes.byref(name))
+        raise RuntimeError(f"{what}: {name.value.decode()}")
+
+
+class Kernel:
+    def __init__(self, path: str):
+        text = open(path).read()
+        self.program = parse_header(text)
+        torch.zeros(1, device="cuda")
+        image = text.encode() + b"\0"
+        log = ctypes.create_string_buffer(8192)
+        # CU_JIT_ERROR_LOG_BUFFER = 5, its size = 6
+        keys = (ctypes.c_int * 2)(5, 6)
+        values = (ctypes.c_void_p * 2)(
+            ctypes.cast(log, ctypes.c_void_p), ctypes.c_void_p(8192)
+        )
+        module = ctypes.c_void_p()
+        result = cuda.cuModuleLoadDataEx(
+            ctypes.byref(module), image, 2, keys, values
+        )
+        if result:
+            raise RuntimeError(f"{path} does not load: {log.value.decode()}")
+        self.functions = []
+        for launch in self.program.launches:
+            function = ctypes.c_void_p()
+            check(
+                cuda.cuModuleGetFunction(
+                    ctypes.byref(function), module, launch["kernel"].encode()
+                ),
+                "cuModuleGetFunction",
+            )
+            # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+            check(
+                cuda.cuFuncSetAttribute(function, 8, int(launch["smem"])),
+                "cuFuncSetAttribute",
+            )
+            self.functions.append(function)
+
+    def prepare(self, tensors: dict):
+        """A function that launches every kernel on the current stream."""
+        tensors = dict(tensors)
+        for index, temp in self.program.temps.items():
+            shape = [evaluate(e, tensors) for e in temp["shape"].split(",")]
+            tensors[index] = torch.empty(
+                shape, dtype=DTYPES[temp["type"]], device="cuda"
+            )
+        calls = []
+        for function, launch in zip(self.functions, self.program.launches):
+            values = []
+            for index in map(int, launch["args"].split(",")):
+                t = tensors[index]
+                values.append(ctypes.c_uint64(t.data_ptr()))
+                values += [ctypes.c_int64(x) for x in t.shape]
+                values += [ctypes.c_int64(x) for x in t.stride()]
+            pointers = (ctypes.c_void_p * len(values))(
+                *(ctypes.addressof(v) for v in values)
+            )
+            calls.append(
+                (
+                    function,
+                    evaluate(launch["grid"], tensors),
+                    int(launch["block"]),
+                    int(launch["smem"]),
+                    pointers,
+                    values,
+                )
+            )
+
+        def run():
+            stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+            for function, grid, block, smem, pointers, _ in calls:
+                if grid:
+                    check(
+                        cuda.cuLaunchKernel(
+                            function, grid, 1, 1, block, 1, 1, smem, stream,
+                            pointers, None,
+                        ),
+                        "cuLaunchKernel",
+                    )
+
+        run.keep = tensors
+        return run
+
+
+def mask_of(flags: dict, sq: int, sk: int):
+    """True where a query sees a key; None: everywhere."""
+    if not flags:
+        return None
+    i = torch.arange(sq, device="cuda")[:, None]
+    j = torch.arange(sk, device="cuda")[None, :]
+    mask = torch.ones(sq, sk, dtype=torch.bool, device="cuda")
+    if "causal" in flags:
+        mask &= j <= i
+    if "window" in flags:
+        w = int(flags["window"])
+        mask &= (i - j) <= w
+    return mask
+
+
+def attention(q, k, v, flags, dtype):
+    """(o, lse) head by head, every step in dtype (sums in float32 at least)."""
+    group = q.shape[1] // k.shape[1]
+    o = torch.empty(
+        *q.shape[:3], v.shape[3], dtype=torch.float64, device="cuda"
+    )
+    lse = torch.empty(q.shape[:3], dtype=torch.float64, device="cuda")
+    mask = mask_of(flags, q.shape[2], k.shape[2])
+    scale = flags_scale(flags, q.shape[3])
+    for b in range(q.shape[0]):
+        for h in range(q.shape[1]):
+            s = q[b, h].to(dtype) @ k[b, h // group].to(dtype).mT
+            wide = s.to(torch.float64 if dtype == torch.float64 else torch.float32)
+            wide = wide * scale
+            if "softcap" in flags:
+                c = float(flags["softcap"])
+                wide = c * torch.tanh(wide / c)
+            if mask is not None:
+                wide = wide.masked_fill(~mask, float("-inf"))
+            lse[b, h] = torch.logsumexp(wide.double(), -1)
+            p = torch.softmax(wide, -1).nan_to_num(0.0).to(dtype)
+            o[b, h] = (p @ v[b, h // group].to(dtype)).double()
+    return o, lse
+
+
+def flags_scale(flags, d):
+    return float(flags.get("scale", d**-0.5)) if flags else d**-0.5
+
+
+def make_tensors(program: Program, sizes: dict, layout: str):
+    """Random inputs and NaN outputs; unknown sizes by position."""
+    tensors = {}
+    names = ["q", "k", "v"]
+    for index, arg in sorted(program.args.items()):
+        dims = arg["shape"].split("x")
+        rows = sizes["sq"] if index == 0 or arg["role"] == "out" else sizes["sk"]
+        known = [sizes["b"], None, rows, None]
+        shape = [
+            known[d] if text == "?" else int(text) for d, text in enumerate(dims)
+        ]
+        dtype = DTYPES[arg["type"]]
+        if arg["role"] == "out":
+            tensors[index] = torch.full(
+                shape, float("nan"), dtype=dtype, device="cuda"
+            )
+        elif layout == "bshd" and len(shape) == 4:
+            b, h, s, d = shape
+            t = torch.randn(b, s, h, d, device="cuda").to(dtype)
+            tensors[index] = t.transpose(1, 2)
+        else:
+            tensors[index] = torch.randn(shape, device="cuda").to(dtype)
+        if index < 3:
+            names[index] = index
+    return tensors
+
+
+def run_check(kernel, flags, sizes, layout):
+    torch.manual_seed(0)
+    tensors = make_tensors(kernel.program, sizes, layout)
+    outs = [i for i, a in kernel.program.args.items() if a["role"] == "out"]
+    kernel.prepare(tensors)()
+    torch.cuda.synchronize()
+    q, k, v = tensors[0], tensors[1], tensors[2]
+    ref, lse = attention(q, k, v, flags, torch.float64)
+    got = tensors[outs[0]].double()
+    if q.dtype == torch.float32:
+        bound = 1e-5 * ref.abs().max().item()
+    else:
+        naive, _ = attention(q, k, v, flags, q.dtype)
+        bound = 2 * (naive - ref).abs().max().item() + 1e-5
+    error = (got - ref).abs().max().item()
+    good = error <= bound and not torch.isnan(got).any().item()
+    note = f"error {error:.2e} bound {bound:.2e}"
+    if len(outs) > 1:
+        same_inf = torch.isinf(lse) == torch.isinf(tensors[outs[1]])
+        finite = ~torch.isinf(lse)
+        difference = (tensors[outs[1]].double() - lse)[finite].abs()
+        worst = difference.max().item() if difference.numel() else 0.0
+        good &= bool(same_inf.all()) and worst < 2e-3
+        note += f" lse {worst:.1e}"
+    before = tensors[outs[0]].clone()
+    for _ in range(3):
+        kernel.prepare(tensors)()
+    torch.cuda.synchronize()
+    if not torch.equal(before, tensors[outs[0]]):
+        good, note = False, note + " not repeatable"
+    return good, note
+
+
+def median_ms(run, repeats=20):
+    flush = torch.empty(128 << 20, dtype=torch.uint8, device="cuda")
+    for _ in range(3):
+        run()
+    times = []
+    for _ in range(repeats):
+        flush.zero_()
+        start = torch.cuda.Event(enable_timing=True)
+        end = torch.cuda.Event(enable_timing=True)
+        start.record()
+        run()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end))
+    return statistics.median(times)
+
+
+def run_time(kernel, flags, sizes):
+    tensors = make_tensors(kernel.program, sizes, "bhsd")
+    q, k, v = tensors[0], tensors[1], tensors[2]
+    ours = median_ms(kernel.prepare(tensors))
+    group = q.shape[1] // k.shape[1]
+    kk, vv = (t.repeat_interleave(group, 1) for t in (k, v))
+    peer = float("nan")
+    if q.dtype != torch.float32:
+
+        def flash():
+            with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+                F.scaled_dot_product_attention(
+                    q, kk, vv, is_causal="causal" in flags
+                )
+
+        try:
+            peer = median_ms(flash)
+        except RuntimeError:
+            pass
+    flops = 4 * q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2] * q.shape[3]
+    if "causal" in flags:
+        flops /= 2
+    tflops = flops / ours / 1e9
+    return (
+        f"{ours:.3f} ms, {tflops:.0f} TFLOP/s; FA2 {peer:.3f} ms, "
+        f"{flops / peer / 1e9:.0f} TFLOP/s; ratio {peer / ours:.2f}"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("files", nargs="+", help="FILE.ptx[:flag,flag=value]")
+    parser.add_argument("--no-time", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="one shape")
+    options = parser.parse_args()
+    global cuda
+    cuda = ctypes.CDLL("libcuda.so.1")
+    bad = 0
+    for name in options.files:
+        path, _, text = name.partition(":")
+        flags = {}
+        for part in filter(None, text.split(",")):
+            key, _, value = part.partition("=")
+            flags[key] = value or True
+        try:
+            kernel = Kernel(path)
+        except RuntimeError as error:
+            print("FAIL", name, error, flush=True)
+            bad += 1
+            continue
+        shapes = [(2, 128, 128), (1, 333, 333), (2, 1, 1000), (1, 1000, 417),
+                  (1, 17, 1), (1, 4097, 4097)]
+        if options.quick:
+            shapes = shapes[:1]
+        dynamic = "?" in kernel.program.args[0]["shape"]
+        if not dynamic:
+            shapes = shapes[:1]
+        for n, (b, sq, sk) in enumerate(shapes):
+            sizes = {"b": b, "sq": sq, "sk": sk}
+            layout = "bshd" if n % 2 else "bhsd"
+            try:
+                good, note = run_check(kernel, flags, sizes, layout)
+            except RuntimeError as error:
+                good, note = False, str(error).splitlines()[0]
+            bad += not good
+            shape = f"B{b} {sq}x{sk} {layout}" if dynamic else "as given"
+            print("ok  " if good else "FAIL", name, shape, note, flush=True)
+        if options.no_time:
+            continue
+        for s in (2048, 8192):
+            heads = int(kernel.program.args[0]["shape"].split("x")[1])
+            d = int(kernel.program.args[0]["shape"].split("x")[3])
+            b = max(1, 16384 // s * (2048 // d) // heads) if dynamic else 1
+            try:
+                row = run_time(kernel, flags, {"b": b, "sq": s, "sk": s})
+                print("time", name, f"B{b} H{heads} S{s} D{d}", row, flush=True)
+            except RuntimeError as error:
+                print("time", name, str(error).splitlines()[0], flush=True)
+            if not dynamic:
+                break
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""fa.attention on the CPU target against float64, NumPy and PyTorch arrays."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fa
+from fa._config import AttentionConfig
+
+
+def reference(q, k, v, causal=False, scale=None):
+    """float64 (out, lse) of float arrays [B, H, S, D]."""
+    q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
+    group = q.shape[1] // k.shape[1]
+    k, v = (x.repeat(group, 1) for x in (k, v))
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    s = np.einsum("bhid,bhjd->bhij", q, k) * scale
+    if causal:
+        i, j = np.indices(s.shape[-2:])
+        s = np.where(j <= i, s, -np.inf)
+    m = s.max(-1, keepdims=True, initial=-np.inf)
+    p = np.exp(s - np.where(np.isinf(m), 0, m))
+    total = p.sum(-1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        out = np.where(total > 0, p / total, 0) @ v
+        return out, (m + np.log(total))[..., 0]
+
+
+def inputs(b, hq, hk, sq, sk, d, dv, seed=0):
+    rng = np.random.default_rng(seed)
+
+    def make(*shape):
+        return rng.standard_normal(shape).astype(np.float32)
+
+    return make(b, hq, sq, d), make(b, hk, sk, d), make(b, hk, sk, dv)
+
+
+def assert_close(out, exact, tolerance=1e-5):
+    assert not np.isnan(out).any()
+    error = np.abs(np.asarray(out, np.float64) - exact).max(initial=0)
+    assert error <= tolerance * max(1, np.abs(exact).max(initial=0))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [1, 17, 333, 1000])
+def test_lengths(length, causal):
+    q, k, v = inputs(1, 2, 1, length, length, 64, 64)
+    out, lse = fa.attention(q, k, v, is_causal=causal, return_lse=True)
+    exact, exact_lse = reference(q, k, v, causal)
+    assert_close(out, exact)
+    assert np.abs(lse - exact_lse).max() <= 1e-4
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 3),
+    st.sampled_from([(1, 1), (4, 1), (8, 2)]),
+    st.integers(1, 130),
+    st.integers(0, 130),
+    st.sampled_from([(16, 16), (32, 80), (96, 24)]),
+    st.booleans(),
+    st.integers(0, 2**16),
+)
+def test_shapes(batch, heads, sq, sk, dims, causal, seed):
+    q, k, v = inputs(batch, *heads, sq, sk, *dims, seed)
+    out, lse = fa.attention(q, k, v, is_causal=causal, return_lse=True)
+    exact, exact_lse = reference(q, k, v, causal)
+    assert_close(out, exact)
+    same = lse == exact_lse
+    assert (np.abs(lse - exact_lse)[~same] <= 1e-4).all()
+
+
+def test_rows_with_nothing_to_attend():
+    q, k, v = inputs(1, 2, 2, 5, 0, 16, 16)
+    out, lse = fa.attention(q, k, v, return_lse=True)
+    assert (out == 0).all() and (lse == -np.inf).all()
+
+
+def test_strided_numpy():
+    q, k, v = (x.transpose(0, 2, 1, 3) for x in inputs(2, 70, 70, 4, 4, 32, 32))
+    assert_close(fa.attention(q, k, v), reference(q, k, v)[0])
+
+
+def test_float16_numpy():
+    q, k, v = (x.astype(np.float16) for x in inputs(1, 2, 2, 100, 100, 64, 64))
+    out = fa.attention(q, k, v)
+    assert out.dtype == np.float16
+    assert_close(out, reference(q, k, v)[0], 2e-3)
+
+
+def test_torch_cpu():
+    torch = pytest.importorskip("torch")
+    q, k, v = (torch.from_numpy(x) for x in inputs(1, 4, 4, 77, 77, 64, 64))
+    out = fa.attention(q, k, v, is_causal=True)
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        q.double(), k.double(), v.double(), is_causal=True
+    )
+    assert isinstance(out, torch.Tensor)
+    assert_close(out.numpy(), expected.numpy())
+    out = fa.attention(*(x.bfloat16() for x in (q, k, v)), is_causal=True)
+    assert out.dtype == torch.bfloat16
+    assert_close(out.float().numpy(), expected.numpy(), 2e-2)
+
+
+def test_errors():
+    q, k, v = inputs(1, 4, 2, 8, 8, 16, 16)
+    with pytest.raises(ValueError, match="same length, got 8 and 7"):
+        fa.attention(q, k, v[:, :, :7])
+    with pytest.raises(ValueError, match="divide the number of query heads"):
+        fa.attention(q[:, :3], k, v)
+    with pytest.raises(ValueError, match="finite scale, got inf"):
+        fa.attention(q, k, v, scale=math.inf)
+    with pytest.raises(ValueError, match="rank 4"):
+        fa.attention(q[0], k, v)
+    with pytest.raises(ValueError, match="head dim in .1, 256., got 300"):
+        fa.attention(*inputs(1, 1, 1, 4, 4, 300, 16))
+    with pytest.raises(TypeError, match="float32, float16 or bfloat16"):
+        fa.attention(q.astype(np.float64), k, v)
+    with pytest.raises(TypeError, match="got list"):
+        fa.attention([1.0], k, v)
+
+
+def test_compile_gives_stages_io_and_ptx():
+    config = AttentionConfig("bf16", 8, 2, 64, 64, is_causal=True)
+    kernel = fa.compile(config, "sm_80")
+    assert list(kernel.stages)[0] == "fa-decompose"
+    assert "read" in kernel.io["fa-fuse"]
+    assert ".target sm_80" in kernel.asm["ptx"]
+    assert kernel.asm["ptx"].startswith("//!fa.program")
+
+
+def test_compile_errors():
+    with pytest.raises(fa.CompileError, match="line 1"):
+        fa.compile("func.func @f( {")
+    with pytest.raises(ValueError, match="unknown algorithm 'fa9'"):
+        fa.compile(AttentionConfig("f32", 1, 1, 16, 16), algorithm="fa9")
+    with pytest.raises(ValueError, match="sm_42"):
+        fa.compile(AttentionConfig("f32", 1, 1, 16, 16), "sm_42")
+
+
+def test_one_kernel_serves_all_lengths():
+    from fa._attention import _kernel
+
+    _kernel.cache_clear()
+    for length in (3, 50, 129):
+        fa.attention(*inputs(2, 2, 2, length, length, 32, 32))
+    assert _kernel.cache_info().misses == 1

@@ -1,0 +1,385 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "FakeDriver.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+constexpr int kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2;
+constexpr int kNoDevice = 100, kInvalidContext = 201, kNotFound = 500;
+constexpr char kCubinMagic[] = "\x7f"
+                               "ELF fake cubin\n";
+
+struct Function {
+  std::string name;
+  size_t params = 0;
+};
+struct Module {
+  std::map<std::string, Function> functions;
+};
+struct Link {
+  std::string cubin;
+  std::vector<int> keys;
+  std::vector<void *> values;
+};
+
+fake::State state;
+thread_local std::vector<void *> contexts;
+/// The primary contexts are the addresses of these.
+char primaries[8];
+
+bool isCurrentContextPrimary() {
+  if (contexts.empty())
+    return false;
+  char *context = static_cast<char *>(contexts.back());
+  return context >= primaries && context < primaries + sizeof(primaries);
+}
+
+void record(const std::string &call) { state.calls.push_back(call); }
+
+/// The kernels of PTX text and how many parameters each one has.
+void parseEntries(const std::string &text, Module &module) {
+  const std::string marker = ".entry ";
+  for (size_t at = text.find(marker); at != std::string::npos;
+       at = text.find(marker, at + 1)) {
+    size_t begin = at + marker.size(), open = text.find('(', begin);
+    if (open == std::string::npos)
+      return;
+    size_t close = text.find(')', open);
+    Function function;
+    function.name = text.substr(begin, open - begin);
+    std::string params = text.substr(open, close - open);
+    for (size_t p = params.find(".param"); p != std::string::npos;
+         p = params.find(".param", p + 1))
+      ++function.params;
+    module.functions[function.name] = function;
+  }
+}
+
+void writeLog(unsigned count, const int *keys, void **values,
+              const std::string &log) {
+  char *buffer = nullptr;
+  size_t size = 0;
+  for (unsigned i = 0; i < count; ++i) {
+    if (keys[i] == 5)
+      buffer = static_cast<char *>(values[i]);
+    if (keys[i] == 6)
+      size = reinterpret_cast<uintptr_t>(values[i]);
+  }
+  if (buffer && size)
+    std::snprintf(buffer, size, "%s", log.c_str());
+}
+
+int allocate(unsigned long long *pointer, size_t size, const char *call) {
+  if (!isCurrentContextPrimary())
+    return kInvalidContext;
+  std::lock_guard<std::mutex> lock(state.mutex);
+  record(std::string(call) + " " + std::to_string(size));
+  if (state.behaviour.allocationsLeft == 0 || size > (size_t(1) << 28))
+    return kOutOfMemory;
+  if (state.behaviour.allocationsLeft > 0)
+    --state.behaviour.allocationsLeft;
+  void *memory = nullptr;
+  if (posix_memalign(&memory, 256, size) != 0)
+    return kOutOfMemory;
+  // What device memory holds at first is anything.
+  std::memset(memory, 0xcd, size);
+  *pointer = reinterpret_cast<uintptr_t>(memory);
+  state.memory[*pointer] = size;
+  return kSuccess;
+}
+
+int release(unsigned long long pointer, const char *call) {
+  if (!isCurrentContextPrimary())
+    return kInvalidContext;
+  std::lock_guard<std::mutex> lock(state.mutex);
+  auto it = state.memory.find(pointer);
+  if (it == state.memory.end())
+    return kInvalidValue;
+  record(std::string(call) + " " + std::to_string(it->second));
+  std::free(reinterpret_cast<void *>(static_cast<uintptr_t>(pointer)));
+  state.memory.erase(it);
+  return kSuccess;
+}
+
+int deviceAttribute(int attribute) {
+  const fake::Behaviour &b = state.behaviour;
+  switch (attribute) {
+  case 8:
+    return 49152;
+  case 16:
+    return 108;
+  case 38:
+    return 41943040;
+  case 75:
+    return b.major;
+  case 76:
+    return b.minor;
+  case 97:
+    return b.smemOptin;
+  case 115:
+    return b.hasPools;
+  }
+  return 0;
+}
+
+} // namespace
+
+extern "C" {
+
+fake::State *fakeDriverState() { return &state; }
+void fakeSetCurrentContext(void *context) {
+  contexts.clear();
+  if (context)
+    contexts.push_back(context);
+}
+void *fakeCurrentContext() {
+  return contexts.empty() ? nullptr : contexts.back();
+}
+int fakeContextDepth() { return static_cast<int>(contexts.size()); }
+
+int cuInit(unsigned) { return state.behaviour.initResult; }
+int cuDriverGetVersion(int *version) {
+  *version = state.behaviour.driverVersion;
+  return kSuccess;
+}
+int cuGetErrorString(int, const char **text) {
+  *text = "made up by the fake driver";
+  return kSuccess;
+}
+int cuGetErrorName(int, const char **name) {
+  *name = "CUDA_ERROR_FAKE";
+  return kSuccess;
+}
+int cuDeviceGet(int *device, int ordinal) {
+  *device = ordinal;
+  return ordinal < state.behaviour.deviceCount ? kSuccess : kNoDevice;
+}
+int cuDeviceGetCount(int *count) {
+  *count = state.behaviour.deviceCount;
+  return kSuccess;
+}
+int cuDeviceGetName(char *name, int size, int device) {
+  std::snprintf(name, static_cast<size_t>(size), "Fake GPU %d", device);
+  return kSuccess;
+}
+int cuDeviceGetAttribute(int *value, int attribute, int) {
+  *value = deviceAttribute(attribute);
+  return kSuccess;
+}
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+  *context = &primaries[device];
+  return kSuccess;
+}
+int cuCtxPushCurrent_v2(void *context) {
+  contexts.push_back(context);
+  return kSuccess;
+}
+int cuCtxPopCurrent_v2(void **context) {
+  if (contexts.empty())
+    return kInvalidContext;
+  *context = contexts.back();
+  contexts.pop_back();
+  return kSuccess;
+}
+int cuCtxGetCurrent(void **context) {
+  *context = fakeCurrentContext();
+  return kSuccess;
+}
+
+int cuModuleLoadDataEx(void **module, const void *image, unsigned count,
+                       int *keys, void **values) {
+  if (!isCurrentContextPrimary())
+    return kInvalidContext;
+  std::lock_guard<std::mutex> lock(state.mutex);
+  const fake::Behaviour &b = state.behaviour;
+  std::string text(static_cast<const char *>(image));
+  bool isCubin = text.compare(0, 4, kCubinMagic, 4) == 0;
+  if (isCubin ? b.rejectsCubins : !b.rejectLog.empty()) {
+    writeLog(count, keys, values, b.rejectLog);
+    return isCubin ? 209 : b.rejectResult;
+  }
+  record(isCubin ? "moduleLoad cubin" : "moduleLoad ptx");
+  auto *result = new Module;
+  parseEntries(text, *result);
+  *module = result;
+  ++state.liveModules;
+  return kSuccess;
+}
+int cuModuleUnload(void *module) {
+  if (!isCurrentContextPrimary())
+    return kInvalidContext;
+  std::lock_guard<std::mutex> lock(state.mutex);
+  delete static_cast<Module *>(module);
+  --state.liveModules;
+  return kSuccess;
+}
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+  auto &functions = static_cast<Module *>(module)->functions;
+  auto it = functions.find(name);
+  if (it == functions.end())
+    return kNotFound;
+  *function = &it->second;
+  return kSuccess;
+}
+int cuFuncGetAttribute(int *value, int attribute, void *) {
+  const fake::Behaviour &b = state.behaviour;
+  *value = attribute == 0   ? b.maxThreads
+           : attribute == 1 ? b.staticSmem
+           : attribute == 3 ? b.localBytes
+           : attribute == 4 ? b.registers
+                            : 0;
+  return kSuccess;
+}
+int cuFuncSetAttribute(void *function, int attribute, int value) {
+  std::lock_guard<std::mutex> lock(state.mutex);
+  if (attribute != 8 ||
+      value + state.behaviour.staticSmem > state.behaviour.smemOptin)
+    return kInvalidValue;
+  state.maxDynamicSmem[static_cast<Function *>(function)->name] = value;
+  return kSuccess;
+}
+int cuFuncGetParamInfo(void *function, size_t index, size_t *offset,
+                       size_t *size) {
+  if (index >= static_cast<Function *>(function)->params)
+    return kInvalidValue;
+  *offset = 8 * index;
+  *size = 8;
+  return kSuccess;
+}
+int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
+                   unsigned bx, unsigned by, unsigned bz, unsigned smem,
+                   void *stream, void **params, void **) {
+  if (!isCurrentContextPrimary())
+    return kInvalidContext;
+  std::lock_guard<std::mutex> lock(state.mutex);
+  fake::Behaviour &b = state.behaviour;
+  if (b.launchesLeft == 0)
+    return b.launchResult ? b.launchResult : 719;
+  if (b.launchesLeft > 0)
+    --b.launchesLeft;
+  else if (b.launchResult)
+    return b.launchResult;
+  const auto *kernel = static_cast<Function *>(function);
+  if (gx == 0 || bx == 0)
+    return kInvalidValue;
+  if (smem > 49152 && state.maxDynamicSmem[kernel->name] < int(smem))
+    return kInvalidValue;
+  fake::Launch launch = {kernel->name, {gx, gy, gz}, {bx, by, bz},
+                         smem,         stream,       {}};
+  for (size_t i = 0; i < kernel->params; ++i) {
+    uint64_t word;
+    std::memcpy(&word, params[i], sizeof(word));
+    launch.params.push_back(word);
+  }
+  record("launch " + kernel->name);
+  state.launches.push_back(std::move(launch));
+  return kSuccess;
+}
+
+int cuMemAlloc_v2(unsigned long long *pointer, size_t size) {
+  return allocate(pointer, size, "memAlloc");
+}
+int cuMemFree_v2(unsigned long long pointer) {
+  return release(pointer, "memFree");
+}
+int cuMemAllocAsync(unsigned long long *pointer, size_t size, void *) {
+  if (state.behaviour.asyncAllocResult)
+    return state.behaviour.asyncAllocResult;
+  return allocate(pointer, size, "memAllocAsync");
+}
+int cuMemFreeAsync(unsigned long long pointer, void *) {
+  return release(pointer, "memFreeAsync");
+}
+int cuMemcpyHtoD_v2(unsigned long long to, const void *from, size_t size) {
+  std::memcpy(reinterpret_cast<void *>(to), from, size);
+  return kSuccess;
+}
+int cuMemcpyDtoH_v2(void *to, unsigned long long from, size_t size) {
+  std::memcpy(to, reinterpret_cast<void *>(from), size);
+  return kSuccess;
+}
+int cuMemsetD8Async(unsigned long long to, unsigned char value, size_t size,
+                    void *) {
+  std::lock_guard<std::mutex> lock(state.mutex);
+  record("memset " + std::to_string(size));
+  std::memset(reinterpret_cast<void *>(to), value, size);
+  return kSuccess;
+}
+int cuStreamSynchronize(void *) {
+  std::lock_guard<std::mutex> lock(state.mutex);
+  record("synchronize");
+  return state.behaviour.synchronizeResult;
+}
+
+#ifndef FAKE_WITHOUT_LINKER
+int cuLinkCreate_v2(unsigned count, int *keys, void **values, void **link) {
+  auto *result = new Link;
+  result->keys.assign(keys, keys + count);
+  result->values.assign(values, values + count);
+  *link = result;
+  return kSuccess;
+}
+int cuLinkAddData_v2(void *link, int, void *data, size_t size, const char *,
+                     unsigned, int *, void **) {
+  auto *state_ = static_cast<Link *>(link);
+  std::lock_guard<std::mutex> lock(state.mutex);
+  const fake::Behaviour &b = state.behaviour;
+  if (b.isLinkerBroken || !b.rejectLog.empty()) {
+    writeLog(static_cast<unsigned>(state_->keys.size()), state_->keys.data(),
+             state_->values.data(), b.rejectLog);
+    return b.rejectResult;
+  }
+  // The driver wants the NUL counted.
+  if (size == 0 || static_cast<char *>(data)[size - 1] != '\0')
+    return kInvalidValue;
+  ++state.compilations;
+  state_->cubin = kCubinMagic + std::string(static_cast<char *>(data));
+  return kSuccess;
+}
+int cuLinkComplete(void *link, void **cubin, size_t *size) {
+  auto *state_ = static_cast<Link *>(link);
+  *cubin = &state_->cubin[0];
+  *size = state_->cubin.size();
+  return kSuccess;
+}
+int cuLinkDestroy(void *link) {
+  delete static_cast<Link *>(link);
+  return kSuccess;
+}
+#endif
+
+int cuPointerGetAttribute(void *value, int attribute,
+                          unsigned long long pointer) {
+  std::lock_guard<std::mutex> lock(state.mutex);
+  auto it = state.memory.upper_bound(pointer);
+  if (it == state.memory.begin())
+    return kInvalidValue;
+  --it;
+  if (pointer >= it->first + it->second)
+    return kInvalidValue;
+  int result = attribute == 2 ? 2 : 0; // Device memory of device 0.
+  std::memcpy(value, &result, sizeof(result));
+  return kSuccess;
+}
+
+int cuEventCreate(void **event, unsigned) {
+  *event = new char;
+  return kSuccess;
+}
+int cuEventDestroy_v2(void *event) {
+  delete static_cast<char *>(event);
+  return kSuccess;
+}
+int cuEventRecord(void *, void *) { return kSuccess; }
+int cuEventSynchronize(void *) { return state.behaviour.synchronizeResult; }
+int cuEventElapsedTime(float *milliseconds, void *, void *) {
+  *milliseconds = 10.0f;
+  return kSuccess;
+}
+
+} // extern "C"

@@ -1,0 +1,122 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Temporary buffers.
+
+#include "TestUtil.h"
+
+namespace {
+using Temp = RuntimeTest;
+}
+
+static fake::State &state() { return fakeState(); }
+
+/// Two buffers: f32 [d0, 12, ceil(d1/64)] and, zeroed, i32 [d1 of the first].
+static const char *const kHeader =
+    "//!fa.program version=1 name=split target=sm_80\n"
+    "//!fa.arg index=0 name=x role=inout type=f32 shape=?x?\n"
+    "//!fa.temp index=1 type=f32 shape=a0.d0,12,a0.d1/64\n"
+    "//!fa.temp index=2 type=i32 shape=a1.d1*2 zero=1\n"
+    "//!fa.launch kernel=part block=32 grid=a1.d2*a0.d0 args=0,1,2\n"
+    "//!fa.launch kernel=merge block=32 grid=a0.d0 args=1,0\n"
+    "//!fa.end\n";
+
+static std::string image() {
+  return kHeader + code({{"part", 5 + 7 + 3}, {"merge", 7 + 5}});
+}
+
+static std::vector<fa_rt_tensor> args(int64_t a, int64_t b) {
+  return {tensor(FA_RT_F32, {a, b})};
+}
+
+/// The calls since the program was loaded.
+static std::vector<std::string> calls() {
+  std::vector<std::string> result;
+  for (const std::string &call : state().calls)
+    if (call.compare(0, 10, "moduleLoad") != 0)
+      result.push_back(call);
+  return result;
+}
+
+TEST_F(Temp, AllocatedUsedAndFreedInOrder) {
+  Program program = load(image());
+  fa_rt_program_desc desc;
+  ASSERT_EQ(fa_rt_program_info(program.get(), &desc), FA_RT_OK);
+  EXPECT_EQ(desc.num_args, 1);
+  EXPECT_EQ(desc.num_temps, 2);
+  ASSERT_EQ(launch(program, args(3, 100)), FA_RT_OK) << fa_rt_last_error();
+  EXPECT_EQ(calls(), (std::vector<std::string>{
+                         "memAllocAsync 288", "memAllocAsync 96", "memset 96",
+                         "launch part", "launch merge", "memFreeAsync 96",
+                         "memFreeAsync 288"}));
+  // Shape and row-major strides of the first one; both kernels see it.
+  const fake::Launch &part = state().launches[0], &merge = state().launches[1];
+  EXPECT_EQ(part.grid[0], 6u);
+  std::vector<uint64_t> first(part.params.begin() + 5,
+                              part.params.begin() + 12);
+  EXPECT_EQ(std::vector<uint64_t>(first.begin() + 1, first.end()),
+            (std::vector<uint64_t>{3, 12, 2, 24, 2, 1}));
+  EXPECT_NE(first[0], 0u);
+  EXPECT_EQ(
+      std::vector<uint64_t>(merge.params.begin(), merge.params.begin() + 7),
+      first);
+  EXPECT_EQ(part.params[13], 24u);
+  EXPECT_EQ(part.params[14], 1u);
+}
+
+TEST_F(Temp, EmptyBufferIsNull) {
+  Program program = load(image());
+  ASSERT_EQ(launch(program, args(3, 0)), FA_RT_OK) << fa_rt_last_error();
+  // The first kernel's grid is empty too, the second one runs.
+  EXPECT_EQ(calls(),
+            (std::vector<std::string>{"memAllocAsync 96", "memset 96",
+                                      "launch merge", "memFreeAsync 96"}));
+  EXPECT_EQ(state().launches[0].params[0], 0u);
+}
+
+TEST_F(Temp, NothingIsAllocatedForNoLaunch) {
+  Program program = load(image());
+  ASSERT_EQ(launch(program, args(0, 0)), FA_RT_OK) << fa_rt_last_error();
+  EXPECT_TRUE(calls().empty());
+}
+
+TEST_F(Temp, OutOfMemoryFreesWhatThereWas) {
+  Program program = load(image());
+  state().behaviour.allocationsLeft = 1;
+  expectError(launch(program, args(3, 100)), FA_RT_OUT_OF_MEMORY,
+              {"temporary buffer 2 of 96 bytes", "out of memory"});
+  EXPECT_TRUE(state().memory.empty());
+  EXPECT_TRUE(state().launches.empty());
+}
+
+TEST_F(Temp, FailedLaunchFreesBuffers) {
+  Program program = load(image());
+  state().behaviour.launchesLeft = 1;
+  expectError(launch(program, args(3, 100)), FA_RT_LAUNCH_FAILED, {"merge"});
+  EXPECT_TRUE(state().memory.empty());
+}
+
+static const std::vector<std::string> kSynchronousCalls = {
+    "memAlloc 288", "memAlloc 96", "memset 96",  "launch part",
+    "launch merge", "synchronize", "memFree 96", "memFree 288"};
+
+TEST_F(Temp, DeviceWithoutPools) {
+  state().behaviour.hasPools = false;
+  Program program = load(image());
+  ASSERT_EQ(launch(program, args(3, 100)), FA_RT_OK) << fa_rt_last_error();
+  EXPECT_EQ(calls(), kSynchronousCalls);
+}
+
+TEST_F(Temp, AsyncAllocationNotSupported) {
+  state().behaviour.asyncAllocResult = 801;
+  Program program = load(image());
+  ASSERT_EQ(launch(program, args(3, 100)), FA_RT_OK) << fa_rt_last_error();
+  EXPECT_EQ(calls(), kSynchronousCalls);
+}
+
+TEST_F(Temp, SizeThatOverflows) {
+  Program program = load(image());
+  expectError(launch(program, args(int64_t(1) << 60, int64_t(1) << 60)),
+              FA_RT_INVALID_ARGUMENT, {"temporary buffer 1", "2^63 - 1 bytes"});
+  EXPECT_TRUE(state().memory.empty());
+}
