@@ -228,6 +228,15 @@ struct CPUParallelizePass
     module.walk([&](scf::ForallOp op) {
       (op->getParentOfType<scf::ForallOp>() ? inner : outer).push_back(op);
     });
+    for (ArrayRef<scf::ForallOp> all : {ArrayRef(outer), ArrayRef(inner)})
+      for (scf::ForallOp op : all)
+        if (op->getNumResults() != 0 || !op->getParentOfType<func::FuncOp>()) {
+          op.emitError("expected an scf.forall on buffers in a function, got "
+                       "one with ")
+              << op->getNumResults() << " tensor results; run "
+              << "fa-cpu-bufferize first";
+          return signalPassFailure();
+        }
     for (scf::ForallOp op : inner)
       if (failed(scf::forallToForLoop(b, op)))
         return signalPassFailure();
