@@ -272,4 +272,36 @@ def FoldScaleExp2Pass : FA_Pass<"fa-fold-scale-exp2"> {
   }];
 }
 
+def AnnotateIOPass : FA_Pass<"fa-annotate-io"> {
+  let summary = "HBM traffic and temporary memory, from the IR of any stage";
+  let description = [{
+    Sets the attribute `fa.io` on a function: bytes read from and written to
+    HBM and bytes of temporaries, as polynomials in the sizes of query, key and
+    value and, where all sizes are known, as numbers. The rules are those of
+    `fa/Analysis/IOModel.h`. `upper_bound` says that loop bounds depend on a
+    mask and the polynomials count all keys; the numbers follow the bounds of
+    each block, unless `bytes_upper_bound` says that they are read from memory.
+
+    Where the function has the attribute already, a remark says what changed.
+
+    Before:
+    ```mlir
+    func.func @f(%q: tensor<?x8x?x64xf16>, ...) {
+    ```
+    After (the standard algorithm):
+    ```mlir
+    func.func @f(%q: tensor<?x8x?x64xf16>, ...) attributes {fa.io = {
+      read = "28*B*Hq*Sq*Sk + ...", write = "22*B*Hq*Sq*Sk + ...",
+      temp = "14*B*Hq*Sq*Sk + ..."}} {
+    ```
+    Numeric contract: changes no number.
+  }];
+  let options = [
+    Option<"shape", "shape", "std::string", "",
+           "values of dynamic sizes for the numbers: B=4,Sq=1024,Sk=1024">,
+    Option<"foldFills", "fold-fills", "bool", "false",
+           "a fill that starts an accumulation costs nothing">
+  ];
+}
+
 #endif // FA_DIALECT_FA_TRANSFORMS_PASSES

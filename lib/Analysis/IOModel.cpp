@@ -1,0 +1,744 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "fa/Analysis/IOModel.h"
+#include "IOSizes.h"
+
+#include "fa/Dialect/FA/IR/FA.h"
+
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "llvm/ADT/SetVector.h"
+
+#include <memory>
+
+using namespace mlir;
+using namespace fa;
+
+//===----------------------------------------------------------------------===//
+// What is read and written where
+//===----------------------------------------------------------------------===//
+
+namespace {
+enum class Traffic { Read, Write, Temp };
+
+/// Elements read, written or held, once for each step of the loops around.
+struct Event {
+  Traffic kind;
+  int64_t bytes;
+  SmallVector<Size> sizes;
+};
+
+/// One dimension of a loop.
+struct LoopDim {
+  Value iv;
+  OpFoldResult lower, upper;
+  int64_t step = 1;
+  /// An upper bound of the induction variable's range, by name.
+  Polynomial extent = Polynomial::symbol("?");
+  /// It runs over all of [0, extent).
+  bool isExact = true;
+};
+
+/// A region: what happens in each execution of it.
+struct Scope {
+  SmallVector<LoopDim> dims;
+  SmallVector<Event> events;
+  std::vector<std::unique_ptr<Scope>> loops;
+  struct Choice {
+    Value condition;
+    std::unique_ptr<Scope> then, otherwise;
+  };
+  std::vector<Choice> choices;
+};
+
+/// Totals of one kind of number.
+template <typename T> struct Totals {
+  T read = 0, write = 0, temp = 0;
+  T &operator[](Traffic kind) {
+    return kind == Traffic::Read ? read : kind == Traffic::Write ? write : temp;
+  }
+};
+
+/// Finds the events of a function.
+class EventFinder {
+public:
+  EventFinder(func::FuncOp func, const IOOptions &options, SizeTracer &sizes)
+      : func(func), options(options), sizes(sizes) {}
+  std::unique_ptr<Scope> run();
+
+private:
+  void visit(Block &block, bool inTile, Scope &scope);
+  void visitOp(Operation &op, bool inTile, Scope &scope);
+  void visitFor(scf::ForOp loop, Scope &scope);
+  void visitForall(scf::ForallOp loop, bool inTile, Scope &scope);
+  void visitSlice(tensor::ExtractSliceOp slice, Scope &scope);
+  void visitStyle(DestinationStyleOpInterface op, bool inTile, Scope &scope);
+  void visitExtracts(linalg::LinalgOp op, Scope &scope);
+  void addWhole(Traffic kind, Value tensor, Scope &scope);
+  template <typename InsertOp> void visitInsert(InsertOp insert, Scope &scope);
+
+  bool inHBM(Value tensor);
+  bool isStorage(Value tensor, unsigned depth = 0);
+  bool becomesResult(Value tensor, unsigned depth = 0);
+  bool isInTile(Operation *op);
+  void nameExtent(LoopDim &dim);
+  func::FuncOp func;
+  const IOOptions &options;
+  SizeTracer &sizes;
+};
+} // namespace
+
+static int64_t bytesOf(Type type) {
+  return llvm::divideCeil(getElementTypeOrSelf(type).getIntOrFloatBitWidth(),
+                          8);
+}
+
+static bool isTileLoop(Operation *op) {
+  if (isa<scf::ForOp>(op))
+    return true;
+  auto forall = dyn_cast<scf::ForallOp>(op);
+  return forall && llvm::any_of(forall.getMixedStep(), [](OpFoldResult step) {
+           return getConstantIntValue(step) != 1;
+         });
+}
+
+bool EventFinder::isInTile(Operation *op) {
+  for (Operation *p = op->getParentOp(); p && p != func; p = p->getParentOp())
+    if (isTileLoop(p))
+      return true;
+  return false;
+}
+
+/// Whether all that happens to a slice is that it is sliced again.
+static bool isOnlySliced(Value slice) {
+  return llvm::all_of(slice.getUsers(), [](Operation *user) {
+    return isa<tensor::ExtractSliceOp, tensor::DimOp>(user);
+  });
+}
+
+/// Whether a constant or empty tensor stands for memory: something outside tile
+/// loops computes with it, or loops slice it. Else it is what a tile starts
+/// from, and was only hoisted.
+bool EventFinder::isStorage(Value tensor, unsigned depth) {
+  if (depth > 8)
+    return true;
+  for (OpOperand &use : tensor.getUses()) {
+    Operation *user = use.getOwner();
+    if (isa<tensor::DimOp>(user))
+      continue;
+    if (auto loop = dyn_cast<scf::ForOp>(user)) {
+      if (isStorage(loop.getTiedLoopRegionIterArg(&use), depth + 1))
+        return true;
+      continue;
+    }
+    if (isa<scf::YieldOp>(user) || isa<tensor::InsertSliceOp>(user)) {
+      auto insert = dyn_cast<tensor::InsertSliceOp>(user);
+      if (insert && insert.getDest() == tensor)
+        return true;
+      continue;
+    }
+    if (isa<tensor::ExtractSliceOp>(user) || !isInTile(user))
+      return true;
+  }
+  return false;
+}
+
+bool EventFinder::inHBM(Value tensor) {
+  if (auto argument = dyn_cast<BlockArgument>(tensor)) {
+    Operation *owner = argument.getOwner()->getParentOp();
+    if (auto loop = dyn_cast<scf::ForOp>(owner))
+      return inHBM(loop.getTiedLoopInit(argument)->get());
+    return owner == func || isa<scf::ForallOp>(owner);
+  }
+  Operation *op = tensor.getDefiningOp();
+  unsigned number = cast<OpResult>(tensor).getResultNumber();
+  if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
+    return inHBM(slice.getSource()) &&
+           (!isInTile(op) || isOnlySliced(tensor));
+  if (auto insert = dyn_cast<tensor::InsertSliceOp>(op))
+    return inHBM(insert.getDest());
+  if (auto loop = dyn_cast<scf::ForOp>(op))
+    return inHBM(loop.getInitArgs()[number]);
+  if (auto cast = dyn_cast<tensor::CastOp>(op))
+    return inHBM(cast.getSource());
+  if (isInTile(op))
+    return isa<tensor::EmptyOp, linalg::FillOp>(op) ? false
+                                                    : isa<scf::ForallOp>(op);
+  if (isa<tensor::EmptyOp, linalg::FillOp>(op))
+    return isStorage(tensor);
+  return true;
+}
+
+/// Whether a tensor's memory can be that of the function's result.
+bool EventFinder::becomesResult(Value tensor, unsigned depth) {
+  if (depth > 8)
+    return false;
+  for (OpOperand &use : tensor.getUses()) {
+    Operation *user = use.getOwner();
+    if (isa<tensor::ParallelInsertSliceOp, func::ReturnOp>(user))
+      return true;
+    if (auto insert = dyn_cast<tensor::InsertSliceOp>(user);
+        insert && insert.getSource() == tensor && !isInTile(user))
+      return true;
+    if (auto loop = dyn_cast<scf::ForOp>(user);
+        loop && becomesResult(loop.getTiedLoopResult(&use), depth + 1))
+      return true;
+    if (auto style = dyn_cast<DestinationStyleOpInterface>(user);
+        style && style.isDpsInit(&use) && style->getNumResults() != 0 &&
+        becomesResult(style.getTiedOpResult(&use), depth + 1))
+      return true;
+  }
+  return false;
+}
+
+void EventFinder::addWhole(Traffic kind, Value tensor, Scope &scope) {
+  scope.events.push_back(
+      {kind, bytesOf(tensor.getType()), sizes.getSizes(tensor)});
+}
+
+/// Sizes and offsets of a slice, named after the tensor they belong to.
+template <typename SliceOp>
+static SmallVector<Size> sizesOfSlice(SliceOp slice, Value whole,
+                                      SizeTracer &tracer) {
+  SmallVector<Size> result;
+  for (auto [i, size] : llvm::enumerate(slice.getMixedSizes())) {
+    Size next;
+    OpFoldResult offset = slice.getMixedOffsets()[i];
+    next.constant = getConstantIntValue(size);
+    next.value = dyn_cast<Value>(size);
+    next.offset = dyn_cast<Value>(offset);
+    Size full = tracer.getSize(whole, i);
+    // All of a dimension has its name.
+    if (isZeroInteger(offset) && next.constant &&
+        next.constant == full.constant)
+      next.symbol = full.symbol;
+    result.push_back(next);
+  }
+  return result;
+}
+
+void EventFinder::visitSlice(tensor::ExtractSliceOp slice, Scope &scope) {
+  if (!inHBM(slice.getSource()) || isOnlySliced(slice.getResult()))
+    return;
+  scope.events.push_back({Traffic::Read, bytesOf(slice.getType()),
+                          sizesOfSlice(slice, slice.getSource(), sizes)});
+}
+
+template <typename InsertOp>
+void EventFinder::visitInsert(InsertOp insert, Scope &scope) {
+  if (!inHBM(insert.getDest()))
+    return;
+  Event event = {Traffic::Write, bytesOf(insert.getSource().getType()),
+                 sizesOfSlice(insert, insert.getDest(), sizes)};
+  // The destination is often made without names: the source may have them.
+  SmallVector<Size> source = sizes.getSizes(insert.getSource());
+  unsigned next = 0;
+  llvm::SmallBitVector dropped = insert.getDroppedDims();
+  for (auto [i, size] : llvm::enumerate(event.sizes))
+    if (!dropped.test(i) && next < source.size()) {
+      if (size.symbol.empty())
+        size.symbol = source[next].symbol;
+      ++next;
+    }
+  scope.events.push_back(event);
+}
+
+/// Reads of captured tensors in a body: each element that the indices can mean.
+void EventFinder::visitExtracts(linalg::LinalgOp op, Scope &scope) {
+  op->walk([&](tensor::ExtractOp extract) {
+    if (!inHBM(extract.getTensor()))
+      return;
+    llvm::SmallSetVector<int64_t, 4> loops;
+    SmallVector<Value> worklist(extract.getIndices());
+    llvm::DenseSet<Value> seen;
+    while (!worklist.empty()) {
+      Value value = worklist.pop_back_val();
+      Operation *def = value.getDefiningOp();
+      if (!seen.insert(value).second || !def || !op->isProperAncestor(def))
+        continue;
+      if (auto index = dyn_cast<linalg::IndexOp>(def))
+        loops.insert(index.getDim());
+      llvm::append_range(worklist, def->getOperands());
+    }
+    Event event = {Traffic::Read, bytesOf(extract.getType()), {}};
+    AffineMap map = op.getMatchingIndexingMap(op.getDpsInitOperand(0));
+    for (int64_t loop : loops)
+      for (auto [i, expr] : llvm::enumerate(map.getResults()))
+        if (auto d = dyn_cast<AffineDimExpr>(expr);
+            d && d.getPosition() == loop)
+          event.sizes.push_back(sizes.getSize(op->getResult(0), i));
+    scope.events.push_back(event);
+  });
+}
+
+void EventFinder::visitStyle(DestinationStyleOpInterface op, bool inTile,
+                             Scope &scope) {
+  auto linalgOp = dyn_cast<linalg::LinalgOp>(op.getOperation());
+  bool isFill = isa<linalg::FillOp>(op);
+  if (linalgOp)
+    visitExtracts(linalgOp, scope);
+  auto isFolded = [&](Value init) {
+    return options.foldFills && init.getDefiningOp<linalg::FillOp>();
+  };
+  for (OpOperand &operand : op->getOpOperands()) {
+    if (!isa<RankedTensorType>(operand.get().getType()) ||
+        !inHBM(operand.get()))
+      continue;
+    bool isRead = !op.isDpsInit(&operand) || !linalgOp ||
+                  linalgOp.payloadUsesValueFromOperand(&operand);
+    if (isRead && !isFill &&
+        !(op.isDpsInit(&operand) && isFolded(operand.get())))
+      addWhole(Traffic::Read, operand.get(), scope);
+  }
+  if (inTile)
+    return;
+  for (OpOperand &init : op.getDpsInitsMutable()) {
+    Value result = op.getTiedOpResult(&init);
+    if (isFill && !inHBM(result))
+      continue;
+    bool isStart =
+        isFill && options.foldFills &&
+        llvm::all_of(result.getUses(), [](OpOperand &use) {
+          auto user = dyn_cast<DestinationStyleOpInterface>(use.getOwner());
+          return user && user.isDpsInit(&use);
+        });
+    if (!isStart)
+      addWhole(Traffic::Write, result, scope);
+    if (init.get().getDefiningOp<tensor::EmptyOp>() && !becomesResult(result))
+      addWhole(Traffic::Temp, result, scope);
+  }
+}
+
+/// Names a loop's extent: by its bound, or by the dimension of an argument that
+/// the induction variable walks through, which it can't leave.
+void EventFinder::nameExtent(LoopDim &dim) {
+  std::optional<int64_t> constant = getConstantIntValue(dim.upper);
+  for (Operation *user : dim.iv.getUsers()) {
+    auto slice = dyn_cast<tensor::ExtractSliceOp>(user);
+    if (!slice)
+      continue;
+    for (auto [i, offset] : llvm::enumerate(slice.getMixedOffsets())) {
+      if (dyn_cast<Value>(offset) != dim.iv)
+        continue;
+      Size whole = sizes.getSize(slice.getSource(), i);
+      if (whole.symbol.empty() ||
+          (constant && whole.constant && *constant != *whole.constant))
+        continue;
+      dim.extent = Polynomial::symbol(whole.symbol);
+      return;
+    }
+  }
+  if (constant)
+    dim.extent = *constant;
+  else if (std::optional<Polynomial> bound =
+               sizes.getSymbolic(cast<Value>(dim.upper)))
+    dim.extent = *bound;
+}
+
+void EventFinder::visitFor(scf::ForOp loop, Scope &scope) {
+  auto body = std::make_unique<Scope>();
+  LoopDim dim = {loop.getInductionVar(), getAsOpFoldResult(loop.getLowerBound()),
+                 getAsOpFoldResult(loop.getUpperBound())};
+  if (std::optional<int64_t> step =
+          getConstantIntValue(getAsOpFoldResult(loop.getStep())))
+    dim.step = *step;
+  nameExtent(dim);
+  auto upper = dyn_cast<Value>(dim.upper);
+  dim.isExact = isZeroInteger(dim.lower) &&
+                (!upper || upper.getDefiningOp<tensor::DimOp>() ||
+                 isa<BlockArgument>(upper));
+  body->dims.push_back(dim);
+  // What loops carry without an init that was written is memory too.
+  for (Value init : loop.getInitArgs())
+    if (init.getDefiningOp<tensor::EmptyOp>() && inHBM(init) &&
+        !isInTile(loop) &&
+        !becomesResult(loop.getResult(
+            llvm::find(loop.getInitArgs(), init) -
+            loop.getInitArgs().begin())))
+      addWhole(Traffic::Temp, init, scope);
+  visit(*loop.getBody(), /*inTile=*/true, *body);
+  scope.loops.push_back(std::move(body));
+}
+
+void EventFinder::visitForall(scf::ForallOp loop, bool inTile, Scope &scope) {
+  auto body = std::make_unique<Scope>();
+  for (auto [iv, lower, upper, step] :
+       llvm::zip(loop.getInductionVars(), loop.getMixedLowerBound(),
+                 loop.getMixedUpperBound(), loop.getMixedStep())) {
+    LoopDim dim = {iv, lower, upper};
+    dim.step = getConstantIntValue(step).value_or(1);
+    nameExtent(dim);
+    body->dims.push_back(dim);
+  }
+  inTile |= isTileLoop(loop);
+  visit(*loop.getBody(), inTile, *body);
+  if (inTile)
+    for (Operation &op : loop.getTerminator().getBody()->getOperations())
+      if (auto insert = dyn_cast<tensor::ParallelInsertSliceOp>(op))
+        visitInsert(insert, *body);
+  scope.loops.push_back(std::move(body));
+}
+
+void EventFinder::visitOp(Operation &op, bool inTile, Scope &scope) {
+  if (auto loop = dyn_cast<scf::ForOp>(op))
+    return visitFor(loop, scope);
+  if (auto loop = dyn_cast<scf::ForallOp>(op))
+    return visitForall(loop, inTile, scope);
+  if (auto choice = dyn_cast<scf::IfOp>(op)) {
+    Scope::Choice parts = {choice.getCondition(), std::make_unique<Scope>(),
+                           std::make_unique<Scope>()};
+    visit(*choice.thenBlock(), inTile, *parts.then);
+    if (choice.elseBlock())
+      visit(*choice.elseBlock(), inTile, *parts.otherwise);
+    scope.choices.push_back(std::move(parts));
+    return;
+  }
+  if (auto style = dyn_cast<DestinationStyleOpInterface>(op)) {
+    if (isa<linalg::LinalgOp, OnlineSoftmaxOp>(op))
+      visitStyle(style, inTile, scope);
+    else if (auto insert = dyn_cast<tensor::InsertSliceOp>(op); insert && inTile)
+      visitInsert(insert, scope);
+    return;
+  }
+  if (auto attention = dyn_cast<AttentionOp>(op)) {
+    for (Value operand : op.getOperands())
+      addWhole(Traffic::Read, operand, scope);
+    for (Value result : op.getResults())
+      addWhole(Traffic::Write, result, scope);
+    return;
+  }
+  if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op); slice && inTile)
+    return visitSlice(slice, scope);
+  if (auto pad = dyn_cast<tensor::PadOp>(op); pad && inHBM(pad.getSource())) {
+    addWhole(Traffic::Read, pad.getSource(), scope);
+    if (!inTile) {
+      addWhole(Traffic::Write, pad.getResult(), scope);
+      addWhole(Traffic::Temp, pad.getResult(), scope);
+    }
+  }
+}
+
+void EventFinder::visit(Block &block, bool inTile, Scope &scope) {
+  for (Operation &op : block)
+    visitOp(op, inTile, scope);
+}
+
+std::unique_ptr<Scope> EventFinder::run() {
+  auto scope = std::make_unique<Scope>();
+  for (Block &block : func.getBody())
+    visit(block, /*inTile=*/false, *scope);
+  return scope;
+}
+
+//===----------------------------------------------------------------------===//
+// Totals by name
+//===----------------------------------------------------------------------===//
+
+namespace {
+class SymbolicCounter {
+public:
+  explicit SymbolicCounter(SizeTracer &sizes) : sizes(sizes) {}
+  Totals<Polynomial> count(const Scope &scope);
+  bool isUpperBound = false;
+
+private:
+  Polynomial countEvent(const Event &event);
+  bool tilesExactly(const Size &size, const LoopDim &loop);
+  SmallVector<const LoopDim *> around;
+  SizeTracer &sizes;
+};
+} // namespace
+
+/// Whether the slices of all steps together are the loop's whole extent: steps
+/// as long as the tile, which is clamped at the end or divides the extent.
+bool SymbolicCounter::tilesExactly(const Size &size, const LoopDim &loop) {
+  if (size.offset != loop.iv)
+    return false;
+  if (size.constant) {
+    std::optional<int64_t> end = getConstantIntValue(loop.upper);
+    std::optional<int64_t> extent = loop.extent.getConstant();
+    if (!extent)
+      extent = sizes.getNumber(loop.extent.str());
+    return *size.constant == loop.step &&
+           ((end && *end % loop.step == 0) ||
+            (extent && *extent % loop.step == 0));
+  }
+  auto min = size.value ? size.value.getDefiningOp<affine::AffineMinOp>()
+                        : affine::AffineMinOp();
+  return min && llvm::any_of(min.getMap().getResults(), [&](AffineExpr expr) {
+           auto constant = dyn_cast<AffineConstantExpr>(expr);
+           return constant && constant.getValue() == loop.step;
+         });
+}
+
+Polynomial SymbolicCounter::countEvent(const Event &event) {
+  Polynomial product = event.bytes;
+  SmallVector<const LoopDim *> loops(around);
+  for (const Size &size : event.sizes) {
+    auto tiled = llvm::find_if(loops, [&](const LoopDim *loop) {
+      return tilesExactly(size, *loop);
+    });
+    if (tiled != loops.end()) {
+      product = product * (*tiled)->extent;
+      loops.erase(tiled);
+    } else {
+      product = product * sizes.getSymbolic(size);
+    }
+  }
+  for (const LoopDim *loop : loops)
+    product = product * Polynomial::ceilDiv(loop->extent, loop->step);
+  return product;
+}
+
+Totals<Polynomial> SymbolicCounter::count(const Scope &scope) {
+  size_t depth = around.size();
+  for (const LoopDim &dim : scope.dims)
+    around.push_back(&dim);
+  Totals<Polynomial> totals;
+  auto add = [](Totals<Polynomial> &to, const Totals<Polynomial> &x) {
+    to.read = to.read + x.read;
+    to.write = to.write + x.write;
+    to.temp = to.temp + x.temp;
+  };
+  bool any = !scope.events.empty();
+  for (const Event &event : scope.events)
+    totals[event.kind] = totals[event.kind] + countEvent(event);
+  for (auto &loop : scope.loops)
+    add(totals, count(*loop));
+  for (auto &choice : scope.choices) {
+    Totals<Polynomial> a = count(*choice.then), b = count(*choice.otherwise);
+    for (Traffic kind : {Traffic::Read, Traffic::Write, Traffic::Temp}) {
+      if (a[kind] == b[kind])
+        b[kind] = 0;
+      else
+        isUpperBound = true;
+    }
+    add(totals, a);
+    add(totals, b);
+  }
+  for (const LoopDim &dim : scope.dims)
+    isUpperBound |= any && !dim.isExact;
+  around.resize(depth);
+  return totals;
+}
+
+//===----------------------------------------------------------------------===//
+// Totals by number
+//===----------------------------------------------------------------------===//
+
+namespace {
+class NumericCounter {
+public:
+  explicit NumericCounter(SizeTracer &sizes) : sizes(sizes) {}
+  /// Nothing where a size is unknown or the loops are too long to walk.
+  std::optional<Totals<int64_t>> count(const Scope &scope);
+  bool isUpperBound = false;
+
+private:
+  std::optional<Totals<int64_t>> countLoop(const Scope &scope, unsigned dim);
+  std::optional<Totals<int64_t>> countBody(const Scope &scope);
+  /// How what happens in a scope depends on an induction variable.
+  enum class Dependence { None, Shrinking, Any };
+  Dependence getDependence(const Scope &scope, Value iv);
+  Dependence getDependence(Value value, Value iv);
+  RangeMap known;
+  SizeTracer &sizes;
+  int64_t budget = 4'000'000;
+};
+} // namespace
+
+NumericCounter::Dependence NumericCounter::getDependence(Value value,
+                                                         Value iv) {
+  llvm::DenseSet<Value> seen;
+  SmallVector<Value> worklist = {value};
+  bool depends = false;
+  while (!worklist.empty() && !depends) {
+    Value x = worklist.pop_back_val();
+    depends |= x == iv;
+    if (Operation *op = x.getDefiningOp(); op && seen.insert(x).second)
+      llvm::append_range(worklist, op->getOperands());
+  }
+  if (!depends)
+    return Dependence::None;
+  // min(T, N - iv): constant but for the end.
+  auto min = value.getDefiningOp<affine::AffineMinOp>();
+  if (!min)
+    return Dependence::Any;
+  AffineMap map = min.getMap();
+  for (auto [i, operand] : llvm::enumerate(min.getOperands())) {
+    if (getDependence(operand, iv) == Dependence::None)
+      continue;
+    if (operand != iv || i >= map.getNumDims())
+      return Dependence::Any;
+    for (AffineExpr expr : map.getResults()) {
+      AffineExpr d = getAffineDimExpr(i, map.getContext());
+      AffineExpr next = expr.replace(d, d + 1) - expr;
+      next = simplifyAffineExpr(next, map.getNumDims(), map.getNumSymbols());
+      auto change = dyn_cast<AffineConstantExpr>(next);
+      if (!change || change.getValue() > 0)
+        return Dependence::Any;
+    }
+  }
+  return Dependence::Shrinking;
+}
+
+NumericCounter::Dependence NumericCounter::getDependence(const Scope &scope,
+                                                         Value iv) {
+  Dependence result = Dependence::None;
+  auto merge = [&](Dependence x) { result = std::max(result, x); };
+  for (const Event &event : scope.events)
+    for (const Size &size : event.sizes)
+      if (size.value && !size.constant)
+        merge(getDependence(size.value, iv));
+  auto anyUse = [&](OpFoldResult bound) {
+    if (auto value = dyn_cast<Value>(bound))
+      if (getDependence(value, iv) != Dependence::None)
+        merge(Dependence::Any);
+  };
+  for (auto &loop : scope.loops) {
+    for (const LoopDim &dim : loop->dims) {
+      anyUse(dim.lower);
+      anyUse(dim.upper);
+    }
+    merge(getDependence(*loop, iv));
+  }
+  for (auto &choice : scope.choices) {
+    auto isEmpty = [](const Scope &s) {
+      return s.events.empty() && s.loops.empty() && s.choices.empty();
+    };
+    if (isEmpty(*choice.then) && isEmpty(*choice.otherwise))
+      continue;
+    anyUse(choice.condition);
+    merge(getDependence(*choice.then, iv));
+    merge(getDependence(*choice.otherwise, iv));
+  }
+  return result;
+}
+
+static void accumulate(Totals<int64_t> &to, const Totals<int64_t> &x,
+                       int64_t times = 1) {
+  to.read += x.read * times;
+  to.write += x.write * times;
+  to.temp += x.temp * times;
+}
+
+std::optional<Totals<int64_t>>
+NumericCounter::countLoop(const Scope &scope, unsigned number) {
+  if (number == scope.dims.size())
+    return countBody(scope);
+  const LoopDim &dim = scope.dims[number];
+  auto bound = [&](OpFoldResult x) -> ValueRange64 {
+    if (std::optional<int64_t> c = getConstantIntValue(x))
+      return {*c, *c};
+    return sizes.evaluate(cast<Value>(x), known);
+  };
+  ValueRange64 lower = bound(dim.lower), upper = bound(dim.upper);
+  if (!lower.isPoint() || !upper.isPoint()) {
+    isUpperBound = true;
+    lower.lo = std::max<int64_t>(lower.lo, 0);
+  }
+  if (upper.hi == INT64_MAX)
+    return std::nullopt;
+  if (upper.hi <= lower.lo)
+    return Totals<int64_t>();
+  int64_t trips = llvm::divideCeil(upper.hi - lower.lo, dim.step);
+  auto step = [&](int64_t n) {
+    int64_t iv = lower.lo + n * dim.step;
+    known[dim.iv] = {iv, iv};
+    auto result = countLoop(scope, number + 1);
+    known.erase(dim.iv);
+    return result;
+  };
+  Totals<int64_t> totals;
+  Dependence dependence = getDependence(scope, dim.iv);
+  std::optional<Totals<int64_t>> first = step(0);
+  if (!first)
+    return std::nullopt;
+  if (dependence == Dependence::None) {
+    accumulate(totals, *first, trips);
+    return totals;
+  }
+  if (dependence == Dependence::Shrinking && trips > 2) {
+    std::optional<Totals<int64_t>> last = step(trips - 1),
+                                   before = step(trips - 2);
+    if (!last || !before)
+      return std::nullopt;
+    if (before->read == first->read && before->write == first->write) {
+      accumulate(totals, *first, trips - 1);
+      accumulate(totals, *last);
+      return totals;
+    }
+  }
+  accumulate(totals, *first);
+  for (int64_t n = 1; n < trips; ++n) {
+    std::optional<Totals<int64_t>> next = step(n);
+    if (!next || --budget < 0)
+      return std::nullopt;
+    accumulate(totals, *next);
+  }
+  return totals;
+}
+
+std::optional<Totals<int64_t>> NumericCounter::countBody(const Scope &scope) {
+  Totals<int64_t> totals;
+  for (const Event &event : scope.events) {
+    int64_t product = event.bytes;
+    for (const Size &size : event.sizes) {
+      ValueRange64 range = sizes.evaluate(size, known);
+      if (range.hi == INT64_MAX)
+        return std::nullopt;
+      isUpperBound |= !range.isPoint();
+      product *= std::max<int64_t>(range.hi, 0);
+    }
+    totals[event.kind] += product;
+  }
+  for (auto &loop : scope.loops) {
+    std::optional<Totals<int64_t>> inner = count(*loop);
+    if (!inner)
+      return std::nullopt;
+    accumulate(totals, *inner);
+  }
+  for (auto &choice : scope.choices) {
+    std::optional<Totals<int64_t>> a = count(*choice.then),
+                                   b = count(*choice.otherwise);
+    if (!a || !b)
+      return std::nullopt;
+    ValueRange64 condition = sizes.evaluate(choice.condition, known);
+    if (condition.isPoint()) {
+      accumulate(totals, condition.lo != 0 ? *a : *b);
+      continue;
+    }
+    for (Traffic kind : {Traffic::Read, Traffic::Write, Traffic::Temp}) {
+      isUpperBound |= (*a)[kind] != (*b)[kind];
+      totals[kind] += std::max((*a)[kind], (*b)[kind]);
+    }
+  }
+  return totals;
+}
+
+std::optional<Totals<int64_t>> NumericCounter::count(const Scope &scope) {
+  return countLoop(scope, 0);
+}
+
+IOReport fa::computeIO(func::FuncOp func, const IOOptions &options) {
+  SizeTracer sizes(func, options);
+  std::unique_ptr<Scope> scope = EventFinder(func, options, sizes).run();
+  IOReport report;
+  SymbolicCounter symbolic(sizes);
+  Totals<Polynomial> totals = symbolic.count(*scope);
+  report.read = totals.read;
+  report.write = totals.write;
+  report.temp = totals.temp;
+  report.isUpperBound = symbolic.isUpperBound;
+  NumericCounter numeric(sizes);
+  if (std::optional<Totals<int64_t>> bytes = numeric.count(*scope)) {
+    report.readBytes = bytes->read;
+    report.writeBytes = bytes->write;
+    report.tempBytes = bytes->temp;
+    report.bytesAreUpperBound = numeric.isUpperBound;
+  }
+  return report;
+}

@@ -1,0 +1,426 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "IOSizes.h"
+
+#include "fa/Dialect/FA/IR/FA.h"
+
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/Matchers.h"
+
+using namespace mlir;
+using namespace fa;
+
+static RankedTensorType tensorType(Value value) {
+  return dyn_cast<RankedTensorType>(value.getType());
+}
+
+SizeTracer::SizeTracer(func::FuncOp func, const IOOptions &options) {
+  for (auto &entry : options.shape)
+    numbers[entry.getKey()] = entry.getValue();
+  SmallVector<Value> operands;
+  func.walk([&](AttentionOp op) {
+    if (operands.empty())
+      operands = {op.getQuery(), op.getKey(), op.getValue()};
+    nameDims(op.getOut(), {"B", "Hq", "Sq", "Dv"});
+    if (op.getLse())
+      nameDims(op.getLse(), {"B", "Hq", "Sq"});
+  });
+  if (operands.empty())
+    for (Value argument : func.getArguments())
+      if (auto type = tensorType(argument);
+          type && type.getRank() == 4 && operands.size() < 3)
+        operands.push_back(argument);
+  if (operands.size() < 3)
+    return;
+  nameDims(operands[0], {"B", "Hq", "Sq", "D"});
+  nameDims(operands[1], {"B", "Hk", "Sk", "D"});
+  nameDims(operands[2], {"B", "Hk", "Sk", "Dv"});
+}
+
+void SizeTracer::nameDims(Value tensor, ArrayRef<StringRef> dims) {
+  auto type = tensorType(tensor);
+  for (auto [i, name] : llvm::enumerate(dims)) {
+    names.try_emplace({tensor, unsigned(i)}, name.str());
+    if (!type.isDynamicDim(i))
+      numbers[name] = type.getDimSize(i);
+  }
+}
+
+std::optional<int64_t> SizeTracer::getNumber(StringRef symbol) {
+  auto number = numbers.find(symbol);
+  return number == numbers.end() ? std::nullopt
+                                 : std::optional<int64_t>(number->second);
+}
+
+/// The dimensions of a slice's source that its result has.
+static SmallVector<unsigned> keptDims(ArrayRef<OpFoldResult> sizes,
+                                      const llvm::SmallBitVector &dropped) {
+  SmallVector<unsigned> kept;
+  for (unsigned i = 0; i < sizes.size(); ++i)
+    if (!dropped.test(i))
+      kept.push_back(i);
+  return kept;
+}
+
+/// Other tensors' dimensions that are as long as one of an op's result.
+static void sameDims(OpResult result, unsigned dim,
+                     SmallVectorImpl<std::pair<Value, unsigned>> &others) {
+  Operation *op = result.getOwner();
+  if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op)) {
+    OpOperand *init = linalgOp.getDpsInitOperand(result.getResultNumber());
+    AffineExpr loop = linalgOp.getMatchingIndexingMap(init).getResult(dim);
+    for (OpOperand *input : linalgOp.getDpsInputOperands())
+      for (auto [i, expr] : llvm::enumerate(
+               linalgOp.getMatchingIndexingMap(input).getResults()))
+        if (expr == loop && tensorType(input->get()))
+          others.push_back({input->get(), i});
+    others.push_back({init->get(), dim});
+  } else if (auto merge = dyn_cast<OnlineSoftmaxOp>(op)) {
+    if (dim == 0)
+      others.push_back({merge.getScores(), 0});
+    else
+      others.push_back({merge.getValues(), 1});
+    others.push_back({merge.getDpsInits()[result.getResultNumber()], dim});
+  } else if (auto loop = dyn_cast<scf::ForOp>(op)) {
+    others.push_back({loop.getYieldedValues()[result.getResultNumber()], dim});
+    others.push_back({loop.getInitArgs()[result.getResultNumber()], dim});
+  } else if (auto forall = dyn_cast<scf::ForallOp>(op)) {
+    others.push_back({forall.getOutputs()[result.getResultNumber()], dim});
+  } else if (auto choice = dyn_cast<scf::IfOp>(op)) {
+    others.push_back(
+        {choice.thenYield().getOperand(result.getResultNumber()), dim});
+  } else if (auto insert = dyn_cast<tensor::InsertSliceOp>(op)) {
+    std::optional<int64_t> size = getConstantIntValue(insert.getMixedSizes()[dim]);
+    SmallVector<unsigned> kept =
+        keptDims(insert.getMixedSizes(), insert.getDroppedDims());
+    if (isZeroInteger(insert.getMixedOffsets()[dim]) && size &&
+        *size == insert.getDestType().getDimSize(dim))
+      if (auto i = llvm::find(kept, dim); i != kept.end())
+        others.push_back({insert.getSource(), i - kept.begin()});
+    others.push_back({insert.getDest(), dim});
+  } else if (auto cast = dyn_cast<tensor::CastOp>(op)) {
+    others.push_back({cast.getSource(), dim});
+  } else if (auto pad = dyn_cast<tensor::PadOp>(op)) {
+    if (isZeroInteger(pad.getMixedLowPad()[dim]) &&
+        isZeroInteger(pad.getMixedHighPad()[dim]))
+      others.push_back({pad.getSource(), dim});
+  } else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
+    unsigned from =
+        keptDims(slice.getMixedSizes(), slice.getDroppedDims())[dim];
+    std::optional<int64_t> size =
+        getConstantIntValue(slice.getMixedSizes()[from]);
+    if (isZeroInteger(slice.getMixedOffsets()[from]) && size &&
+        *size == slice.getSourceType().getDimSize(from))
+      others.push_back({slice.getSource(), from});
+  }
+}
+
+/// What an empty or constant tensor becomes has its size, and maybe a name.
+static void laterDims(Value tensor, unsigned dim,
+                      SmallVectorImpl<std::pair<Value, unsigned>> &others) {
+  if (!tensor.getDefiningOp<linalg::FillOp>() &&
+      !tensor.getDefiningOp<tensor::EmptyOp>())
+    return;
+  for (OpOperand &use : tensor.getUses()) {
+    auto style = dyn_cast<DestinationStyleOpInterface>(use.getOwner());
+    if (style && style.isDpsInit(&use) && style->getNumResults() != 0)
+      others.push_back({style.getTiedOpResult(&use), dim});
+    else if (auto loop = dyn_cast<scf::ForOp>(use.getOwner()))
+      others.push_back({loop.getTiedLoopResult(&use), dim});
+  }
+}
+
+std::string SizeTracer::traceSymbol(Value tensor, unsigned dim, Visited &seen) {
+  if (auto name = names.find({tensor, dim}); name != names.end())
+    return name->second;
+  if (!seen.insert({tensor, dim}).second)
+    return "";
+  SmallVector<std::pair<Value, unsigned>> others;
+  if (auto result = dyn_cast<OpResult>(tensor)) {
+    sameDims(result, dim, others);
+    laterDims(result, dim, others);
+  } else {
+    auto argument = cast<BlockArgument>(tensor);
+    Operation *owner = argument.getOwner()->getParentOp();
+    if (auto loop = dyn_cast<scf::ForOp>(owner)) {
+      unsigned i = argument.getArgNumber() - loop.getNumInductionVars();
+      others.push_back({loop.getYieldedValues()[i], dim});
+      others.push_back({loop.getInitArgs()[i], dim});
+    } else if (auto forall = dyn_cast<scf::ForallOp>(owner)) {
+      others.push_back(
+          {forall.getOutputs()[argument.getArgNumber() - forall.getRank()],
+           dim});
+    }
+  }
+  for (auto &[other, i] : others) {
+    std::string symbol = traceSymbol(other, i, seen);
+    if (symbol.empty())
+      continue;
+    names[{tensor, dim}] = symbol;
+    return symbol;
+  }
+  return "";
+}
+
+Size SizeTracer::trace(Value tensor, unsigned dim, unsigned depth) {
+  Size size;
+  auto type = tensorType(tensor);
+  if (!type.isDynamicDim(dim)) {
+    size.constant = type.getDimSize(dim);
+    Visited seen;
+    size.symbol = traceSymbol(tensor, dim, seen);
+    return size;
+  }
+  if (auto name = names.find({tensor, dim});
+      name != names.end() && !tensor.getDefiningOp<tensor::ExtractSliceOp>()) {
+    size.symbol = name->second;
+    size.constant = getNumber(size.symbol);
+    return size;
+  }
+  auto fold = [&](OpFoldResult x) {
+    if (auto value = dyn_cast<Value>(x))
+      size.value = value;
+    else
+      size.constant = getConstantIntValue(x);
+  };
+  if (depth > 24)
+    return size;
+  if (auto slice = tensor.getDefiningOp<tensor::ExtractSliceOp>()) {
+    unsigned from =
+        keptDims(slice.getMixedSizes(), slice.getDroppedDims())[dim];
+    fold(slice.getMixedSizes()[from]);
+    return size;
+  }
+  if (auto empty = tensor.getDefiningOp<tensor::EmptyOp>()) {
+    fold(empty.getMixedSizes()[dim]);
+    return size;
+  }
+  // Inits first: they say the size, other operands only its name.
+  if (auto style = tensor.getDefiningOp<DestinationStyleOpInterface>())
+    return trace(
+        style.getDpsInits()[cast<OpResult>(tensor).getResultNumber()], dim,
+        depth + 1);
+  SmallVector<std::pair<Value, unsigned>> others;
+  if (auto result = dyn_cast<OpResult>(tensor)) {
+    sameDims(result, dim, others);
+  } else {
+    auto argument = cast<BlockArgument>(tensor);
+    Operation *owner = argument.getOwner()->getParentOp();
+    if (auto loop = dyn_cast<scf::ForOp>(owner))
+      others.push_back(
+          {loop.getInitArgs()[argument.getArgNumber() - 1], dim});
+    else if (auto forall = dyn_cast<scf::ForallOp>(owner))
+      others.push_back(
+          {forall.getOutputs()[argument.getArgNumber() - forall.getRank()],
+           dim});
+  }
+  return others.empty() ? size
+                        : trace(others[0].first, others[0].second, depth + 1);
+}
+
+Size SizeTracer::getSize(Value tensor, unsigned dim) {
+  return trace(tensor, dim, 0);
+}
+
+SmallVector<Size> SizeTracer::getSizes(Value tensor) {
+  SmallVector<Size> sizes;
+  for (unsigned i = 0, e = tensorType(tensor).getRank(); i < e; ++i)
+    sizes.push_back(getSize(tensor, i));
+  return sizes;
+}
+
+//===----------------------------------------------------------------------===//
+// Names
+//===----------------------------------------------------------------------===//
+
+Polynomial SizeTracer::getSymbolic(const Size &size) {
+  if (!size.symbol.empty())
+    return Polynomial::symbol(size.symbol);
+  if (size.constant)
+    return *size.constant;
+  if (size.value)
+    if (std::optional<Polynomial> x = getSymbolic(size.value))
+      return *x;
+  return Polynomial::symbol("?");
+}
+
+std::optional<Polynomial> SizeTracer::getSymbolic(Value index) {
+  if (std::optional<int64_t> constant = getConstantIntValue(OpFoldResult(index)))
+    return Polynomial(*constant);
+  if (auto dim = index.getDefiningOp<tensor::DimOp>()) {
+    std::optional<int64_t> i = dim.getConstantIndex();
+    if (!i || !tensorType(dim.getSource()))
+      return std::nullopt;
+    return getSymbolic(getSize(dim.getSource(), *i));
+  }
+  // The smallest of several bounds: any of them will do.
+  if (auto min = index.getDefiningOp<affine::AffineMinOp>()) {
+    AffineMap map = min.getMap();
+    for (AffineExpr expr : map.getResults()) {
+      if (auto constant = dyn_cast<AffineConstantExpr>(expr))
+        return Polynomial(constant.getValue());
+      unsigned position = 0;
+      if (auto d = dyn_cast<AffineDimExpr>(expr))
+        position = d.getPosition();
+      else if (auto s = dyn_cast<AffineSymbolExpr>(expr))
+        position = map.getNumDims() + s.getPosition();
+      else
+        continue;
+      if (std::optional<Polynomial> x =
+              getSymbolic(min.getOperands()[position]))
+        return x;
+    }
+  }
+  return std::nullopt;
+}
+
+//===----------------------------------------------------------------------===//
+// Numbers
+//===----------------------------------------------------------------------===//
+
+static int64_t clampedAdd(int64_t a, int64_t b) {
+  int64_t sum;
+  return llvm::AddOverflow(a, b, sum) ? (a < 0 ? INT64_MIN : INT64_MAX) : sum;
+}
+
+static int64_t clampedMul(int64_t a, int64_t b) {
+  int64_t product;
+  return llvm::MulOverflow(a, b, product)
+             ? ((a < 0) != (b < 0) ? INT64_MIN : INT64_MAX)
+             : product;
+}
+
+static ValueRange64 add(ValueRange64 a, ValueRange64 b) {
+  return {clampedAdd(a.lo, b.lo), clampedAdd(a.hi, b.hi)};
+}
+
+static ValueRange64 multiply(ValueRange64 a, int64_t c) {
+  int64_t x = clampedMul(a.lo, c), y = clampedMul(a.hi, c);
+  return {std::min(x, y), std::max(x, y)};
+}
+
+static ValueRange64 evaluateExpr(AffineExpr expr,
+                                 ArrayRef<ValueRange64> operands,
+                                 unsigned numDims) {
+  if (auto c = dyn_cast<AffineConstantExpr>(expr))
+    return {c.getValue(), c.getValue()};
+  if (auto d = dyn_cast<AffineDimExpr>(expr))
+    return operands[d.getPosition()];
+  if (auto s = dyn_cast<AffineSymbolExpr>(expr))
+    return operands[numDims + s.getPosition()];
+  auto binary = cast<AffineBinaryOpExpr>(expr);
+  ValueRange64 lhs = evaluateExpr(binary.getLHS(), operands, numDims),
+               rhs = evaluateExpr(binary.getRHS(), operands, numDims);
+  if (expr.getKind() == AffineExprKind::Add)
+    return add(lhs, rhs);
+  if (!rhs.isPoint())
+    return {};
+  if (expr.getKind() == AffineExprKind::Mul)
+    return multiply(lhs, rhs.lo);
+  if (rhs.lo <= 0)
+    return {};
+  auto floorDiv = [&](int64_t x) {
+    return x / rhs.lo - (x % rhs.lo < 0 ? 1 : 0);
+  };
+  switch (expr.getKind()) {
+  case AffineExprKind::FloorDiv:
+    return {floorDiv(lhs.lo), floorDiv(lhs.hi)};
+  case AffineExprKind::CeilDiv:
+    return {-floorDiv(-std::max(lhs.lo, -INT64_MAX)),
+            -floorDiv(-std::max(lhs.hi, -INT64_MAX))};
+  default:
+    if (lhs.isPoint()) {
+      int64_t rest = lhs.lo - floorDiv(lhs.lo) * rhs.lo;
+      return {rest, rest};
+    }
+    return {0, rhs.lo - 1};
+  }
+}
+
+ValueRange64 SizeTracer::evaluate(const Size &size, const RangeMap &known) {
+  if (size.constant)
+    return {*size.constant, *size.constant};
+  if (size.value)
+    return evaluate(size.value, known);
+  if (std::optional<int64_t> number = getNumber(size.symbol))
+    return {*number, *number};
+  return {0, INT64_MAX};
+}
+
+ValueRange64 SizeTracer::evaluate(Value value, const RangeMap &known) {
+  if (auto x = known.find(value); x != known.end())
+    return x->second;
+  if (std::optional<int64_t> c = getConstantIntValue(OpFoldResult(value)))
+    return {*c, *c};
+  Operation *op = value.getDefiningOp();
+  if (!op)
+    return {};
+  if (auto dim = dyn_cast<tensor::DimOp>(op))
+    return dim.getConstantIndex() && tensorType(dim.getSource())
+               ? evaluate(getSize(dim.getSource(), *dim.getConstantIndex()),
+                          known)
+               : ValueRange64();
+  auto results = [&](AffineMap map) {
+    SmallVector<ValueRange64> operands, ranges;
+    for (Value operand : op->getOperands())
+      operands.push_back(evaluate(operand, known));
+    for (AffineExpr expr : map.getResults())
+      ranges.push_back(evaluateExpr(expr, operands, map.getNumDims()));
+    return ranges;
+  };
+  auto least = [](ValueRange64 a, ValueRange64 b) -> ValueRange64 {
+    return {std::min(a.lo, b.lo), std::min(a.hi, b.hi)};
+  };
+  auto most = [](ValueRange64 a, ValueRange64 b) -> ValueRange64 {
+    return {std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
+  };
+  auto reduce = [](ArrayRef<ValueRange64> ranges, auto f) {
+    ValueRange64 result = ranges.front();
+    for (ValueRange64 x : ranges.drop_front())
+      result = f(result, x);
+    return result;
+  };
+  if (auto apply = dyn_cast<affine::AffineApplyOp>(op))
+    return results(apply.getMap()).front();
+  if (auto min = dyn_cast<affine::AffineMinOp>(op))
+    return reduce(results(min.getMap()), least);
+  if (auto max = dyn_cast<affine::AffineMaxOp>(op))
+    return reduce(results(max.getMap()), most);
+  auto operand = [&](unsigned i) { return evaluate(op->getOperand(i), known); };
+  if (isa<arith::IndexCastOp>(op))
+    return operand(0);
+  if (isa<arith::AddIOp>(op))
+    return add(operand(0), operand(1));
+  if (isa<arith::SubIOp>(op))
+    return add(operand(0), multiply(operand(1), -1));
+  if (isa<arith::MinSIOp>(op))
+    return least(operand(0), operand(1));
+  if (isa<arith::MaxSIOp>(op))
+    return most(operand(0), operand(1));
+  if (isa<arith::AndIOp>(op) && value.getType().isInteger(1)) {
+    ValueRange64 a = operand(0), b = operand(1);
+    if ((a.isPoint() && a.lo == 0) || (b.isPoint() && b.lo == 0))
+      return {0, 0};
+    return a.isPoint() && b.isPoint() ? ValueRange64{1, 1} : ValueRange64();
+  }
+  if (isa<arith::SelectOp>(op)) {
+    ValueRange64 c = operand(0), a = operand(1), b = operand(2);
+    if (c.isPoint())
+      return c.lo != 0 ? a : b;
+    return {std::min(a.lo, b.lo), std::max(a.hi, b.hi)};
+  }
+  if (auto cmp = dyn_cast<arith::CmpIOp>(op)) {
+    ValueRange64 a = operand(0), b = operand(1);
+    if (!a.isPoint() || !b.isPoint())
+      return {};
+    bool holds = arith::applyCmpPredicate(
+        cmp.getPredicate(), APInt(64, a.lo, true), APInt(64, b.lo, true));
+    return {holds, holds};
+  }
+  return {};
+}
