@@ -61,6 +61,17 @@ static LogicalResult tileMerge(IRRewriter &rewriter, OnlineSoftmaxOp op,
   return success();
 }
 
+/// Sizes that were measured to be good where none were given.
+static std::pair<int64_t, int64_t> defaultTile(StringRef target,
+                                               OnlineSoftmaxOp op) {
+  if (!target.starts_with("sm_"))
+    return {64, 64};
+  RankedTensorType values = op.getValues().getType();
+  if (values.getElementType().isF32() || values.getDimSize(1) > 128)
+    return {64, 32};
+  return {128, 64};
+}
+
 namespace {
 struct TilePass : fa::impl::TilePassBase<TilePass> {
   using TilePassBase::TilePassBase;
@@ -80,12 +91,15 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
     });
     IRRewriter rewriter(&getContext());
     for (OnlineSoftmaxOp op : ops) {
+      auto [defaultRows, defaultKeys] = defaultTile(target, op);
+      int64_t tileRows = rows ? rows : defaultRows;
+      int64_t tileKeys = keys ? keys : defaultKeys;
       remark::passed(op.getLoc(), remark::RemarkOpts::name("TileSizes")
                                       .category(DEBUG_TYPE)
                                       .function(func.getName()))
-          << "rows=" << std::to_string(rows)
-          << " keys=" << std::to_string(keys);
-      if (failed(tileMerge(rewriter, op, rows ? rows : 64, keys ? keys : 64)))
+          << "rows=" << std::to_string(tileRows)
+          << " keys=" << std::to_string(tileKeys);
+      if (failed(tileMerge(rewriter, op, tileRows, tileKeys)))
         return signalPassFailure();
     }
     if (failed(cleanUp(func)))
