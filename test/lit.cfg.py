@@ -6,6 +6,7 @@
 #   ptxas   NVIDIA's assembler is on the PATH
 #   gpu     the driver finds a device
 #   clang-format  version 22 is installed (the style check)
+#   numpy   the interpreter that runs the tests has it
 #   python  the Python module is built and can be imported
 
 import ctypes
@@ -41,6 +42,8 @@ fa_bin = os.path.join(config.fa_obj_root, "bin")
 config.substitutions.append(("%fa_src", config.fa_src_root))
 config.substitutions.append(("%inputs", os.path.join(config.fa_src_root, "test", "inputs")))
 config.substitutions.append(("%fa_bin", fa_bin))
+# %python is the interpreter of lit itself.
+config.substitutions.append(("%fa_python", config.python_executable))
 
 llvm_config.add_tool_substitutions(
     [
@@ -92,5 +95,12 @@ if os.path.exists(os.path.join(config.llvm_tools_dir, "clang-format")):
     config.available_features.add("clang-format")
 if have_gpu():
     config.available_features.add("gpu")
+if (
+    subprocess.run(
+        [config.python_executable, "-c", "import numpy"], capture_output=True
+    ).returncode
+    == 0
+):
+    config.available_features.add("numpy")
 if have_python_module():
     config.available_features.add("python")

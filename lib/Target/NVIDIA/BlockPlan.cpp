@@ -378,7 +378,9 @@ int64_t BlockPlan::estimateRegisters(unsigned warps) const {
     if (!carried)
       resultMost = std::max(resultMost, regs(result));
   }
-  return carriedMost + resultMost + 32;
+  // Addresses, coordinates, fragments in flight: seen with ptxas 13.
+  constexpr int64_t others = 56;
+  return carriedMost + resultMost + others;
 }
 
 LogicalResult BlockPlan::chooseWarps() {

@@ -37,9 +37,9 @@ func.func @column_reduction(%q: tensor<64x64xf32>) -> tensor<64xf32> {
 
 func.func @odd_rows(%q: tensor<24x64xf32>) -> tensor<24x64xf32> {
   %e = tensor.empty() : tensor<24x64xf32>
-  // expected-error@below {{expected tiles whose number of rows is a multiple of 16, got 24; choose another tile size}}
   %r = scf.forall (%i) in (1) shared_outs(%o = %e) -> (tensor<24x64xf32>) {
     %t = tensor.extract_slice %q[0, 0] [24, 64] [1, 1] : tensor<24x64xf32> to tensor<24x64xf32>
+    // expected-error@below {{expected tiles whose number of rows is a multiple of 16, got 24; choose another tile size}}
     %s = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
       ins(%t : tensor<24x64xf32>) outs(%e : tensor<24x64xf32>) {
     ^bb0(%x: f32, %y: f32):

@@ -25,7 +25,7 @@ struct NVIDIAOptions {
   std::string chip = "sm_80";
   unsigned stages = 2;
   unsigned warps = 0;
-  unsigned hoistRegisters = 200;
+  unsigned hoistRegisters = 224;
 };
 
 /// What a chip has, as far as the schedules ask.

@@ -33,7 +33,7 @@ def ScheduleAmperePass : Pass<"fa-schedule-ampere", "::mlir::ModuleOp"> {
            "stages of a ring of tiles in shared memory">,
     Option<"warps", "warps", "unsigned", "0",
            "warps in a block; 0: chosen from the tile and the registers">,
-    Option<"hoistRegisters", "hoist-registers", "unsigned", "200",
+    Option<"hoistRegisters", "hoist-registers", "unsigned", "224",
            "loop-invariant fragments stay in registers while the estimate of "
            "registers a thread is at most this">
   ];
