@@ -43,6 +43,9 @@ WORDS = [b"fa.attention", b"fa.yield", b"fa.online_softmax", b"scale", b"score",
 # The order of the passes; those that this fa-opt does not have are left out.
 PASSES = ["fa-decompose", "fa-online-softmax", "fa-tile", "fa-interchange", "fa-pad-tiles",
           "fa-split-mask-loops", "fa-defer-normalization", "fa-fuse", "fa-fold-scale-exp2"]
+# Not run on mutants: fa-emit-ptx writes files.
+WRITERS = {"fa-emit-ptx", "fa-pipeline"}
+TARGETS = ["cpu", "sm_80", "sm_90a"]
 
 
 def mutate_bytes(rng, text, corpus):
@@ -282,9 +285,9 @@ def collect(options, runner, passes):
     return seeds
 
 
-def choose_flags(rng, following, passes):
-    """What follows, one pass, what follows with cleanups between, or passes in no order."""
-    kind = rng.randrange(8)
+def choose_flags(rng, following, every):
+    """What follows, one pass, what follows with cleanups, a pipeline, or passes in no order."""
+    kind = rng.randrange(9)
     if kind <= 2:
         flags = following
     elif kind == 3:
@@ -292,12 +295,16 @@ def choose_flags(rng, following, passes):
     elif kind <= 5:
         flags = following[:1] + ["--canonicalize", "--cse"] + following[1:]
     elif kind == 6:
-        flags = [rng.choice(passes)]
+        flags = [rng.choice(every)]
+    elif kind == 7:
+        target, algorithm = rng.choice(TARGETS), rng.choice(["standard", "fa1", "fa2"])
+        flags = [f"--fa-pipeline=target={target} algorithm={algorithm}"]
     else:
-        flags = rng.sample(passes, rng.randint(1, len(passes)))
+        flags = rng.sample(every, rng.randint(1, len(every)))
     sizes = [1, 7, 16, 64, 128] * 3 + [0, -1, 4096, 2**31, 2**63 - 1]
     options = {
         "--fa-tile": lambda: f"--fa-tile=rows={rng.choice(sizes)} keys={rng.choice(sizes)}",
+        "--fa-distribute": lambda: f"--fa-distribute=rows={rng.choice(sizes)}",
         "--fa-online-softmax": lambda: f"--fa-online-softmax=passes={rng.choice([1, 1, 1, 2, 0])}",
     }
     return [options[f]() if f in options and rng.random() < 0.5 else f for f in flags]
@@ -324,6 +331,8 @@ def main():
     known = subprocess.run([options.fa_opt, "--help"], capture_output=True, text=True).stdout
     names = options.passes.split(",") if options.passes else PASSES
     passes = [f"--{name}" for name in names if re.search(rf"--{name}\b", known)]
+    every = sorted(set(re.findall(r"^ +--(fa-[\w-]+)", known, re.M)) - WRITERS)
+    every = [f"--{name}" for name in every]
     seeds = collect(options, runner, passes)
     corpus = [text for text, _ in seeds]
     rng = random.Random(options.seed)
@@ -331,7 +340,7 @@ def main():
     made = 0
     while made < options.cases:
         text, flags = seeds[rng.randrange(len(seeds))]
-        flags = choose_flags(rng, flags, passes)
+        flags = choose_flags(rng, flags, every)
         mutants = []
         for _ in range(min(options.batch, options.cases - made)):
             mutant = rng.choice(MUTATORS)(rng, text, corpus)

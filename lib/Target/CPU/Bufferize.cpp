@@ -31,9 +31,8 @@ makeOptions(bool unitInnerStride) {
       [unitInnerStride](bufferization::TensorLikeType type, Attribute,
                         func::FuncOp,
                         const bufferization::BufferizationOptions &) {
-        return cast<bufferization::BufferLikeType>(
-            Type(getBoundaryBufferType(cast<RankedTensorType>(type),
-                                       unitInnerStride)));
+        return cast<bufferization::BufferLikeType>(Type(getBoundaryBufferType(
+            cast<RankedTensorType>(type), unitInnerStride)));
       };
   options.memCpyFn = [](OpBuilder &b, Location loc, Value from, Value to) {
     if (from != to)

@@ -101,17 +101,15 @@ static Value expandExp2(const F32 &f, Value x) {
 
 /// e^x: n = round(x / ln 2), e^(x - n ln 2) by a polynomial; ln 2 in two parts.
 static Value expandExp(const F32 &f, Value x) {
-  Value least = f.constant(-87.3365478515625f),
-        most = f.constant(88.7228394f);
+  Value least = f.constant(-87.3365478515625f), most = f.constant(88.7228394f);
   Value infinity = f.constant(std::numeric_limits<float>::infinity());
   Value y = f.selectLess(most, x, most, f.selectLess(x, least, least, x));
-  Value shifted =
-      f.fma(y, f.constant(1.44269504088896f), f.constant(kRounder));
+  Value shifted = f.fma(y, f.constant(1.44269504088896f), f.constant(kRounder));
   Value n = f.sub(shifted, f.constant(kRounder));
   Value r = f.fma(n, f.constant(-0.693145751953125f), y);
   r = f.fma(n, f.constant(-1.428606765330187e-06f), r);
-  Value p = f.polynomial(r, {1.0f, 1.0f, 0.5f, 1.0f / 6, 1.0f / 24, 1.0f / 120,
-                             1.0f / 720});
+  Value p = f.polynomial(
+      r, {1.0f, 1.0f, 0.5f, 1.0f / 6, 1.0f / 24, 1.0f / 120, 1.0f / 720});
   Value result = scaleByPowerOfTwo(f, p, shifted);
   result = f.selectLess(most, x, infinity, result);
   return f.selectLess(x, least, f.constant(0.0f), result);
@@ -138,9 +136,9 @@ struct CompareForMaximum : OpRewritePattern<arith::MaxNumFOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(arith::MaxNumFOp op,
                                 PatternRewriter &rewriter) const override {
-    Value greater = arith::CmpFOp::create(rewriter, op.getLoc(),
-                                          arith::CmpFPredicate::OGT,
-                                          op.getLhs(), op.getRhs());
+    Value greater =
+        arith::CmpFOp::create(rewriter, op.getLoc(), arith::CmpFPredicate::OGT,
+                              op.getLhs(), op.getRhs());
     rewriter.replaceOpWithNewOp<arith::SelectOp>(op, greater, op.getLhs(),
                                                  op.getRhs());
     return success();
@@ -152,8 +150,8 @@ struct CPUExpandMathPass : fa::impl::CPUExpandMathPassBase<CPUExpandMathPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
     patterns.add<ExpandExponential<math::ExpOp, expandExp>,
-                 ExpandExponential<math::Exp2Op, expandExp2>>(
-        &getContext(), /*benefit=*/10);
+                 ExpandExponential<math::Exp2Op, expandExp2>>(&getContext(),
+                                                              /*benefit=*/10);
     patterns.add<CompareForMaximum>(&getContext());
     MathPolynomialApproximationOptions options;
     populateMathPolynomialApproximationPatterns(patterns, options);

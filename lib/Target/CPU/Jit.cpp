@@ -51,8 +51,8 @@ static llvm::Error makeError(const std::string &message) {
 static bool isCheap(func::FuncOp function) {
   bool cheap = true;
   function.walk([&](Operation *op) {
-    if (op != function && !isa<func::ReturnOp, tensor::DimOp,
-                               tensor::FromElementsOp>(op) &&
+    if (op != function &&
+        !isa<func::ReturnOp, tensor::DimOp, tensor::FromElementsOp>(op) &&
         !isa<arith::ArithDialect, affine::AffineDialect>(op->getDialect()))
       cheap = false;
   });
@@ -74,8 +74,7 @@ static LogicalResult addShapeFunction(ModuleOp module, func::FuncOp function,
   for (Value v : ret.getOperands())
     for (int64_t d = 0; d < cast<RankedTensorType>(v.getType()).getRank(); ++d)
       dims.push_back(arith::IndexCastOp::create(
-          b, loc, b.getI64Type(),
-          b.createOrFold<tensor::DimOp>(loc, v, d)));
+          b, loc, b.getI64Type(), b.createOrFold<tensor::DimOp>(loc, v, d)));
   added = false;
   if (dims.empty()) {
     shapes.erase();

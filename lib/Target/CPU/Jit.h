@@ -26,16 +26,14 @@ public:
 
   /// Parses, lowers and compiles `text`, in a context of its own.
   static llvm::Expected<std::unique_ptr<JitModule>>
-  create(llvm::StringRef text, const std::string &function,
-         unsigned vectorBits, bool unitInnerStride);
+  create(llvm::StringRef text, const std::string &function, unsigned vectorBits,
+         bool unitInnerStride);
   ~JitModule();
 
   void call(const Descriptors &tensors) const { invoke(main, tensors); }
   /// Computes the results' dimensions from the inputs.
   bool hasShapeFunction() const { return shapes != nullptr; }
-  void callShapes(const Descriptors &tensors) const {
-    invoke(shapes, tensors);
-  }
+  void callShapes(const Descriptors &tensors) const { invoke(shapes, tensors); }
 
 private:
   using Entry = void (*)(void **);

@@ -72,8 +72,8 @@ Value Outliner::computeCounts() {
        llvm::zip(forall.getMixedLowerBound(), forall.getMixedUpperBound(),
                  forall.getMixedStep())) {
     Value l = constantOrValue(b, loc, lo), s = constantOrValue(b, loc, by);
-    Value extent = arith::SubIOp::create(
-        b, loc, constantOrValue(b, loc, hi), l);
+    Value extent =
+        arith::SubIOp::create(b, loc, constantOrValue(b, loc, hi), l);
     extent = arith::MaxSIOp::create(b, loc, extent, index(0));
     Value padded = arith::AddIOp::create(
         b, loc, extent, arith::SubIOp::create(b, loc, s, index(1)));
@@ -98,8 +98,7 @@ Value Outliner::packContext() {
   SmallVector<Type> fields;
   for (Value v : captured)
     fields.push_back(types.convertType(v.getType()));
-  contextType =
-      LLVM::LLVMStructType::getLiteral(b.getContext(), fields);
+  contextType = LLVM::LLVMStructType::getLiteral(b.getContext(), fields);
   Value context = LLVM::UndefOp::create(b, loc, contextType);
   for (auto [i, v] : llvm::enumerate(captured)) {
     Value field = v;
@@ -109,10 +108,9 @@ Value Outliner::packContext() {
     context = LLVM::InsertValueOp::create(b, loc, context, field, i);
   }
   auto pointer = LLVM::LLVMPointerType::get(b.getContext());
-  Value one = LLVM::ConstantOp::create(b, loc, b.getI64Type(),
-                                       b.getI64IntegerAttr(1));
-  Value address =
-      LLVM::AllocaOp::create(b, loc, pointer, contextType, one, 64);
+  Value one =
+      LLVM::ConstantOp::create(b, loc, b.getI64Type(), b.getI64IntegerAttr(1));
+  Value address = LLVM::AllocaOp::create(b, loc, pointer, contextType, one, 64);
   LLVM::StoreOp::create(b, loc, context, address);
   return address;
 }
@@ -128,11 +126,11 @@ void Outliner::emitIteration(func::FuncOp function, Value linear,
       position = arith::RemUIOp::create(b, loc, rest, count);
       rest = arith::DivUIOp::create(b, loc, rest, count);
     }
-    Value scaled = arith::MulIOp::create(b, loc, position,
-                                         map.lookupOrDefault(step[d]));
-    map.map(forall.getInductionVar(d),
-            arith::AddIOp::create(b, loc, scaled,
-                                  map.lookupOrDefault(lower[d])));
+    Value scaled =
+        arith::MulIOp::create(b, loc, position, map.lookupOrDefault(step[d]));
+    map.map(
+        forall.getInductionVar(d),
+        arith::AddIOp::create(b, loc, scaled, map.lookupOrDefault(lower[d])));
   }
   for (Operation &op : forall.getBody()->without_terminator())
     b.clone(op, map);
@@ -186,12 +184,10 @@ void Outliner::outline() {
   auto pointer = LLVM::LLVMPointerType::get(b.getContext());
   Type i64 = b.getI64Type();
   auto functionType = b.getFunctionType({pointer, i64, i64}, {});
-  Value function = func::ConstantOp::create(b, loc, functionType,
-                                            SymbolRefAttr::get(b.getContext(),
-                                                               name));
-  Value address =
-      UnrealizedConversionCastOp::create(b, loc, pointer, function)
-          .getResult(0);
+  Value function = func::ConstantOp::create(
+      b, loc, functionType, SymbolRefAttr::get(b.getContext(), name));
+  Value address = UnrealizedConversionCastOp::create(b, loc, pointer, function)
+                      .getResult(0);
   func::CallOp::create(b, loc, "fa_cpu_parallel_for", TypeRange(),
                        ValueRange{address, context, toI64(total)});
   b.eraseOp(forall);
@@ -232,6 +228,15 @@ struct CPUParallelizePass
     module.walk([&](scf::ForallOp op) {
       (op->getParentOfType<scf::ForallOp>() ? inner : outer).push_back(op);
     });
+    for (ArrayRef<scf::ForallOp> all : {ArrayRef(outer), ArrayRef(inner)})
+      for (scf::ForallOp op : all)
+        if (op->getNumResults() != 0 || !op->getParentOfType<func::FuncOp>()) {
+          op.emitError("expected an scf.forall on buffers in a function, got "
+                       "one with ")
+              << op->getNumResults() << " tensor results; run "
+              << "fa-cpu-bufferize first";
+          return signalPassFailure();
+        }
     for (scf::ForallOp op : inner)
       if (failed(scf::forallToForLoop(b, op)))
         return signalPassFailure();

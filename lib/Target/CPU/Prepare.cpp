@@ -214,10 +214,9 @@ static bool isLastUse(Value value, Operation *op, DominanceInfo &dominance) {
     auto branch = op->getParentOfType<scf::IfOp>();
     bool exclusive = false;
     for (; branch && !exclusive; branch = branch->getParentOfType<scf::IfOp>())
-      exclusive =
-          branch->isProperAncestor(user) &&
-          branch.getThenRegion().isAncestor(user->getParentRegion()) !=
-              branch.getThenRegion().isAncestor(op->getParentRegion());
+      exclusive = branch->isProperAncestor(user) &&
+                  branch.getThenRegion().isAncestor(user->getParentRegion()) !=
+                      branch.getThenRegion().isAncestor(op->getParentRegion());
     if (!exclusive)
       return false;
   }
@@ -237,7 +236,8 @@ static bool isOwned(Value value) {
 static void reuseOperands(func::FuncOp func) {
   DominanceInfo dominance(func);
   func.walk([&](linalg::GenericOp op) {
-    if (op.getNumParallelLoops() != op.getNumLoops() || op->getNumResults() != 1)
+    if (op.getNumParallelLoops() != op.getNumLoops() ||
+        op->getNumResults() != 1)
       return;
     OpOperand *init = op.getDpsInitOperand(0);
     if (!init->get().getDefiningOp<tensor::EmptyOp>() ||

@@ -40,8 +40,8 @@ std::vector<int64_t> describe(const TensorRef &t) {
 }
 
 llvm::Error makeError(const std::string &message) {
-  return llvm::createStringError(llvm::inconvertibleErrorCode(),
-                                 "%s", message.c_str());
+  return llvm::createStringError(llvm::inconvertibleErrorCode(), "%s",
+                                 message.c_str());
 }
 
 /// A stride that no element uses is 1: then the fast code serves.
@@ -124,8 +124,7 @@ struct Program::Impl {
   llvm::Expected<JitModule *> moduleFor(llvm::ArrayRef<TensorRef> tensors);
 };
 
-llvm::Error Program::Impl::check(const Signature &s,
-                                 const TensorRef &t) const {
+llvm::Error Program::Impl::check(const Signature &s, const TensorRef &t) const {
   if (t.dtype != s.dtype)
     return makeError("expected " + s.name + " of element type " +
                      nameOf(s.dtype) + ", got " + nameOf(t.dtype));
@@ -133,8 +132,8 @@ llvm::Error Program::Impl::check(const Signature &s,
   for (size_t d = 0; fits && d < s.shape.size(); ++d)
     fits = t.shape[d] >= 0 && (s.shape[d] < 0 || s.shape[d] == t.shape[d]);
   if (!fits)
-    return makeError("expected " + s.name + " of shape " +
-                     printShape(s.shape) + ", got " + printShape(t.shape));
+    return makeError("expected " + s.name + " of shape " + printShape(s.shape) +
+                     ", got " + printShape(t.shape));
   if (t.strides.size() != t.shape.size())
     return makeError("expected " + std::to_string(t.shape.size()) +
                      " strides for " + s.name + ", got " +
@@ -178,8 +177,7 @@ static llvm::Expected<func::FuncOp> findFunction(ModuleOp module,
     if (found)
       return makeError("expected one public function, got @" +
                        found.getName().str() + " and @" +
-                       function.getName().str() +
-                       "; name the one to compile");
+                       function.getName().str() + "; name the one to compile");
     found = function;
   }
   if (!found)
@@ -209,8 +207,8 @@ Program::compile(ModuleOp module, const CompileOptions &options) {
     impl->results.push_back(std::move(*s));
   }
   llvm::raw_string_ostream os(impl->text);
-  module.print(os, OpPrintingFlags().enableDebugInfo(false).printGenericOpForm(
-                       false));
+  module.print(
+      os, OpPrintingFlags().enableDebugInfo(false).printGenericOpForm(false));
   os.flush();
   auto made = JitModule::create(impl->text, impl->function, impl->vectorBits,
                                 /*unitInnerStride=*/true);
@@ -257,14 +255,12 @@ Program::resultShapes(llvm::ArrayRef<TensorRef> inputs) const {
 }
 
 llvm::Error Program::run(llvm::ArrayRef<TensorRef> tensors,
-                         const RunOptions &options,
-                         RunStatistics *statistics) {
+                         const RunOptions &options, RunStatistics *statistics) {
   size_t numInputs = impl->inputs.size();
   if (tensors.size() != numInputs + impl->results.size())
     return makeError("expected " + std::to_string(numInputs) + " inputs and " +
-                     std::to_string(impl->results.size()) +
-                     " results, got " + std::to_string(tensors.size()) +
-                     " tensors");
+                     std::to_string(impl->results.size()) + " results, got " +
+                     std::to_string(tensors.size()) + " tensors");
   auto shapes = resultShapes(tensors.take_front(numInputs));
   if (!shapes) {
     // Static results need no computing.
@@ -292,8 +288,8 @@ llvm::Error Program::run(llvm::ArrayRef<TensorRef> tensors,
     return jit.takeError();
   for (const TensorRef &t : refs)
     descriptors.push_back(describe(t));
-  int64_t peak = runWithThreads(options.threads,
-                                [&] { (*jit)->call(descriptors); });
+  int64_t peak =
+      runWithThreads(options.threads, [&] { (*jit)->call(descriptors); });
   if (statistics)
     statistics->peakTemporaryBytes = peak;
   return llvm::Error::success();

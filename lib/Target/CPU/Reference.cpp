@@ -46,9 +46,7 @@ private:
   Value toReal(Value x) { return convertFloat(x, real); }
   Value convertFloat(Value x, Type to);
   /// Rounds to the inputs' type and back: what the naive formula would store.
-  Value rounded(Value x) {
-    return wide ? x : toReal(convertFloat(x, element));
-  }
+  Value rounded(Value x) { return wide ? x : toReal(convertFloat(x, element)); }
   Value read(Value tensor, ValueRange at) {
     return tensor::ExtractOp::create(b, loc, tensor, at);
   }
@@ -67,9 +65,8 @@ private:
   void cloneOp(Operation &inner, IRMapping &map);
 
   Value emptyRow(Value size) {
-    return tensor::EmptyOp::create(b, loc,
-                                   ArrayRef<OpFoldResult>{getAsOpFoldResult(size)},
-                                   real);
+    return tensor::EmptyOp::create(
+        b, loc, ArrayRef<OpFoldResult>{getAsOpFoldResult(size)}, real);
   }
   Value product(Value query, Value key);
   Value scores(Value coordinates[3]);
@@ -184,15 +181,15 @@ Value ReferenceBuilder::scores(Value at[3]) {
       arith::DivUIOp::create(b, loc, head, index(op.getGroupSize()));
   Value none = number(-std::numeric_limits<double>::infinity());
   return loop(keys, emptyRow(keys), [&](Value j, Value row) -> Value {
-    Value dot = loop(index(op.getHeadDim()), number(0.0),
-                     [&](Value d, Value sum) -> Value {
-                       Value x = toReal(read(op.getQuery(), {batch, head, i, d}));
-                       Value y = toReal(read(op.getKey(), {batch, keyHead, j, d}));
-                       return add(sum, arith::MulFOp::create(b, loc, x, y));
-                     });
+    Value dot = loop(
+        index(op.getHeadDim()), number(0.0), [&](Value d, Value sum) -> Value {
+          Value x = toReal(read(op.getQuery(), {batch, head, i, d}));
+          Value y = toReal(read(op.getKey(), {batch, keyHead, j, d}));
+          return add(sum, arith::MulFOp::create(b, loc, x, y));
+        });
     Value s = rounded(dot);
-    s = rounded(arith::MulFOp::create(b, loc, s,
-                                      number(op.getScaleOrDefault())));
+    s = rounded(
+        arith::MulFOp::create(b, loc, s, number(op.getScaleOrDefault())));
     if (!op.getScore().empty())
       s = rounded(cloneFunction(op.getScore(), {s, batch, head, i, j}));
     if (!op.getMask().empty()) {
@@ -252,8 +249,8 @@ SmallVector<Value> ReferenceBuilder::build() {
       tensor::getMixedSizes(b, loc, op.getQuery());
   SmallVector<OpFoldResult> grid(shape.begin(), shape.begin() + 3);
   shape[3] = b.getIndexAttr(op.getValueDim());
-  SmallVector<Value> inits = {tensor::EmptyOp::create(
-      b, loc, shape, wide ? real : element)};
+  SmallVector<Value> inits = {
+      tensor::EmptyOp::create(b, loc, shape, wide ? real : element)};
   if (op.getLse())
     inits.push_back(tensor::EmptyOp::create(b, loc, grid, real));
   auto forall = scf::ForallOp::create(b, loc, grid, inits, std::nullopt);
@@ -278,13 +275,14 @@ SmallVector<Value> ReferenceBuilder::build() {
   }
   SmallVector<Value> parts = {out};
   if (op.getLse()) {
-    Value lse = arith::AddFOp::create(b, loc, max,
-                                      math::LogOp::create(b, loc, sum));
+    Value lse =
+        arith::AddFOp::create(b, loc, max, math::LogOp::create(b, loc, sum));
     parts.push_back(tensor::FromElementsOp::create(b, loc, lse));
   }
   OpFoldResult one = b.getIndexAttr(1), zero = b.getIndexAttr(0);
   for (auto [part, into] : llvm::zip(parts, forall.getRegionIterArgs())) {
-    SmallVector<OpFoldResult> offsets(at, at + 3), sizes(3, one), strides(3, one);
+    SmallVector<OpFoldResult> offsets(at, at + 3), sizes(3, one),
+        strides(3, one);
     if (part == out) {
       offsets.push_back(zero);
       sizes.push_back(shape[3]);

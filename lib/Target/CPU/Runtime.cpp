@@ -64,8 +64,7 @@ public:
   }
 
 private:
-  static constexpr uint64_t kAlignment = 64, kChunk = 1 << 20,
-                            kKept = 64 << 20;
+  static constexpr uint64_t kAlignment = 64, kChunk = 1 << 20, kKept = 64 << 20;
   struct Chunk {
     char *memory = nullptr;
     uint64_t size = 0, used = 0;

@@ -108,7 +108,8 @@ LogicalResult ContractionScheduler::match() {
        maps[0].getDimPosition(0) == k, maps[1].getDimPosition(0) == j};
   for (Value v : {t.a, t.b, t.c}) {
     Type element = cast<MemRefType>(v.getType()).getElementType();
-    if (!element.isF32() && (v == t.c || !(element.isF16() || element.isBF16())))
+    if (!element.isF32() &&
+        (v == t.c || !(element.isF16() || element.isBF16())))
       return failure();
   }
   return success(hasUnitInnerStride(t.c));
@@ -123,8 +124,7 @@ Value ContractionScheduler::roundDown(Value x, int64_t to) {
 
 Value ContractionScheduler::allocate(ArrayRef<int64_t> shape,
                                      ValueRange dynamic) {
-  return memref::AllocOp::create(b, loc,
-                                 MemRefType::get(shape, b.getF32Type()),
+  return memref::AllocOp::create(b, loc, MemRefType::get(shape, b.getF32Type()),
                                  dynamic, b.getI64IntegerAttr(64));
 }
 
@@ -175,8 +175,8 @@ void ContractionScheduler::transposeBlock(Value from, Value to, Value j,
   auto type = VectorType::get({width}, b.getF32Type());
   SmallVector<Value> rows;
   for (int64_t r = 0; r < width; ++r) {
-    Value row = vector::LoadOp::create(b, loc, source, from,
-                                       ValueRange{add(j, r), kk});
+    Value row =
+        vector::LoadOp::create(b, loc, source, from, ValueRange{add(j, r), kk});
     if (source != type)
       row = arith::ExtFOp::create(b, loc, type, row);
     rows.push_back(row);

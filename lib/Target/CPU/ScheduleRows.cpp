@@ -118,8 +118,8 @@ LogicalResult RowScheduler::checkResult(OpOperand &init, Value yielded) {
     return failure();
   BlockArgument accumulator = op.getMatchingBlockArgument(&init);
   Operation *combiner = yielded.getDefiningOp();
-  if (!combiner || combiner->getBlock() != body ||
-      !accumulator.hasOneUse() || *accumulator.user_begin() != combiner ||
+  if (!combiner || combiner->getBlock() != body || !accumulator.hasOneUse() ||
+      *accumulator.user_begin() != combiner ||
       combiner->getNumOperands() != 2 || !yielded.hasOneUse())
     return failure();
   std::optional<vector::CombiningKind> kind = combiningKindOf(combiner);
@@ -138,10 +138,9 @@ LogicalResult RowScheduler::checkBody() {
     varying.insert(reduction.combiner->getResult(0));
   for (Operation &inner : body->without_terminator()) {
     auto index = dyn_cast<linalg::IndexOp>(inner);
-    bool varies =
-        (index && index.getDim() == last) ||
-        llvm::any_of(inner.getOperands(),
-                     [&](Value v) { return varying.contains(v); });
+    bool varies = (index && index.getDim() == last) ||
+                  llvm::any_of(inner.getOperands(),
+                               [&](Value v) { return varying.contains(v); });
     if (inner.getNumRegions()) {
       // A condition with the same outcome in every lane could stay; one that
       // differs can't, and what its branches read is not in the operands.
@@ -167,8 +166,7 @@ LogicalResult RowScheduler::check() {
     if (failed(checkOperand(operand)))
       return failure();
   for (auto [init, yielded] :
-       llvm::zip(op.getDpsInitsMutable(),
-                 body->getTerminator()->getOperands()))
+       llvm::zip(op.getDpsInitsMutable(), body->getTerminator()->getOperands()))
     if (failed(checkResult(init, yielded)))
       return failure();
   return checkBody();
@@ -177,8 +175,8 @@ LogicalResult RowScheduler::check() {
 Value RowScheduler::asVector(Value v, int64_t lanes) {
   if (!lanes || isa<VectorType>(v.getType()))
     return v;
-  return vector::BroadcastOp::create(b, loc, VectorType::get({lanes}, v.getType()),
-                                     v);
+  return vector::BroadcastOp::create(b, loc,
+                                     VectorType::get({lanes}, v.getType()), v);
 }
 
 SmallVector<Value> RowScheduler::indicesOf(OpOperand &operand, Value j) {
@@ -269,14 +267,13 @@ SmallVector<Value> RowScheduler::emitBody(Value j, int64_t lanes, Value mask,
   for (Operation &inner : body->without_terminator())
     map.map(inner.getResult(0), convert(inner, map, lanes, j));
   next = 0;
-  for (auto [init, yielded] :
-       llvm::zip(op.getDpsInitsMutable(),
-                 body->getTerminator()->getOperands())) {
+  for (auto [init, yielded] : llvm::zip(op.getDpsInitsMutable(),
+                                        body->getTerminator()->getOperands())) {
     Value value = asVector(map.lookupOrDefault(yielded), lanes);
     if (reductions.count(init.getOperandNumber())) {
       if (mask)
-        value = arith::SelectOp::create(b, loc, mask, value,
-                                        accumulators[next]);
+        value =
+            arith::SelectOp::create(b, loc, mask, value, accumulators[next]);
       ++next;
       results.push_back(value);
       continue;
@@ -296,6 +293,14 @@ SmallVector<Value> RowScheduler::identities(int64_t lanes) {
   SmallVector<Value> values;
   for (auto &[number, reduction] : reductions) {
     TypedAttr neutral = *arith::getNeutralElement(reduction.combiner);
+    // Upstream's neutral element of maxnumf is NaN, which a comparison keeps.
+    bool max = reduction.kind == vector::CombiningKind::MAXNUMF,
+         min = reduction.kind == vector::CombiningKind::MINNUMF;
+    if (max || min) {
+      auto type = cast<FloatType>(neutral.getType());
+      neutral = b.getFloatAttr(
+          type, APFloat::getInf(type.getFloatSemantics(), /*Negative=*/max));
+    }
     values.push_back(
         asVector(arith::ConstantOp::create(b, loc, neutral), lanes));
   }
@@ -356,8 +361,8 @@ void RowScheduler::emitRow() {
   SmallVector<Value> totals;
   for (auto [value, entry] : llvm::zip(partial, reductions)) {
     OpOperand &init = op->getOpOperand(entry.first);
-    Value before = memref::LoadOp::create(b, loc, init.get(),
-                                          indicesOf(init, zero));
+    Value before =
+        memref::LoadOp::create(b, loc, init.get(), indicesOf(init, zero));
     auto flags = arith::FastMathFlags::reassoc;
     totals.push_back(vector::ReductionOp::create(b, loc, entry.second.kind,
                                                  value, before, flags));
@@ -382,8 +387,8 @@ void RowScheduler::emit() {
     for (OpOperand &operand : op->getOpOperands()) {
       if (size || !isa<MemRefType>(operand.get().getType()))
         continue;
-      for (auto [i, expr] : llvm::enumerate(
-               op.getMatchingIndexingMap(&operand).getResults()))
+      for (auto [i, expr] :
+           llvm::enumerate(op.getMatchingIndexingMap(&operand).getResults()))
         if (cast<AffineDimExpr>(expr).getPosition() == d && !size)
           size = dimOf(b, loc, operand.get(), i);
     }

@@ -1,0 +1,99 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Compiles a function with an fa.attention, runs it on generated inputs and
+// judges the result. fa-run is a thin main over this.
+
+#ifndef FA_RUN_RUN_H
+#define FA_RUN_RUN_H
+
+#include "fa/Run/Compare.h"
+#include "fa/Target/CPU/TensorRef.h"
+
+#include "llvm/Support/Error.h"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace llvm {
+class raw_ostream;
+} // namespace llvm
+
+namespace mlir {
+class ModuleOp;
+} // namespace mlir
+
+namespace fa {
+namespace run {
+
+/// One step of the way down: a pass and its text in a pipeline.
+struct Stage {
+  std::string name;
+  std::string pipeline;
+};
+
+struct Options {
+  /// The function; empty: the only public one.
+  std::string function;
+  std::string target = "cpu";
+  bool check = false;
+  bool eachStage = false;
+  bool io = false;
+  /// 0: all that the machine has.
+  unsigned threads = 0;
+  /// Sizes of dynamic dimensions: B, Sq, Sk of attention's operands, or
+  /// argN.D for dimension D of argument N.
+  std::map<std::string, int64_t> shape;
+  uint64_t seed = 0;
+  /// normal, uniform, large (deviation 10) or zero.
+  std::string data = "normal";
+  /// bhsd (contiguous), bshd (heads inside of the length) or strided (gaps in
+  /// every dimension).
+  std::string layout = "bhsd";
+  unsigned repeat = 1;
+  /// The passes to run before execution.
+  std::vector<Stage> stages;
+};
+
+/// What happened to one stage.
+struct Result {
+  std::string stage;
+  /// Best of the repetitions.
+  double seconds = 0;
+  /// Without regard to the mask: 2 B Hq Sq Sk (D + Dv) / time.
+  double gigaflops = 0;
+  int64_t temporaryBytes = 0;
+  bool checked = false, passed = true;
+  double error = 0, limit = 0;
+  std::optional<double> lseError;
+  /// fa.io of the function: bytes read, written, temporary.
+  std::optional<std::vector<int64_t>> io;
+  /// Where and how it differs; empty if it doesn't.
+  std::string difference;
+};
+
+/// Splits "a,b{x=1,y=2},c" into stages.
+llvm::Expected<std::vector<Stage>> parseStages(const std::string &text);
+/// The passes down to the tile program.
+std::vector<Stage> defaultStages();
+/// "B=2,Sq=333" as a map.
+llvm::Expected<std::map<std::string, int64_t>>
+parseShape(const std::string &text);
+
+/// Runs the module's function as the options say. One result a stage executed;
+/// with `check` each is judged against a float64 reference.
+llvm::Expected<std::vector<Result>> run(mlir::ModuleOp module,
+                                        const Options &options);
+
+/// Prints the results as a table and, of the first that is wrong, where.
+/// Returns whether all are right.
+bool report(llvm::raw_ostream &os, const std::vector<Result> &results,
+            const Options &options);
+
+} // namespace run
+} // namespace fa
+
+#endif // FA_RUN_RUN_H

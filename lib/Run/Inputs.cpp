@@ -1,0 +1,208 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "Inputs.h"
+
+#include "fa/Dialect/FA/IR/FA.h"
+
+#include <cmath>
+
+using namespace mlir;
+using namespace fa;
+using namespace fa::run;
+using cpu::DType;
+using cpu::TensorRef;
+
+llvm::Error fa::run::runError(const std::string &message) {
+  return llvm::createStringError(llvm::inconvertibleErrorCode(), "%s",
+                                 message.c_str());
+}
+
+TensorRef TensorStore::allocate(DType dtype, std::vector<int64_t> shape,
+                                const std::string &layout) {
+  TensorRef t = TensorRef::contiguous(nullptr, dtype, std::move(shape));
+  int64_t elements = std::max<int64_t>(t.size(), 1);
+  if (layout == "bshd" && t.rank() == 4) {
+    t.strides[1] = t.shape[3];
+    t.strides[2] = t.shape[1] * t.shape[3];
+    t.strides[0] = t.shape[2] * t.strides[2];
+  } else if (layout == "strided") {
+    int64_t stride = 2;
+    for (int64_t d = t.rank() - 1; d >= 0; --d) {
+      t.strides[d] = stride;
+      stride *= t.shape[d] + 1;
+    }
+    elements = stride;
+  }
+  memory.emplace_back(elements * cpu::sizeOf(dtype) + 64);
+  auto address = reinterpret_cast<uintptr_t>(memory.back().data());
+  t.data = reinterpret_cast<void *>((address + 63) / 64 * 64);
+  return t;
+}
+
+namespace {
+
+/// A counter-based generator (splitmix64): element n of argument a is the same
+/// on every machine and in every order.
+struct Generator {
+  uint64_t state;
+  uint64_t next() {
+    uint64_t z = (state += 0x9e3779b97f4a7c15ull);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+  }
+  /// In (0, 1).
+  double uniform() { return ((next() >> 11) + 0.5) * 0x1.0p-53; }
+  double normal() {
+    return std::sqrt(-2 * std::log(uniform())) *
+           std::cos(6.283185307179586 * uniform());
+  }
+};
+
+std::optional<DType> dtypeOf(Type t) {
+  std::pair<bool, DType> types[] = {
+      {t.isF16(), DType::F16},       {t.isBF16(), DType::BF16},
+      {t.isF32(), DType::F32},       {t.isF64(), DType::F64},
+      {t.isInteger(1), DType::I1},   {t.isInteger(8), DType::I8},
+      {t.isInteger(16), DType::I16}, {t.isInteger(32), DType::I32},
+      {t.isInteger(64), DType::I64}};
+  for (auto [is, dtype] : types)
+    if (is)
+      return dtype;
+  return std::nullopt;
+}
+
+template <typename F> void forEachOffset(const TensorRef &t, F f) {
+  std::vector<int64_t> index(t.shape.size(), 0);
+  int64_t offset = 0;
+  for (int64_t n = t.size(); n > 0; --n) {
+    f(offset);
+    for (int64_t d = t.rank() - 1; d >= 0; --d) {
+      offset += t.strides[d];
+      if (++index[d] < t.shape[d])
+        break;
+      offset -= t.strides[d] * t.shape[d];
+      index[d] = 0;
+    }
+  }
+}
+
+/// The name of a dimension in --shape.
+std::string nameOfDim(AttentionOp attention, BlockArgument argument,
+                      int64_t dim) {
+  if (attention && argument.getArgNumber() < 1000) {
+    if (dim == 0 &&
+        (argument == attention.getQuery() || argument == attention.getKey() ||
+         argument == attention.getValue()))
+      return "B";
+    if (dim == 2 && argument == attention.getQuery())
+      return "Sq";
+    if (dim == 2 &&
+        (argument == attention.getKey() || argument == attention.getValue()))
+      return "Sk";
+  }
+  return "arg" + std::to_string(argument.getArgNumber()) + "." +
+         std::to_string(dim);
+}
+
+llvm::Expected<std::vector<int64_t>>
+shapeOf(AttentionOp attention, BlockArgument argument, const Options &options) {
+  std::vector<int64_t> shape;
+  auto type = cast<RankedTensorType>(argument.getType());
+  for (int64_t d = 0; d < type.getRank(); ++d) {
+    std::string name = nameOfDim(attention, argument, d);
+    auto given = options.shape.find(name);
+    if (!type.isDynamicDim(d)) {
+      if (given != options.shape.end() && given->second != type.getDimSize(d))
+        return runError(
+            "expected " + name + "=" + std::to_string(type.getDimSize(d)) +
+            ", which the function fixes, got " + std::to_string(given->second) +
+            "; make the dimension dynamic in the file");
+      shape.push_back(type.getDimSize(d));
+      continue;
+    }
+    if (given == options.shape.end())
+      return runError("dimension " + std::to_string(d) + " of argument " +
+                      std::to_string(argument.getArgNumber()) +
+                      " is dynamic; give its size: --shape \"" + name +
+                      "=...\"");
+    shape.push_back(given->second);
+  }
+  return shape;
+}
+
+/// {fa.range = [lo, hi]} of an argument.
+std::optional<std::pair<double, double>> rangeOf(func::FuncOp function,
+                                                 unsigned argument) {
+  auto range = function.getArgAttrOfType<ArrayAttr>(argument, "fa.range");
+  if (!range || range.size() != 2)
+    return std::nullopt;
+  auto number = [](Attribute a) {
+    if (auto i = dyn_cast<IntegerAttr>(a))
+      return static_cast<double>(i.getInt());
+    if (auto f = dyn_cast<FloatAttr>(a))
+      return f.getValueAsDouble();
+    return 0.0;
+  };
+  return std::make_pair(number(range[0]), number(range[1]));
+}
+
+void fill(const TensorRef &t, Generator random, const std::string &data,
+          std::optional<std::pair<double, double>> range, int64_t keys) {
+  forEachOffset(t, [&](int64_t offset) {
+    double x;
+    if (!cpu::isFloat(t.dtype)) {
+      auto [lo, hi] = range.value_or(std::make_pair(
+          t.dtype == DType::I1 ? 0.0 : 1.0,
+          t.dtype == DType::I1 ? 1.0 : std::max<double>(1, keys)));
+      x = std::floor(lo + random.uniform() * (hi - lo + 1));
+    } else if (range) {
+      x = range->first + random.uniform() * (range->second - range->first);
+    } else if (data == "uniform") {
+      x = 2 * random.uniform() - 1;
+    } else {
+      x = data == "zero" ? 0 : random.normal() * (data == "large" ? 10 : 1);
+    }
+    storeElement(t, offset, x);
+  });
+}
+
+} // namespace
+
+llvm::Expected<std::vector<TensorRef>>
+fa::run::makeInputs(func::FuncOp function, AttentionOp attention,
+                    const Options &options, TensorStore &store,
+                    Problem &problem) {
+  std::vector<TensorRef> inputs;
+  auto at = [&](Value v) -> std::vector<int64_t> {
+    if (auto argument = dyn_cast<BlockArgument>(v))
+      if (argument.getArgNumber() < inputs.size())
+        return inputs[argument.getArgNumber()].shape;
+    auto shape = cast<RankedTensorType>(v.getType()).getShape();
+    return {shape.begin(), shape.end()};
+  };
+  for (BlockArgument argument : function.getArguments()) {
+    auto type = dyn_cast<RankedTensorType>(argument.getType());
+    std::optional<DType> dtype =
+        type ? dtypeOf(type.getElementType()) : std::nullopt;
+    if (!dtype)
+      return runError("expected argument " +
+                      std::to_string(argument.getArgNumber()) +
+                      " to be a ranked tensor of numbers; put scalars into a "
+                      "tensor of rank 0");
+    auto shape = shapeOf(attention, argument, options);
+    if (!shape)
+      return shape.takeError();
+    inputs.push_back(store.allocate(*dtype, *shape, options.layout));
+  }
+  if (attention) {
+    std::vector<int64_t> q = at(attention.getQuery()),
+                         k = at(attention.getKey());
+    problem = {q[0], q[1], q[2], k[2], q[3], attention.getValueDim()};
+  }
+  for (auto [i, t] : llvm::enumerate(inputs))
+    fill(t, Generator{options.seed * 1000003 + i * 0x5851f42d4c957f2dull},
+         options.data, rangeOf(function, i), problem.keys);
+  return inputs;
+}

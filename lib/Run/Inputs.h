@@ -1,0 +1,45 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#ifndef FA_LIB_RUN_INPUTS_H
+#define FA_LIB_RUN_INPUTS_H
+
+#include "fa/Run/Run.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+namespace fa {
+class AttentionOp;
+namespace run {
+
+/// Tensors that own their memory.
+class TensorStore {
+public:
+  cpu::TensorRef allocate(cpu::DType dtype, std::vector<int64_t> shape,
+                          const std::string &layout = "bhsd");
+
+private:
+  std::vector<std::vector<char>> memory;
+};
+
+/// The sizes of attention that flops and checks need.
+struct Problem {
+  int64_t batch = 0, heads = 0, queries = 0, keys = 0, headDim = 0,
+          valueDim = 0;
+  double flops() const {
+    return 2.0 * batch * heads * queries * keys * (headDim + valueDim);
+  }
+};
+
+/// Makes the function's inputs: shapes from the options, values by the seed.
+/// `attention` may be null.
+llvm::Expected<std::vector<cpu::TensorRef>>
+makeInputs(mlir::func::FuncOp function, AttentionOp attention,
+           const Options &options, TensorStore &store, Problem &problem);
+
+llvm::Error runError(const std::string &message);
+
+} // namespace run
+} // namespace fa
+
+#endif // FA_LIB_RUN_INPUTS_H

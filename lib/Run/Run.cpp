@@ -1,0 +1,288 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "Inputs.h"
+
+#include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Target/CPU/Program.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Pass/PassRegistry.h"
+
+#include "llvm/Support/raw_ostream.h"
+
+#include <chrono>
+
+using namespace mlir;
+using namespace fa;
+using namespace fa::run;
+using cpu::Program;
+using cpu::TensorRef;
+
+namespace {
+
+/// What a result of the function is, and so by which rule it is judged.
+enum class Role { Output, LogSumExp };
+
+class Runner {
+public:
+  Runner(ModuleOp module, const Options &options)
+      : module(module), options(options) {}
+  llvm::Error prepare();
+  llvm::Expected<std::vector<Result>> runStages();
+
+private:
+  llvm::Error applyPasses(ModuleOp target, const std::string &pipeline);
+  llvm::Expected<std::vector<TensorRef>>
+  execute(ModuleOp target, unsigned repeat, Result &result);
+  llvm::Expected<std::vector<TensorRef>>
+  reference(const std::string &precision);
+  llvm::Error computeReference();
+  void judge(const std::vector<TensorRef> &outs, Result &result);
+  std::string locate(const Comparison &c, size_t number) const;
+  llvm::Expected<Result> executeStage(ModuleOp current, const Stage &stage);
+
+  ModuleOp module;
+  const Options &options;
+  std::string name;
+  TensorStore store;
+  Problem problem;
+  std::vector<TensorRef> inputs, exact, naive;
+  std::vector<Role> roles;
+  int64_t tileRows = 64;
+};
+
+} // namespace
+
+llvm::Error Runner::prepare() {
+  func::FuncOp function;
+  for (func::FuncOp f : module.getOps<func::FuncOp>()) {
+    if (f.isExternal() ||
+        (options.function.empty() ? !f.isPublic()
+                                  : f.getName() != options.function))
+      continue;
+    if (function)
+      return runError("expected one public function in the file, got @" +
+                      function.getName().str() + " and @" + f.getName().str() +
+                      "; choose with --func");
+    function = f;
+  }
+  if (!function)
+    return runError(options.function.empty()
+                        ? "expected a public function in the file, got none"
+                        : "no function @" + options.function +
+                              " in the file; choose one that is there");
+  name = function.getName().str();
+  AttentionOp attention;
+  unsigned count = 0;
+  function.walk([&](AttentionOp op) {
+    attention = op;
+    ++count;
+  });
+  if (options.check && count != 1)
+    return runError("--check needs exactly one fa.attention in @" + name +
+                    ", got " + std::to_string(count) +
+                    "; check the file from which this one was made");
+  for (Value v : function.front().getTerminator()->getOperands())
+    roles.push_back(attention && attention.getLse() && v == attention.getLse()
+                        ? Role::LogSumExp
+                        : Role::Output);
+  auto made = makeInputs(function, attention, options, store, problem);
+  if (!made)
+    return made.takeError();
+  inputs = std::move(*made);
+  return options.check ? computeReference() : llvm::Error::success();
+}
+
+/// Runs one pass, on functions or, if it is not made for those, on the module.
+llvm::Error Runner::applyPasses(ModuleOp target, const std::string &pipeline) {
+  std::string messages;
+  ScopedDiagnosticHandler handler(
+      target.getContext(), [&](Diagnostic &diagnostic) {
+        if (diagnostic.getSeverity() == DiagnosticSeverity::Error)
+          messages += (messages.empty() ? "" : "; ") + diagnostic.str();
+        return success();
+      });
+  bool parsed = false;
+  for (std::string text : {"func.func(" + pipeline + ")", pipeline}) {
+    PassManager pm(target.getContext());
+    std::string ignored;
+    llvm::raw_string_ostream os(ignored);
+    if (failed(parsePassPipeline(text, pm, os))) {
+      if (!parsed)
+        messages = ignored;
+      continue;
+    }
+    parsed = true;
+    if (succeeded(pm.run(target)))
+      return llvm::Error::success();
+    break;
+  }
+  return runError("pass '" + pipeline + "' " +
+                  (parsed ? "failed: " : "is not known: ") + messages);
+}
+
+llvm::Expected<std::vector<TensorRef>>
+Runner::execute(ModuleOp target, unsigned repeat, Result &result) {
+  cpu::CompileOptions compile;
+  compile.function = name;
+  auto program = Program::compile(target, compile);
+  if (!program)
+    return program.takeError();
+  auto shapes = (*program)->resultShapes(inputs);
+  if (!shapes)
+    return shapes.takeError();
+  std::vector<TensorRef> outs, all = inputs;
+  for (const TensorRef &t : *shapes)
+    outs.push_back(store.allocate(t.dtype, t.shape));
+  all.insert(all.end(), outs.begin(), outs.end());
+  cpu::RunOptions runOptions;
+  runOptions.threads = options.threads;
+  result.seconds = 0;
+  for (unsigned i = 0; i < std::max(1u, repeat); ++i) {
+    cpu::RunStatistics statistics;
+    auto start = std::chrono::steady_clock::now();
+    if (llvm::Error error = (*program)->run(all, runOptions, &statistics))
+      return std::move(error);
+    std::chrono::duration<double> time =
+        std::chrono::steady_clock::now() - start;
+    result.seconds = i ? std::min(result.seconds, time.count()) : time.count();
+    result.temporaryBytes = statistics.peakTemporaryBytes;
+  }
+  result.gigaflops =
+      result.seconds > 0 ? problem.flops() / result.seconds * 1e-9 : 0;
+  return outs;
+}
+
+llvm::Expected<std::vector<TensorRef>>
+Runner::reference(const std::string &precision) {
+  OwningOpRef<ModuleOp> copy(module.clone());
+  if (llvm::Error error =
+          applyPasses(*copy, "fa-reference{precision=" + precision + "}"))
+    return std::move(error);
+  Result ignored;
+  return execute(*copy, 1, ignored);
+}
+
+llvm::Error Runner::computeReference() {
+  auto wide = reference("f64");
+  if (!wide)
+    return wide.takeError();
+  exact = std::move(*wide);
+  auto same = reference("same");
+  if (!same)
+    return same.takeError();
+  naive = std::move(*same);
+  return llvm::Error::success();
+}
+
+/// "tile rows 64..127 of batch 0, head 3; element [0, 3, 70, 5]"
+std::string Runner::locate(const Comparison &c, size_t number) const {
+  const std::vector<int64_t> &at = c.firstBadIndex;
+  std::string text = "result " + std::to_string(number);
+  if (at.size() >= 3) {
+    int64_t first = at[2] / tileRows * tileRows;
+    int64_t last = std::min(first + tileRows, problem.queries) - 1;
+    text += ", tile " + std::to_string(at[2] / tileRows) + " (rows " +
+            std::to_string(first) + " to " + std::to_string(last) +
+            ") of batch " + std::to_string(at[0]) + ", head " +
+            std::to_string(at[1]);
+  }
+  std::string values;
+  llvm::raw_string_ostream os(values);
+  os << llvm::format(": got %.9g, expected %.9g", c.firstBadOut,
+                     c.firstBadReference);
+  return text + ", element " + printIndex(at) + values + " (" +
+         std::to_string(c.badElements) + " elements differ)";
+}
+
+void Runner::judge(const std::vector<TensorRef> &outs, Result &result) {
+  result.checked = true;
+  for (size_t i = 0; i < outs.size(); ++i) {
+    double limit = lseLimit();
+    if (roles[i] == Role::Output) {
+      Comparison n = compare(naive[i], exact[i], 0);
+      limit = outputLimit(outs[i].dtype, n.maxError, n.maxReference);
+    }
+    Comparison c = compare(outs[i], exact[i], limit);
+    if (roles[i] == Role::Output) {
+      result.error = std::max(result.error, c.maxError);
+      result.limit = limit;
+    } else {
+      result.lseError = c.maxError;
+    }
+    if (!c.passed() && result.passed) {
+      result.passed = false;
+      result.difference = locate(c, i);
+    }
+  }
+}
+
+llvm::Expected<Result> Runner::executeStage(ModuleOp current,
+                                            const Stage &stage) {
+  Result result;
+  result.stage = stage.name;
+  auto outs = execute(current, options.repeat, result);
+  if (!outs)
+    return runError("after " + stage.name + ": " +
+                    llvm::toString(outs.takeError()));
+  if (options.check)
+    judge(*outs, result);
+  auto function = current.lookupSymbol<func::FuncOp>(name);
+  if (auto io = function->getAttrOfType<DictionaryAttr>("fa.io")) {
+    std::vector<int64_t> bytes;
+    for (StringRef key : {"read_bytes", "write_bytes", "temp_bytes"}) {
+      auto value = io.getAs<IntegerAttr>(key);
+      bytes.push_back(value ? value.getInt() : -1);
+    }
+    result.io = bytes;
+  }
+  return result;
+}
+
+/// The rows of a block that a pass was told to make.
+static std::optional<int64_t> rowsOf(const Stage &stage) {
+  size_t at = stage.pipeline.find("rows=");
+  if (at == std::string::npos)
+    return std::nullopt;
+  int64_t rows = std::strtoll(stage.pipeline.c_str() + at + 5, nullptr, 10);
+  return rows > 0 ? std::optional<int64_t>(rows) : std::nullopt;
+}
+
+llvm::Expected<std::vector<Result>> Runner::runStages() {
+  OwningOpRef<ModuleOp> current(module.clone());
+  std::vector<Result> results;
+  Stage last{"as given", ""};
+  for (const Stage &stage : options.stages) {
+    if (llvm::Error error = applyPasses(*current, stage.pipeline))
+      return std::move(error);
+    last = stage;
+    if (std::optional<int64_t> rows = rowsOf(stage))
+      tileRows = *rows;
+    if (!options.eachStage)
+      continue;
+    auto result = executeStage(*current, stage);
+    if (!result)
+      return result.takeError();
+    results.push_back(std::move(*result));
+  }
+  if (!options.eachStage || options.stages.empty()) {
+    auto result = executeStage(*current, last);
+    if (!result)
+      return result.takeError();
+    results.push_back(std::move(*result));
+  }
+  return results;
+}
+
+llvm::Expected<std::vector<Result>> fa::run::run(ModuleOp module,
+                                                 const Options &options) {
+  if (options.target != "cpu")
+    return runError("target '" + options.target +
+                    "' can't be run by this program; expected cpu");
+  Runner runner(module, options);
+  if (llvm::Error error = runner.prepare())
+    return std::move(error);
+  return runner.runStages();
+}

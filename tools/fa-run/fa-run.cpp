@@ -1,0 +1,141 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "fa/Pipelines/Registration.h"
+#include "fa/Run/Run.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Support/FileUtilities.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/InitLLVM.h"
+#include "llvm/Support/SourceMgr.h"
+#include "llvm/Support/WithColor.h"
+#include "llvm/Support/raw_ostream.h"
+
+#ifdef FA_TEST_PASSES
+namespace fa {
+void registerTestPasses();
+} // namespace fa
+#endif
+
+namespace cl = llvm::cl;
+
+namespace {
+/// fa-run's flags. Made after LLVM's own are dropped, of which some (threads)
+/// have the same names.
+struct Flags {
+  cl::OptionCategory category{"fa-run"};
+  cl::opt<std::string> input{cl::Positional, cl::desc("FILE"), cl::init("-"),
+                             cl::cat(category)};
+  cl::opt<std::string> function{"func", cl::cat(category),
+                                cl::desc("the function to run")};
+  cl::opt<std::string> target{"target", cl::init("cpu"), cl::cat(category),
+                              cl::desc("cpu")};
+  cl::opt<bool> check{"check", cl::cat(category),
+                      cl::desc("compare with a float64 reference")};
+  cl::opt<bool> eachStage{"each-stage", cl::cat(category),
+                          cl::desc("execute the IR after every pass")};
+  cl::opt<bool> io{"io", cl::cat(category),
+                   cl::desc("print the bytes of fa.io")};
+  cl::opt<unsigned> threads{"threads", cl::init(0), cl::cat(category),
+                            cl::desc("0: all of the machine")};
+  cl::opt<std::string> shape{
+      "shape", cl::cat(category),
+      cl::desc("sizes of dynamic dimensions: B=2,Sq=333,Sk=1000,arg3.0=4")};
+  cl::opt<uint64_t> seed{"seed", cl::init(0), cl::cat(category),
+                         cl::desc("of the inputs")};
+  cl::opt<std::string> data{"data", cl::init("normal"), cl::cat(category),
+                            cl::desc("normal, uniform, large or zero")};
+  cl::opt<std::string> layout{"layout", cl::init("bhsd"), cl::cat(category),
+                              cl::desc("of the inputs: bhsd, bshd or strided")};
+  cl::opt<unsigned> repeat{"repeat", cl::init(1), cl::cat(category),
+                           cl::desc("runs, of which the best counts")};
+  cl::opt<std::string> passes{
+      "passes", cl::init("default"), cl::cat(category),
+      cl::desc("passes before execution, separated by commas")};
+};
+} // namespace
+
+static int fail(const llvm::Twine &message) {
+  llvm::WithColor::error(llvm::errs(), "fa-run") << message << "\n";
+  return 1;
+}
+
+/// The options as the library takes them.
+static llvm::Expected<fa::run::Options> makeOptions(const Flags &flags) {
+  fa::run::Options options;
+  options.function = flags.function;
+  options.target = flags.target;
+  options.check = flags.check;
+  options.eachStage = flags.eachStage;
+  options.io = flags.io;
+  options.threads = flags.threads;
+  options.seed = flags.seed;
+  options.data = flags.data;
+  options.layout = flags.layout;
+  options.repeat = flags.repeat;
+  auto expect = [](llvm::StringRef what, llvm::StringRef value,
+                   llvm::ArrayRef<llvm::StringRef> choices) -> llvm::Error {
+    if (llvm::is_contained(choices, value))
+      return llvm::Error::success();
+    return llvm::createStringError("expected --" + what + " to be one of " +
+                                   llvm::join(choices, ", ") + ", got '" +
+                                   value + "'");
+  };
+  if (llvm::Error error =
+          expect("data", flags.data, {"normal", "uniform", "large", "zero"}))
+    return std::move(error);
+  if (llvm::Error error =
+          expect("layout", flags.layout, {"bhsd", "bshd", "strided"}))
+    return std::move(error);
+  auto sizes = fa::run::parseShape(flags.shape);
+  if (!sizes)
+    return sizes.takeError();
+  options.shape = *sizes;
+  options.stages = fa::run::defaultStages();
+  if (flags.passes != "default") {
+    auto stages = fa::run::parseStages(flags.passes);
+    if (!stages)
+      return stages.takeError();
+    options.stages = *stages;
+  }
+  return options;
+}
+
+int main(int argc, char **argv) {
+  llvm::InitLLVM init(argc, argv);
+  cl::ResetCommandLineParser();
+  Flags flags;
+  cl::ParseCommandLineOptions(
+      argc, argv, "fa-run: runs an attention function and judges the result\n");
+  mlir::DialectRegistry registry;
+  fa::registerDialects(registry);
+  fa::registerPasses();
+#ifdef FA_TEST_PASSES
+  fa::registerTestPasses();
+#endif
+  auto options = makeOptions(flags);
+  if (!options)
+    return fail(llvm::toString(options.takeError()));
+  std::string message;
+  std::unique_ptr<llvm::MemoryBuffer> file =
+      mlir::openInputFile(flags.input, &message);
+  if (!file)
+    return fail(message);
+  mlir::MLIRContext context(registry);
+  llvm::SourceMgr sources;
+  sources.AddNewSourceBuffer(std::move(file), llvm::SMLoc());
+  mlir::SourceMgrDiagnosticHandler handler(sources, &context);
+  mlir::OwningOpRef<mlir::ModuleOp> module =
+      mlir::parseSourceFile<mlir::ModuleOp>(sources, &context);
+  if (!module)
+    return 1;
+  auto results = fa::run::run(*module, *options);
+  if (!results)
+    return fail(llvm::toString(results.takeError()));
+  return fa::run::report(llvm::outs(), *results, *options) ? 0 : 1;
+}
