@@ -47,9 +47,8 @@ if [ ${#missing[@]} -gt 0 ]; then
   if ! apt-cache show clang-22 libmlir-22-dev >/dev/null 2>&1; then
     cat >&2 <<'MESSAGE'
 setup.sh: this machine's package sources have no LLVM/MLIR 22. On Debian 12 it
-comes from the security updates; add to /etc/apt/sources.list:
-  deb http://deb.debian.org/debian-security bookworm-security main
-On another distribution install LLVM/MLIR 22 yourself and point CMake at it
+comes with the security updates: add the suite bookworm-security of
+Debian's standard sources to /etc/apt/sources.list. On another distribution install LLVM/MLIR 22 yourself and point CMake at it
 with -DMLIR_DIR=.../lib/cmake/mlir.
 MESSAGE
     exit 1
@@ -73,8 +72,7 @@ fi
 torch=torch==2.13.0+cpu
 if [ "$with_torch" = 1 ] && [ ! -e .venv/.fa-torch ]; then
   pip=(.venv/bin/pip install --quiet --disable-pip-version-check --only-binary :all:)
-  if "${pip[@]}" "$torch" 2>/dev/null ||
-    "${pip[@]}" --retries 1 --timeout 30 --extra-index-url https://download.pytorch.org/whl/cpu "$torch" 2>/dev/null; then
+  if "${pip[@]}" "$torch" 2>/dev/null; then
     echo "$torch" >.venv/.fa-torch
   else
     echo "setup: no $torch to be had; the tests that compare with PyTorch will be skipped"

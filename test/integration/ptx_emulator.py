@@ -6,7 +6,7 @@ For machines without a GPU: slow, but strict. Shared memory starts as NaN;
 cp.async lands only when its group is waited for; an access outside every
 allocation, a barrier that not all threads reach, and an instruction that is not
 known are errors. Threads step together; where they diverge, those that are
-behind go first, so that they meet again.
+behind go first, and instructions of a whole warp wait for all threads.
 """
 
 from __future__ import annotations
@@ -108,6 +108,8 @@ class Block:
         self.regs = {}
         self.open_group, self.groups = [], []
 
+    TOGETHER = ("bar", "shfl", "ldmatrix", "mma")
+
     # Operands
     def get(self, name, bits):
         if name.startswith("%tid.x"):
@@ -148,13 +150,27 @@ class Block:
     def run(self):
         pc = np.zeros(self.T, np.int64)
         end = len(self.k.code)
+        parked = np.zeros(self.T, bool)
         with np.errstate(all="ignore"):
             while True:
-                at = pc.min()
+                free = pc[~parked]
+                if not len(free):
+                    raise RuntimeError("threads wait for each other at "
+                                       f"{[self.k.code[a] for a in set(pc)]}")
+                at = free.min()
                 if at >= end:
-                    return
+                    if not parked.any():
+                        return
+                    raise RuntimeError("some threads end, others wait at "
+                                       f"{self.k.code[pc[parked][0]]}")
                 mask = pc == at
                 op, operands, guard = self.k.code[at]
+                if op.startswith(self.TOGETHER) and not mask.all():
+                    # Threads meet here: let the others come.
+                    parked |= mask
+                    continue
+                if mask.all():
+                    parked[:] = False
                 if guard:
                     p = self.regs[guard[0]]
                     mask = mask & (~p if guard[1] else p)

@@ -310,6 +310,7 @@ struct ReferencePass : fa::impl::ReferencePassBase<ReferencePass> {
     SmallVector<AttentionOp> ops;
     func.walk([&](AttentionOp op) { ops.push_back(op); });
     for (AttentionOp op : ops) {
+      op.clampCapturedIndices(rewriter);
       SmallVector<Value> results =
           ReferenceBuilder(rewriter, op, precision == "f64").build();
       for (Operation *user : op->getUsers())

@@ -103,7 +103,20 @@ bool BlockPlan::isGlobal(Value value) const {
     return isGlobal(insert.getDest());
   if (auto cast = dyn_cast<tensor::CastOp>(op))
     return isGlobal(cast.getSource());
+  if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
+    return isView(slice);
   return false;
+}
+
+/// A slice of unknown size that is updated part by part: it stays in memory.
+bool BlockPlan::isView(tensor::ExtractSliceOp slice) const {
+  if (slice.getType().hasStaticShape() || !isGlobal(slice.getSource()))
+    return false;
+  return llvm::any_of(slice->getUses(), [](OpOperand &use) {
+    if (auto insert = dyn_cast<tensor::InsertSliceOp>(use.getOwner()))
+      return insert.getDest() == use.get();
+    return isa<scf::ForOp>(use.getOwner());
+  });
 }
 
 bool BlockPlan::isLoadedTile(Value value) const {

@@ -13,6 +13,7 @@
 
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/MapVector.h"
@@ -94,6 +95,7 @@ public:
   bool isGlobal(mlir::Value value) const;
   /// The value is a static tile cut out of global memory.
   bool isLoadedTile(mlir::Value value) const;
+  bool isView(mlir::tensor::ExtractSliceOp slice) const;
 
 private:
   mlir::LogicalResult collectLoads();

@@ -9,6 +9,8 @@
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "llvm/ADT/SmallBitVector.h"
 
+#include <numeric>
+
 using namespace mlir;
 using namespace fa::nvidia;
 
@@ -45,7 +47,7 @@ Value KernelEmitter::materialize(Value v, IRMapping &map, scf::ForOp loop) {
 }
 
 FailureOr<GlobalSlice>
-KernelEmitter::cutSlice(const GlobalTensor *base,
+KernelEmitter::cutSlice(const TileValue &source,
                         OffsetSizeAndStrideOpInterface op,
                         llvm::SmallBitVector dropped, IRMapping &map,
                         scf::ForOp loop) {
@@ -58,16 +60,27 @@ KernelEmitter::cutSlice(const GlobalTensor *base,
                     [](OpFoldResult s) { return isConstantIntValue(s, 1); }))
     return op->emitOpError("expected slices of stride 1"), failure();
   GlobalSlice slice;
-  slice.base = base;
+  SmallVector<unsigned> dims;
+  if (source.kind == TileValue::Kind::Slice) {
+    slice.base = source.slice.base;
+    slice.offsets = source.slice.offsets;
+    dims.assign(source.slice.dims.begin(), source.slice.dims.end());
+  } else {
+    slice.base = source.global;
+    slice.offsets.assign(slice.base->type.getRank(), index(0));
+    dims.resize(slice.offsets.size());
+    std::iota(dims.begin(), dims.end(), 0);
+  }
   for (auto [d, offset, size] :
        llvm::enumerate(op.getMixedOffsets(), op.getMixedSizes())) {
-    slice.offsets.push_back(value(offset));
-    if (!slice.offsets.back())
+    Value by = value(offset);
+    if (!by)
       return op->emitOpError("has an offset that a thread cannot compute"),
              failure();
+    slice.offsets[dims[d]] = add(slice.offsets[dims[d]], by);
     if (dropped.test(d))
       continue;
-    slice.dims.push_back(d);
+    slice.dims.push_back(dims[d]);
     std::optional<int64_t> known = getConstantIntValue(size);
     slice.shape.push_back(known ? *known : ShapedType::kDynamic);
     slice.valid.push_back(known ? Value() : value(size));
@@ -86,10 +99,11 @@ FailureOr<GlobalSlice> KernelEmitter::resolveSlice(Value v, IRMapping &map,
     FailureOr<TileValue> source = tile(slice.getSource());
     if (failed(source))
       return failure();
-    if (source->kind != TileValue::Kind::Global)
+    if (source->kind != TileValue::Kind::Global &&
+        source->kind != TileValue::Kind::Slice)
       return op->emitOpError("expected a slice of a tensor in global memory"),
              failure();
-    return cutSlice(source->global,
+    return cutSlice(*source,
                     cast<OffsetSizeAndStrideOpInterface>(op),
                     slice.getDroppedDims(), map, loop);
   }
@@ -327,7 +341,9 @@ LogicalResult KernelEmitter::emitInsert(OffsetSizeAndStrideOpInterface op,
   if (failed(to))
     return failure();
   IRMapping map;
-  FailureOr<GlobalSlice> slice = cutSlice(to->global, op, dropped, map, {});
+  if (to->kind != TileValue::Kind::Global && to->kind != TileValue::Kind::Slice)
+    return op->emitOpError("expected a destination in global memory");
+  FailureOr<GlobalSlice> slice = cutSlice(*to, op, dropped, map, {});
   if (failed(slice))
     return failure();
   return emitStore(op, source, *slice);
@@ -339,6 +355,13 @@ LogicalResult KernelEmitter::emitStore(Operation *op, Value source,
   if (failed(from))
     return failure();
   TileValue regs = *from;
+  if (from->kind == TileValue::Kind::Slice &&
+      from->slice.base == dest.base && plan.isGlobal(source))
+    return success(); // updated in place
+  if (from->kind == TileValue::Kind::Splat) {
+    storeSplat(from->splat, dest);
+    return success();
+  }
   if (from->kind != TileValue::Kind::Registers) {
     std::optional<FragmentLayout> layout = plan.layout(source);
     if (!layout)
@@ -363,6 +386,31 @@ LogicalResult KernelEmitter::emitStore(Operation *op, Value source,
     return op->emitOpError("cannot store a vector that lies along columns");
   storeRows(regs, dest);
   return success();
+}
+
+/// One value everywhere: element by element, whatever the size.
+void KernelEmitter::storeSplat(Value value, const GlobalSlice &dest) {
+  OpBuilder::InsertionGuard guard(b);
+  SmallVector<Value> sizes;
+  Value count = index(1);
+  for (auto [size, known] : llvm::zip(dest.valid, dest.shape)) {
+    sizes.push_back(size ? size : index(known));
+    count = mul(count, sizes.back());
+  }
+  auto loop = scf::ForOp::create(b, loc, toIndex(threadId()), count,
+                                 index(plan.threads()));
+  b.setInsertionPointToStart(loop.getBody());
+  Value rest = loop.getInductionVar();
+  SmallVector<Value> indices(dest.offsets);
+  for (unsigned d = sizes.size(); d-- > 0;) {
+    Value i = rest;
+    if (d) {
+      i = arith::RemUIOp::create(b, loc, rest, sizes[d]);
+      rest = arith::DivUIOp::create(b, loc, rest, sizes[d]);
+    }
+    indices[dest.dims[d]] = add(indices[dest.dims[d]], i);
+  }
+  storeElement(value, elementPointer(*dest.base, indices));
 }
 
 /// Each thread stores what it holds; pairs of columns together where they are

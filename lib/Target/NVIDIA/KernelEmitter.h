@@ -107,7 +107,7 @@ private:
   mlir::FailureOr<GlobalSlice> resolveSlice(mlir::Value tile,
                                             mlir::IRMapping &map,
                                             mlir::scf::ForOp loop);
-  mlir::FailureOr<GlobalSlice> cutSlice(const GlobalTensor *base,
+  mlir::FailureOr<GlobalSlice> cutSlice(const TileValue &source,
                                         mlir::OffsetSizeAndStrideOpInterface op,
                                         llvm::SmallBitVector dropped,
                                         mlir::IRMapping &map,
@@ -130,6 +130,7 @@ private:
                                  llvm::SmallBitVector dropped);
   mlir::LogicalResult emitStore(mlir::Operation *op, mlir::Value source,
                                 const GlobalSlice &dest);
+  void storeSplat(mlir::Value value, const GlobalSlice &dest);
   void storeRows(const TileValue &source, const GlobalSlice &dest);
 
   mlir::LogicalResult issueLoad(const LoadPlan &load, mlir::IRMapping &map,

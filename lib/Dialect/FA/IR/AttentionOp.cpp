@@ -3,6 +3,9 @@
 
 #include "fa/Dialect/FA/IR/FA.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+
 #include <cmath>
 
 using namespace mlir;
@@ -12,6 +15,23 @@ double AttentionOp::getScaleOrDefault() {
   if (std::optional<APFloat> scale = getScale())
     return scale->convertToDouble();
   return 1.0 / std::sqrt(static_cast<double>(getHeadDim()));
+}
+
+void AttentionOp::clampCapturedIndices(OpBuilder &builder) {
+  OpBuilder::InsertionGuard guard(builder);
+  getOperation()->walk([&](tensor::ExtractOp read) {
+    Location loc = read.getLoc();
+    builder.setInsertionPoint(read);
+    Value zero = arith::ConstantIndexOp::create(builder, loc, 0);
+    Value one = arith::ConstantIndexOp::create(builder, loc, 1);
+    for (auto [dim, index] : llvm::enumerate(read.getIndices())) {
+      Value size = tensor::DimOp::create(builder, loc, read.getTensor(), dim);
+      Value last = arith::SubIOp::create(builder, loc, size, one);
+      Value upper = arith::MinSIOp::create(builder, loc, index, last);
+      Value inside = arith::MaxSIOp::create(builder, loc, upper, zero);
+      read.getIndicesMutable()[dim].assign(inside);
+    }
+  });
 }
 
 /// A dimension that two operands or results must agree on.

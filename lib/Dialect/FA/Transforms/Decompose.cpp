@@ -130,6 +130,7 @@ static SmallVector<Value> buildStandardAttention(OpBuilder &builder,
 
 static void decompose(IRRewriter &rewriter, AttentionOp op) {
   Location loc = op.getLoc();
+  op.clampCapturedIndices(rewriter);
   rewriter.setInsertionPoint(op);
   SmallVector<Value> inits;
   SmallVector<OpFoldResult> shape =

@@ -39,8 +39,10 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
     without it the score is the scaled product. The `mask` region takes
     `(b, h, i, j : index)` and yields an i1, true where the key is seen;
     without it every key is. Both may use values from above (captured tensors,
-    read with `tensor.extract`) and must be free of side effects. A missing
-    `scale` means `1/sqrt(D)`.
+    read with `tensor.extract`) and must be free of side effects. An index of such
+    a read is clamped to the tensor: a region may be evaluated for coordinates
+    whose result is thrown away (masked keys, the padding of an edge tile), and
+    that must not read what is not there. A missing `scale` means `1/sqrt(D)`.
 
     Shapes: query [B,Hq,Sq,D], key [B,Hk,Sk,D], value [B,Hk,Sk,Dv],
     out [B,Hq,Sq,Dv], lse [B,Hq,Sq] in f32. B, Sq and Sk may be dynamic.
@@ -102,6 +104,9 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
     ::mlir::Type getElementType() {
       return getQuery().getType().getElementType();
     }
+    /// Makes the clamping of captured tensors' indices explicit in the regions:
+    /// what passes that evaluate them start with.
+    void clampCapturedIndices(::mlir::OpBuilder &builder);
     /// The scale given, or 1/sqrt(D).
     double getScaleOrDefault();
   }];

@@ -1,0 +1,73 @@
+// RUN: fa-opt %s --split-input-file --verify-diagnostics --fa-schedule-ampere
+
+func.func @scalar_argument(%q: tensor<64x64xf32>, %s: f32) -> tensor<64x64xf32> { // expected-error {{expected tensor arguments, got 'f32' for argument 1}}
+  %e = tensor.empty() : tensor<64x64xf32>
+  %r = scf.forall (%i) in (1) shared_outs(%o = %e) -> (tensor<64x64xf32>) {
+    %t = tensor.extract_slice %q[0, 0] [64, 64] [1, 1] : tensor<64x64xf32> to tensor<64x64xf32>
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %t into %o[0, 0] [64, 64] [1, 1] : tensor<64x64xf32> into tensor<64x64xf32>
+    }
+  }
+  return %r : tensor<64x64xf32>
+}
+
+// -----
+
+func.func @column_reduction(%q: tensor<64x64xf32>) -> tensor<64xf32> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<64xf32>
+  %r = scf.forall (%i) in (1) shared_outs(%o = %e) -> (tensor<64xf32>) {
+    %t = tensor.extract_slice %q[0, 0] [64, 64] [1, 1] : tensor<64x64xf32> to tensor<64x64xf32>
+    %f = linalg.fill ins(%zero : f32) outs(%e : tensor<64xf32>) -> tensor<64xf32>
+    // expected-error@below {{of reductions only those along a tile's rows (dimension 1) can}}
+    %s = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>], iterator_types = ["reduction", "parallel"]}
+      ins(%t : tensor<64x64xf32>) outs(%f : tensor<64xf32>) {
+    ^bb0(%x: f32, %acc: f32):
+      %n = arith.addf %acc, %x : f32
+      linalg.yield %n : f32
+    } -> tensor<64xf32>
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %s into %o[0] [64] [1] : tensor<64xf32> into tensor<64xf32>
+    }
+  }
+  return %r : tensor<64xf32>
+}
+
+// -----
+
+func.func @odd_rows(%q: tensor<24x64xf32>) -> tensor<24x64xf32> {
+  %e = tensor.empty() : tensor<24x64xf32>
+  // expected-error@below {{expected tiles whose number of rows is a multiple of 16, got 24; choose another tile size}}
+  %r = scf.forall (%i) in (1) shared_outs(%o = %e) -> (tensor<24x64xf32>) {
+    %t = tensor.extract_slice %q[0, 0] [24, 64] [1, 1] : tensor<24x64xf32> to tensor<24x64xf32>
+    %s = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+      ins(%t : tensor<24x64xf32>) outs(%e : tensor<24x64xf32>) {
+    ^bb0(%x: f32, %y: f32):
+      %n = arith.addf %x, %x : f32
+      linalg.yield %n : f32
+    } -> tensor<24x64xf32>
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %s into %o[0, 0] [24, 64] [1, 1] : tensor<24x64xf32> into tensor<24x64xf32>
+    }
+  }
+  return %r : tensor<24x64xf32>
+}
+
+// -----
+
+func.func @transpose(%q: tensor<64x64xf32>) -> tensor<64x64xf32> {
+  %e = tensor.empty() : tensor<64x64xf32>
+  %r = scf.forall (%i) in (1) shared_outs(%o = %e) -> (tensor<64x64xf32>) {
+    %t = tensor.extract_slice %q[0, 0] [64, 64] [1, 1] : tensor<64x64xf32> to tensor<64x64xf32>
+    // expected-error@below {{cannot be distributed: operand 0 is indexed by affine_map<(d0, d1) -> (d1, d0)>, expected the identity or one dimension}}
+    %s = linalg.generic {indexing_maps = [affine_map<(i, j) -> (j, i)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+      ins(%t : tensor<64x64xf32>) outs(%e : tensor<64x64xf32>) {
+    ^bb0(%x: f32, %y: f32):
+      linalg.yield %x : f32
+    } -> tensor<64x64xf32>
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %s into %o[0, 0] [64, 64] [1, 1] : tensor<64x64xf32> into tensor<64x64xf32>
+    }
+  }
+  return %r : tensor<64x64xf32>
+}
