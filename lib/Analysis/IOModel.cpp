@@ -316,6 +316,7 @@ void EventFinder::visitStyle(DestinationStyleOpInterface op, bool inTile,
 /// the induction variable walks through, which it can't leave.
 void EventFinder::nameExtent(LoopDim &dim) {
   std::optional<int64_t> constant = getConstantIntValue(dim.upper);
+  std::string name;
   for (Operation *user : dim.iv.getUsers()) {
     auto slice = dyn_cast<tensor::ExtractSliceOp>(user);
     if (!slice)
@@ -327,11 +328,14 @@ void EventFinder::nameExtent(LoopDim &dim) {
       if (whole.symbol.empty() ||
           (constant && whole.constant && *constant != *whole.constant))
         continue;
-      dim.extent = Polynomial::symbol(whole.symbol);
-      return;
+      // Query heads rather than key heads, where they are as many.
+      if (name.empty() || Polynomial::nameLess(whole.symbol, name))
+        name = whole.symbol;
     }
   }
-  if (constant)
+  if (!name.empty())
+    dim.extent = Polynomial::symbol(name);
+  else if (constant)
     dim.extent = *constant;
   else if (std::optional<Polynomial> bound =
                sizes.getSymbolic(cast<Value>(dim.upper)))
@@ -412,6 +416,11 @@ void EventFinder::visitOp(Operation &op, bool inTile, Scope &scope) {
   }
   if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op); slice && inTile)
     return visitSlice(slice, scope);
+  if (auto extract = dyn_cast<tensor::ExtractOp>(op)) {
+    if (inHBM(extract.getTensor()))
+      scope.events.push_back({Traffic::Read, bytesOf(extract.getType()), {}});
+    return;
+  }
   if (auto pad = dyn_cast<tensor::PadOp>(op); pad && inHBM(pad.getSource())) {
     addWhole(Traffic::Read, pad.getSource(), scope);
     if (!inTile) {

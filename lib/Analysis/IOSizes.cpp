@@ -40,6 +40,27 @@ SizeTracer::SizeTracer(func::FuncOp func, const IOOptions &options) {
   nameDims(operands[0], {"B", "Hq", "Sq", "D"});
   nameDims(operands[1], {"B", "Hk", "Sk", "D"});
   nameDims(operands[2], {"B", "Hk", "Sk", "Dv"});
+  nameResults(func);
+}
+
+/// What is returned in the shape of outputs or log-sum-exps.
+void SizeTracer::nameResults(func::FuncOp func) {
+  func.walk([&](func::ReturnOp op) {
+    for (Value value : op.getOperands()) {
+      auto type = tensorType(value);
+      if (!type || (type.getRank() != 3 && type.getRank() != 4))
+        continue;
+      static const StringRef kDims[] = {"B", "Hq", "Sq", "Dv"};
+      ArrayRef<StringRef> dims(kDims);
+      bool matches = true;
+      for (auto [i, size] : llvm::enumerate(type.getShape())) {
+        std::optional<int64_t> number = getNumber(dims[i]);
+        matches &= ShapedType::isDynamic(size) || number == size;
+      }
+      if (matches)
+        nameDims(value, dims.take_front(type.getRank()));
+    }
+  });
 }
 
 void SizeTracer::nameDims(Value tensor, ArrayRef<StringRef> dims) {
@@ -65,6 +86,20 @@ static SmallVector<unsigned> keptDims(ArrayRef<OpFoldResult> sizes,
     if (!dropped.test(i))
       kept.push_back(i);
   return kept;
+}
+
+/// The dimensions, of the same length, that an induction variable walks
+/// through elsewhere.
+static void walkedDims(OpFoldResult offset, int64_t length,
+                       SmallVectorImpl<std::pair<Value, unsigned>> &others) {
+  auto iv = dyn_cast<Value>(offset);
+  if (!iv || ShapedType::isDynamic(length))
+    return;
+  for (Operation *user : iv.getUsers())
+    if (auto slice = dyn_cast<tensor::ExtractSliceOp>(user))
+      for (auto [i, other] : llvm::enumerate(slice.getMixedOffsets()))
+        if (other == offset && slice.getSourceType().getDimSize(i) == length)
+          others.push_back({slice.getSource(), i});
 }
 
 /// Other tensors' dimensions that are as long as one of an op's result.
@@ -102,6 +137,8 @@ static void sameDims(OpResult result, unsigned dim,
         *size == insert.getDestType().getDimSize(dim))
       if (auto i = llvm::find(kept, dim); i != kept.end())
         others.push_back({insert.getSource(), i - kept.begin()});
+    walkedDims(insert.getMixedOffsets()[dim],
+               insert.getDestType().getDimSize(dim), others);
     others.push_back({insert.getDest(), dim});
   } else if (auto cast = dyn_cast<tensor::CastOp>(op)) {
     others.push_back({cast.getSource(), dim});
@@ -152,9 +189,9 @@ std::string SizeTracer::traceSymbol(Value tensor, unsigned dim, Visited &seen) {
       others.push_back({loop.getYieldedValues()[i], dim});
       others.push_back({loop.getInitArgs()[i], dim});
     } else if (auto forall = dyn_cast<scf::ForallOp>(owner)) {
-      others.push_back(
-          {forall.getOutputs()[argument.getArgNumber() - forall.getRank()],
-           dim});
+      unsigned i = argument.getArgNumber() - forall.getRank();
+      others.push_back({forall.getResult(i), dim});
+      others.push_back({forall.getOutputs()[i], dim});
     }
   }
   for (auto &[other, i] : others) {

@@ -50,6 +50,7 @@ private:
   using Visited = llvm::DenseSet<std::pair<mlir::Value, unsigned>>;
   std::string traceSymbol(mlir::Value tensor, unsigned dim, Visited &seen);
   void nameDims(mlir::Value tensor, llvm::ArrayRef<llvm::StringRef> names);
+  void nameResults(mlir::func::FuncOp func);
   llvm::DenseMap<std::pair<mlir::Value, unsigned>, std::string> names;
   llvm::StringMap<int64_t> numbers;
 };

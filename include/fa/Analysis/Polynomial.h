@@ -37,6 +37,10 @@ public:
   /// Highest degree first, then B, Hq, Hk, Sq, Sk, D, Dv before other names:
   /// "4*B*Hq*Sq*Sk + 2*B*Hq*Sq*D".
   std::string str() const;
+  /// The order of names in a product.
+  static bool nameLess(const std::string &a, const std::string &b) {
+    return NameOrder()(a, b);
+  }
   /// The value, given those of the names.
   double evaluate(std::function<double(llvm::StringRef)> valueOf) const;
 

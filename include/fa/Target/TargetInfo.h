@@ -1,0 +1,90 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What each target has, and the tile sizes that follow from it. A new chip is a
+// row in the table in lib/Target/TargetInfo.cpp.
+
+#ifndef FA_TARGET_TARGETINFO_H
+#define FA_TARGET_TARGETINFO_H
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace fa {
+
+struct TargetInfo {
+  enum class Kind { CPU, NVIDIA };
+  /// The widest matrix instructions there are.
+  enum class TensorCores { None, MmaSync, Wgmma };
+
+  llvm::StringRef name;
+  Kind kind;
+  TensorCores tensorCores = TensorCores::None;
+
+  /// NVIDIA: shared memory that one block can opt in to, and that of an SM, in
+  /// bytes; 32-bit registers of an SM and of a thread at most.
+  int64_t sharedBytesPerBlock = 0, sharedBytesPerSM = 0;
+  int64_t registersPerSM = 0, registersPerThread = 0;
+  int64_t threadsPerBlock = 0, threadsPerSM = 0;
+  /// Of the chip's largest part; the CPU's number of hardware threads.
+  int64_t multiprocessors = 0;
+  int64_t l2Bytes = 0;
+  /// GB/s; 0: not known.
+  int64_t memoryBandwidth = 0;
+  /// PTX ISA version to emit, 10 * major + minor, and the first driver (major
+  /// version, Linux) that takes it.
+  int64_t ptxVersion = 0, minDriver = 0;
+
+  /// CPU: first-level data cache and vector width in bytes.
+  int64_t l1Bytes = 0, vectorBytes = 0;
+};
+
+/// The target's row; for "cpu", this machine. An unknown name is an error that
+/// lists the known ones.
+llvm::Expected<TargetInfo> lookupTarget(llvm::StringRef name);
+/// "cpu", "sm_80", ...
+llvm::SmallVector<llvm::StringRef> getKnownTargets();
+
+/// The order of loops that tile sizes are for.
+enum class TileAlgorithm {
+  /// Blocks of keys outside, the state goes through memory: FlashAttention.
+  FA1,
+  /// Blocks of rows outside, the state stays on chip: FlashAttention-2.
+  FA2
+};
+
+/// One head's sizes; lengths are unknown where they are dynamic.
+struct TileProblem {
+  int64_t headDim = 0, valueDim = 0;
+  unsigned elementBits = 16;
+  std::optional<int64_t> queryLength = std::nullopt,
+                         keyLength = std::nullopt;
+};
+
+struct TileSizes {
+  /// Br and Bc.
+  int64_t rows = 0, keys = 0;
+  /// NVIDIA: warps of a block, and stages of the ring of K and V tiles.
+  int64_t warps = 0, stages = 0;
+  /// NVIDIA: what the choice takes.
+  int64_t sharedBytes = 0, registers = 0;
+  /// Why, with the numbers: for fa-tile's remark.
+  std::string reason;
+};
+
+/// FA1: the paper's rule, Bc = ceil(M/4d) and Br = min(ceil(M/4d), d) with M
+/// elements on chip, then whole tiles of matrix instructions. FA2: as many rows
+/// as fit, since K and V are read again for each block of rows; then as many
+/// keys as fit. An error says what does not fit.
+llvm::Expected<TileSizes> chooseTileSizes(const TargetInfo &target,
+                                          const TileProblem &problem,
+                                          TileAlgorithm algorithm);
+
+} // namespace fa
+
+#endif // FA_TARGET_TARGETINFO_H

@@ -1,0 +1,328 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "fa/Target/TargetInfo.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/MathExtras.h"
+#include "llvm/TargetParser/Host.h"
+
+#include <algorithm>
+#include <thread>
+
+#ifdef __linux__
+#include <unistd.h>
+#endif
+
+using namespace fa;
+
+//===----------------------------------------------------------------------===//
+// The table
+//===----------------------------------------------------------------------===//
+
+/// A row of the table of NVIDIA's chips: "CUDA C++ Programming Guide", compute
+/// capabilities; L2, SMs and bandwidth from the data sheets of A100 80 GB,
+/// GeForce RTX 3090 and 4090, H200 and GeForce RTX 5090.
+static TargetInfo nvidia(llvm::StringRef name, TargetInfo::TensorCores cores,
+                         int64_t sharedPerBlockKiB, int64_t sharedPerSMKiB,
+                         int64_t threadsPerSM, int64_t multiprocessors,
+                         int64_t l2MiB, int64_t bandwidth, int64_t ptx,
+                         int64_t driver) {
+  TargetInfo t;
+  t.name = name;
+  t.kind = TargetInfo::Kind::NVIDIA;
+  t.tensorCores = cores;
+  t.sharedBytesPerBlock = sharedPerBlockKiB << 10;
+  t.sharedBytesPerSM = sharedPerSMKiB << 10;
+  t.registersPerSM = 65536;
+  t.registersPerThread = 255;
+  t.threadsPerBlock = 1024;
+  t.threadsPerSM = threadsPerSM;
+  t.multiprocessors = multiprocessors;
+  t.l2Bytes = l2MiB << 20;
+  t.memoryBandwidth = bandwidth;
+  t.ptxVersion = ptx;
+  t.minDriver = driver;
+  return t;
+}
+
+static const TargetInfo *findChip(llvm::StringRef name,
+                                  llvm::SmallVectorImpl<llvm::StringRef> *all) {
+  constexpr auto mma = TargetInfo::TensorCores::MmaSync,
+                 wgmma = TargetInfo::TensorCores::Wgmma;
+  static const TargetInfo table[] = {
+      //              smem/block smem/SM threads SMs  L2  GB/s ptx driver
+      nvidia("sm_80", mma, 163, 164, 2048, 108, 40, 2039, 80, 525),
+      nvidia("sm_86", mma, 99, 100, 1536, 82, 6, 936, 80, 525),
+      nvidia("sm_89", mma, 99, 100, 1536, 128, 72, 1008, 80, 525),
+      nvidia("sm_90", mma, 227, 228, 2048, 132, 50, 4800, 80, 525),
+      nvidia("sm_90a", wgmma, 227, 228, 2048, 132, 50, 4800, 83, 545),
+      nvidia("sm_120", mma, 99, 100, 1536, 170, 96, 1792, 87, 570),
+  };
+  const TargetInfo *found = nullptr;
+  for (const TargetInfo &target : table) {
+    if (all)
+      all->push_back(target.name);
+    if (target.name == name)
+      found = &target;
+  }
+  return found;
+}
+
+/// This machine, with common values where the system does not say.
+static TargetInfo hostCPU() {
+  TargetInfo t;
+  t.name = "cpu";
+  t.kind = TargetInfo::Kind::CPU;
+  t.l1Bytes = 32 << 10;
+  t.l2Bytes = 1 << 20;
+  t.vectorBytes = 16;
+  t.multiprocessors = std::max(1u, std::thread::hardware_concurrency());
+#ifdef _SC_LEVEL1_DCACHE_SIZE
+  if (long l1 = sysconf(_SC_LEVEL1_DCACHE_SIZE); l1 > 0)
+    t.l1Bytes = l1;
+  if (long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE); l2 > 0)
+    t.l2Bytes = l2;
+#endif
+  llvm::StringMap<bool> features = llvm::sys::getHostCPUFeatures();
+  if (features.lookup("avx512f"))
+    t.vectorBytes = 64;
+  else if (features.lookup("avx2"))
+    t.vectorBytes = 32;
+  return t;
+}
+
+llvm::SmallVector<llvm::StringRef> fa::getKnownTargets() {
+  llvm::SmallVector<llvm::StringRef> names = {"cpu"};
+  findChip("", &names);
+  return names;
+}
+
+llvm::Expected<TargetInfo> fa::lookupTarget(llvm::StringRef name) {
+  if (name == "cpu")
+    return hostCPU();
+  if (const TargetInfo *chip = findChip(name, nullptr))
+    return *chip;
+  return llvm::createStringError("unknown target '" + name.str() +
+                                 "'; known targets are " +
+                                 llvm::join(getKnownTargets(), ", "));
+}
+
+//===----------------------------------------------------------------------===//
+// Tile sizes
+//===----------------------------------------------------------------------===//
+
+/// Where a length is unknown, sizes are compared at this one.
+static constexpr int64_t kTypicalLength = 4096;
+/// Rows or columns of one matrix instruction's tile.
+static constexpr int64_t kInstructionTile = 16;
+
+static std::string kib(int64_t bytes) {
+  return llvm::formatv("{0:F1} KiB", bytes / 1024.0).str();
+}
+
+static std::string mib(double bytes) {
+  return llvm::formatv("{0:F1} MiB", bytes / 1048576.0).str();
+}
+
+/// No more than the length needs, in whole powers of two of 16 or more.
+static int64_t limitToLength(int64_t size, std::optional<int64_t> length) {
+  if (!length)
+    return size;
+  int64_t needed = llvm::PowerOf2Ceil(std::max<int64_t>(*length, 1));
+  return std::min(size, std::max(needed, kInstructionTile));
+}
+
+/// Bytes that all blocks of rows of one head read and write, at the level that
+/// K and V come from for each block.
+static double trafficOf(const TileProblem &p, int64_t rows) {
+  int64_t sq = p.queryLength.value_or(kTypicalLength),
+          sk = p.keyLength.value_or(kTypicalLength);
+  int64_t d = p.headDim + p.valueDim, bytes = p.elementBits / 8;
+  return double(llvm::divideCeil(sq, rows)) * sk * d * bytes +
+         double(sq) * d * bytes;
+}
+
+static std::string trafficText(const TileProblem &p, int64_t rows) {
+  int64_t sq = p.queryLength.value_or(kTypicalLength);
+  std::string where;
+  if (!p.queryLength || !p.keyLength)
+    where = " where a length is unknown it counts as " +
+            std::to_string(kTypicalLength) + ";";
+  return llvm::formatv("K and V are read {0} times, {1} a head;{2}",
+                       llvm::divideCeil(sq, rows), mib(trafficOf(p, rows)),
+                       where)
+      .str();
+}
+
+/// The paper's rule: a quarter of the memory for each of the q, k, v and o
+/// blocks.
+static llvm::Expected<TileSizes> chooseFA1(const TargetInfo &target,
+                                           const TileProblem &p) {
+  bool isGPU = target.kind == TargetInfo::Kind::NVIDIA;
+  int64_t memory = isGPU ? target.sharedBytesPerBlock : target.l2Bytes;
+  int64_t elements = memory / (p.elementBits / 8);
+  int64_t d = std::max(p.headDim, p.valueDim);
+  int64_t quarter = llvm::divideCeil(elements, 4 * d);
+  TileSizes sizes;
+  auto whole = [](int64_t x) {
+    return std::max(kInstructionTile, x / kInstructionTile * kInstructionTile);
+  };
+  sizes.keys = limitToLength(whole(quarter), p.keyLength);
+  sizes.rows = limitToLength(whole(std::min(quarter, d)), p.queryLength);
+  if (isGPU) {
+    sizes.stages = 1;
+    sizes.warps = std::min<int64_t>(4, sizes.rows / kInstructionTile);
+  }
+  sizes.reason =
+      llvm::formatv("FlashAttention's rule with M = {0} elements of {1} on "
+                    "{2}, d = {3}: Bc = ceil(M/4d) = {4}, Br = min(Bc, d) = "
+                    "{5}, in whole tiles of {6} and no more than the lengths",
+                    elements, kib(memory), target.name, d, quarter,
+                    std::min(quarter, d), kInstructionTile)
+          .str();
+  return sizes;
+}
+
+/// Registers of a thread by use.
+struct RegisterUse {
+  int64_t scores, weights, output, other;
+  int64_t total() const { return scores + weights + output + other; }
+};
+
+static RegisterUse registersOf(const TileProblem &p, const TileSizes &s) {
+  int64_t threads = 32 * s.warps;
+  // Addresses, row statistics, and fragments in flight.
+  constexpr int64_t kOther = 40;
+  int64_t scores = llvm::divideCeil(s.rows * s.keys, threads);
+  return {scores, p.elementBits < 32 ? scores / 2 : 0,
+          int64_t(llvm::divideCeil(s.rows * p.valueDim, threads)), kOther};
+}
+
+static int64_t sharedBytesOf(const TileProblem &p, const TileSizes &s) {
+  int64_t bytes = p.elementBits / 8;
+  int64_t q = s.rows * p.headDim,
+          ring = s.stages * s.keys * (p.headDim + p.valueDim),
+          // 32-bit weights go through shared memory to be an operand.
+          weights = p.elementBits < 32 ? 0 : s.rows * s.keys;
+  return (q + ring + weights) * bytes;
+}
+
+static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
+                                             const TileProblem &p) {
+  TileSizes best;
+  double bestTraffic = 0;
+  int64_t leastShared = INT64_MAX, leastRegisters = INT64_MAX;
+  for (int64_t rows : {128, 64, 32, 16})
+    for (int64_t keys : {64, 32, 16}) {
+      TileSizes s;
+      s.rows = rows;
+      s.keys = keys;
+      s.stages = 2;
+      s.warps = std::min<int64_t>(4, rows / kInstructionTile);
+      if (rows != limitToLength(rows, p.queryLength) ||
+          keys != limitToLength(keys, p.keyLength))
+        continue;
+      s.sharedBytes = sharedBytesOf(p, s);
+      s.registers = registersOf(p, s).total();
+      leastShared = std::min(leastShared, s.sharedBytes);
+      leastRegisters = std::min(leastRegisters, s.registers);
+      if (s.sharedBytes > target.sharedBytesPerBlock ||
+          s.registers > target.registersPerThread)
+        continue;
+      double traffic = trafficOf(p, rows);
+      if (best.rows == 0 || traffic < bestTraffic) {
+        best = s;
+        bestTraffic = traffic;
+      }
+    }
+  if (best.rows == 0)
+    return llvm::createStringError(
+        llvm::formatv("no tile fits {0} with head dims {1} and {2} of {3} "
+                      "bits: the smallest need {4} of {5} shared memory and "
+                      "{6} of {7} registers; split the head",
+                      target.name, p.headDim, p.valueDim, p.elementBits,
+                      kib(leastShared), kib(target.sharedBytesPerBlock),
+                      leastRegisters, target.registersPerThread)
+            .str());
+  RegisterUse use = registersOf(p, best);
+  best.reason =
+      llvm::formatv("{0} {1} of {2} shared memory with {3} stages; {4} of {5} "
+                    "registers with {6} warps (S {7}, P {8}, O {9}, other "
+                    "{10})",
+                    trafficText(p, best.rows), kib(best.sharedBytes),
+                    kib(target.sharedBytesPerBlock), best.stages,
+                    best.registers, target.registersPerThread, best.warps,
+                    use.scores, use.weights, use.output, use.other)
+          .str();
+  return best;
+}
+
+static llvm::Expected<TileSizes> chooseOnCPU(const TargetInfo &target,
+                                             const TileProblem &p) {
+  // Computation is in f32, whatever is stored.
+  constexpr int64_t kBytes = 4;
+  int64_t lanes = target.vectorBytes / kBytes;
+  TileSizes best;
+  double bestTraffic = 0;
+  int64_t bestSet = 0;
+  auto workingSet = [&](int64_t rows, int64_t keys) {
+    return kBytes * (rows * (p.headDim + p.valueDim) + rows * keys +
+                     keys * (p.headDim + p.valueDim));
+  };
+  for (int64_t rows : {128, 64, 32, 16})
+    for (int64_t keys : {128, 64, 32, 16}) {
+      if (rows != limitToLength(rows, p.queryLength) ||
+          keys != limitToLength(keys, p.keyLength))
+        continue;
+      // All of a block in half of L2; a block of K or V in half of L1, so that
+      // it stays while rows pass over it.
+      bool isSmallest = rows == 16 && keys == 16;
+      bool fits =
+          workingSet(rows, keys) <= target.l2Bytes / 2 &&
+          keys * std::max(p.headDim, p.valueDim) * kBytes <=
+              target.l1Bytes / 2 &&
+          keys >= std::min<int64_t>(lanes, kInstructionTile);
+      if (!fits && !(isSmallest && best.rows == 0))
+        continue;
+      double traffic = trafficOf(p, rows);
+      if (best.rows == 0 || traffic < bestTraffic) {
+        best.rows = rows;
+        best.keys = keys;
+        bestTraffic = traffic;
+        bestSet = workingSet(rows, keys);
+      }
+    }
+  best.reason =
+      llvm::formatv("{0} the block takes {1} of {2} L2, its keys {3} of {4} L1",
+                    trafficText(p, best.rows), kib(bestSet),
+                    kib(target.l2Bytes),
+                    kib(best.keys * std::max(p.headDim, p.valueDim) * kBytes),
+                    kib(target.l1Bytes))
+          .str();
+  return best;
+}
+
+llvm::Expected<TileSizes> fa::chooseTileSizes(const TargetInfo &target,
+                                              const TileProblem &problem,
+                                              TileAlgorithm algorithm) {
+  if (problem.headDim < 1 || problem.valueDim < 1 ||
+      (problem.elementBits != 16 && problem.elementBits != 32))
+    return llvm::createStringError(
+        llvm::formatv("expected positive head dims and elements of 16 or 32 "
+                      "bits, got {0}, {1} and {2}",
+                      problem.headDim, problem.valueDim, problem.elementBits)
+            .str());
+  llvm::Expected<TileSizes> sizes =
+      algorithm == TileAlgorithm::FA1 ? chooseFA1(target, problem)
+      : target.kind == TargetInfo::Kind::NVIDIA ? chooseOnGPU(target, problem)
+                                                : chooseOnCPU(target, problem);
+  if (sizes)
+    sizes->reason = llvm::formatv("{0}x{1}: {2}", sizes->rows, sizes->keys,
+                                  sizes->reason)
+                        .str();
+  return sizes;
+}

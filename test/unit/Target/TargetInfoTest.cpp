@@ -1,0 +1,163 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "fa/Target/TargetInfo.h"
+
+#include "gtest/gtest.h"
+
+using namespace fa;
+
+namespace {
+
+TargetInfo target(llvm::StringRef name) {
+  llvm::Expected<TargetInfo> t = lookupTarget(name);
+  if (!t) {
+    ADD_FAILURE() << llvm::toString(t.takeError());
+    return {};
+  }
+  return *t;
+}
+
+TileSizes choose(llvm::StringRef name, TileProblem problem,
+                 TileAlgorithm algorithm = TileAlgorithm::FA2) {
+  llvm::Expected<TileSizes> s =
+      chooseTileSizes(target(name), problem, algorithm);
+  if (!s) {
+    ADD_FAILURE() << llvm::toString(s.takeError());
+    return {};
+  }
+  EXPECT_FALSE(s->reason.empty());
+  return *s;
+}
+
+TileProblem heads(int64_t d, unsigned bits = 16) { return {d, d, bits}; }
+
+#define EXPECT_TILE(sizes, r, c)                                               \
+  do {                                                                         \
+    TileSizes s_ = (sizes);                                                    \
+    EXPECT_TRUE(s_.rows == (r) && s_.keys == (c)) << s_.reason;                \
+  } while (false)
+
+TEST(TargetInfo, UnknownNameListsTheKnown) {
+  llvm::Expected<TargetInfo> t = lookupTarget("sm_75");
+  ASSERT_FALSE(bool(t));
+  EXPECT_EQ(llvm::toString(t.takeError()),
+            "unknown target 'sm_75'; known targets are cpu, sm_80, sm_86, "
+            "sm_89, sm_90, sm_90a, sm_120");
+}
+
+TEST(TargetInfo, RowsAreComplete) {
+  for (llvm::StringRef name : getKnownTargets()) {
+    TargetInfo t = target(name);
+    EXPECT_EQ(t.name, name);
+    EXPECT_GT(t.l2Bytes, 0);
+    EXPECT_GT(t.multiprocessors, 0);
+    if (t.kind == TargetInfo::Kind::CPU) {
+      EXPECT_GE(t.l1Bytes, 8 << 10);
+      EXPECT_GE(t.vectorBytes, 16);
+      continue;
+    }
+    // A block can't have what its SM lacks; 1 KiB is the system's.
+    EXPECT_EQ(t.sharedBytesPerBlock + 1024, t.sharedBytesPerSM) << name.str();
+    EXPECT_NE(t.tensorCores, TargetInfo::TensorCores::None);
+    EXPECT_GE(t.ptxVersion, 80);
+    EXPECT_GE(t.minDriver, 525);
+    EXPECT_GT(t.memoryBandwidth, 0);
+    EXPECT_GE(t.threadsPerSM, t.threadsPerBlock);
+  }
+}
+
+TEST(TileSizes, OnGPUsByHeadDim) {
+  for (llvm::StringRef name : {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_120"}) {
+    EXPECT_TILE(choose(name, heads(64)), 128, 64);
+    EXPECT_TILE(choose(name, heads(128)), 128, 32);
+    EXPECT_EQ(choose(name, heads(64)).warps, 4);
+    EXPECT_EQ(choose(name, heads(64)).stages, 2);
+  }
+  EXPECT_TILE(choose("sm_80", heads(256)), 64, 64);
+  EXPECT_TILE(choose("sm_90a", heads(256)), 64, 64);
+  // 99 KiB: a ring of two stages of 64 keys is too much.
+  EXPECT_TILE(choose("sm_86", heads(256)), 64, 32);
+}
+
+TEST(TileSizes, NumbersAreThoseOfTheTile) {
+  TileSizes s = choose("sm_80", heads(64));
+  // Q 128*64, two stages of K and V 64*64 each, 2 bytes.
+  EXPECT_EQ(s.sharedBytes, 2 * (128 * 64 + 2 * 2 * 64 * 64));
+  // Of 128 threads: S 128*64, P half of it, O 128*64; 40 others.
+  EXPECT_EQ(s.registers, 64 + 32 + 64 + 40);
+  EXPECT_NE(s.reason.find("128x64: K and V are read 32 times"),
+            std::string::npos)
+      << s.reason;
+}
+
+TEST(TileSizes, EveryChoiceFits) {
+  for (llvm::StringRef name : getKnownTargets())
+    for (unsigned bits : {16u, 32u})
+      for (int64_t d : {1, 16, 32, 64, 80, 96, 128, 192, 256})
+        for (int64_t dv : {16, 64, 128, 256}) {
+          TargetInfo t = target(name);
+          TileProblem p = {d, dv, bits};
+          TileSizes s = choose(name, p);
+          EXPECT_GE(s.rows, 16);
+          EXPECT_GE(s.keys, 16);
+          if (t.kind != TargetInfo::Kind::NVIDIA)
+            continue;
+          EXPECT_LE(s.sharedBytes, t.sharedBytesPerBlock) << s.reason;
+          EXPECT_LE(s.registers, t.registersPerThread) << s.reason;
+        }
+}
+
+TEST(TileSizes, AreNoLargerThanTheLengths) {
+  TileProblem decode = heads(128);
+  decode.queryLength = 1;
+  EXPECT_TILE(choose("sm_80", decode), 16, 64);
+  EXPECT_EQ(choose("sm_80", decode).warps, 1);
+  TileProblem narrow = heads(64);
+  narrow.queryLength = 40;
+  narrow.keyLength = 20;
+  EXPECT_TILE(choose("sm_80", narrow), 64, 32);
+}
+
+TEST(TileSizes, FlashAttentionsRule) {
+  // M = 163 KiB / 2 = 83456 elements: ceil(M / 4*64) = 326; whole tiles: 320.
+  TileSizes s = choose("sm_80", heads(64), TileAlgorithm::FA1);
+  EXPECT_TILE(s, 64, 320);
+  EXPECT_NE(s.reason.find("Bc = ceil(M/4d) = 326, Br = min(Bc, d) = 64"),
+            std::string::npos)
+      << s.reason;
+  // d = 256: ceil(M / 1024) = 82 < d.
+  EXPECT_TILE(choose("sm_80", heads(256), TileAlgorithm::FA1), 80, 80);
+}
+
+TEST(TileSizes, OnCPUsByCaches) {
+  TargetInfo cpu = target("cpu");
+  cpu.l1Bytes = 48 << 10;
+  cpu.l2Bytes = 2 << 20;
+  cpu.vectorBytes = 64;
+  auto onCPU = [&](int64_t d) {
+    return llvm::cantFail(chooseTileSizes(cpu, heads(d, 32),
+                                          TileAlgorithm::FA2));
+  };
+  EXPECT_TILE(onCPU(64), 128, 64);
+  EXPECT_TILE(onCPU(128), 128, 32);
+  EXPECT_TILE(onCPU(256), 128, 16);
+  // Smaller caches, smaller blocks.
+  cpu.l2Bytes = 256 << 10;
+  EXPECT_TILE(onCPU(128), 64, 32);
+}
+
+TEST(TileSizes, BadProblemsAreErrors) {
+  llvm::Expected<TileSizes> s =
+      chooseTileSizes(target("sm_80"), {0, 64, 16}, TileAlgorithm::FA2);
+  ASSERT_FALSE(bool(s));
+  EXPECT_EQ(llvm::toString(s.takeError()),
+            "expected positive head dims and elements of 16 or 32 bits, got 0, "
+            "64 and 16");
+  s = chooseTileSizes(target("sm_86"), {4096, 4096, 16}, TileAlgorithm::FA2);
+  ASSERT_FALSE(bool(s));
+  EXPECT_NE(llvm::toString(s.takeError()).find("no tile fits sm_86"),
+            std::string::npos);
+}
+
+} // namespace
