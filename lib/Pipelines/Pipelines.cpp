@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "fa/Pipelines/Pipelines.h"
+#include "fa/Target/TargetInfo.h"
 
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassOptions.h"
@@ -48,6 +49,8 @@ fa::getStages(const PipelineOptions &options) {
   if (!llvm::is_contained({"standard", "fa1", "fa2"}, options.algorithm))
     return optionError("unknown algorithm '" + options.algorithm +
                        "'; expected standard, fa1 or fa2");
+  if (llvm::Expected<TargetInfo> target = lookupTarget(options.target); !target)
+    return target.takeError();
   if (options.rows < 0 || options.keys < 0)
     return optionError("expected tile sizes of at least 1, or 0 to choose, "
                        "got rows=" +

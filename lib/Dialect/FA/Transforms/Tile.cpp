@@ -5,8 +5,10 @@
 // Algorithm 1.
 
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/IR/Matchers.h"
 #include "fa/Dialect/FA/Transforms/Passes.h"
 #include "fa/Dialect/FA/Transforms/Utils.h"
+#include "fa/Target/TargetInfo.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -61,15 +63,56 @@ static LogicalResult tileMerge(IRRewriter &rewriter, OnlineSoftmaxOp op,
   return success();
 }
 
-/// Sizes that were measured to be good where none were given.
-static std::pair<int64_t, int64_t> defaultTile(StringRef target,
-                                               OnlineSoftmaxOp op) {
-  if (!target.starts_with("sm_"))
-    return {64, 64};
-  RankedTensorType values = op.getValues().getType();
-  if (values.getElementType().isF32() || values.getDimSize(1) > 128)
-    return {64, 32};
-  return {128, 64};
+/// The contraction Q K^T that the merge's scores come from.
+static std::optional<Contraction> findScoreProduct(Value scores) {
+  while (auto op = scores.getDefiningOp<linalg::GenericOp>()) {
+    if (auto product = matchContraction(op->getResult(0)))
+      return product;
+    if (op.getDpsInputs().empty())
+      break;
+    scores = op.getDpsInputs()[0];
+  }
+  return std::nullopt;
+}
+
+/// Sizes for the target by its memory; the given ones where not 0.
+static llvm::Expected<TileSizes> chooseTiles(OnlineSoftmaxOp op,
+                                             StringRef target,
+                                             StringRef algorithm, int64_t rows,
+                                             int64_t keys) {
+  TileSizes given;
+  given.rows = rows;
+  given.keys = keys;
+  given.reason = "given";
+  if (rows && keys)
+    return given;
+  llvm::Expected<TargetInfo> info = lookupTarget(target);
+  if (!info)
+    return info.takeError();
+  RankedTensorType values = op.getValues().getType(),
+                   scores = op.getScores().getType();
+  auto length = [](int64_t size) -> std::optional<int64_t> {
+    if (ShapedType::isDynamic(size))
+      return std::nullopt;
+    return size;
+  };
+  TileProblem problem;
+  problem.valueDim = values.getDimSize(1);
+  problem.headDim = problem.valueDim;
+  if (auto product = findScoreProduct(op.getScores()))
+    problem.headDim =
+        cast<RankedTensorType>(product->lhs.getType()).getDimSize(1);
+  problem.elementBits = values.getElementTypeBitWidth();
+  problem.queryLength = length(scores.getDimSize(0));
+  problem.keyLength = length(scores.getDimSize(1));
+  llvm::Expected<TileSizes> chosen = chooseTileSizes(
+      *info, problem,
+      algorithm == "fa1" ? TileAlgorithm::FA1 : TileAlgorithm::FA2);
+  if (!chosen)
+    return chosen.takeError();
+  chosen->rows = rows ? rows : chosen->rows;
+  chosen->keys = keys ? keys : chosen->keys;
+  return chosen;
 }
 
 namespace {
@@ -91,15 +134,18 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
     });
     IRRewriter rewriter(&getContext());
     for (OnlineSoftmaxOp op : ops) {
-      auto [defaultRows, defaultKeys] = defaultTile(target, op);
-      int64_t tileRows = rows ? rows : defaultRows;
-      int64_t tileKeys = keys ? keys : defaultKeys;
+      llvm::Expected<TileSizes> tiles =
+          chooseTiles(op, target, algorithm, rows, keys);
+      if (!tiles) {
+        op.emitOpError() << llvm::toString(tiles.takeError());
+        return signalPassFailure();
+      }
       remark::passed(op.getLoc(), remark::RemarkOpts::name("TileSizes")
                                       .category(DEBUG_TYPE)
                                       .function(func.getName()))
-          << "rows=" << std::to_string(tileRows)
-          << " keys=" << std::to_string(tileKeys);
-      if (failed(tileMerge(rewriter, op, tileRows, tileKeys)))
+          << "rows=" << std::to_string(tiles->rows)
+          << " keys=" << std::to_string(tiles->keys) << ": " << tiles->reason;
+      if (failed(tileMerge(rewriter, op, tiles->rows, tiles->keys)))
         return signalPassFailure();
     }
     if (failed(cleanUp(func)))
