@@ -92,8 +92,22 @@ private:
 } // namespace
 
 static int64_t bytesOf(Type type) {
-  return llvm::divideCeil(getElementTypeOrSelf(type).getIntOrFloatBitWidth(),
-                          8);
+  Type element = getElementTypeOrSelf(type);
+  if (!element.isIntOrFloat())
+    return 8; // An index, or nothing that attention is made of.
+  return llvm::divideCeil(element.getIntOrFloatBitWidth(), 8);
+}
+
+static int64_t clampedAdd(int64_t a, int64_t b) {
+  int64_t sum;
+  return llvm::AddOverflow(a, b, sum) ? (a < 0 ? INT64_MIN : INT64_MAX) : sum;
+}
+
+static int64_t clampedMul(int64_t a, int64_t b) {
+  int64_t product;
+  return llvm::MulOverflow(a, b, product)
+             ? ((a < 0) != (b < 0) ? INT64_MIN : INT64_MAX)
+             : product;
 }
 
 static bool isTileLoop(Operation *op) {
@@ -156,8 +170,7 @@ bool EventFinder::inHBM(Value tensor) {
   Operation *op = tensor.getDefiningOp();
   unsigned number = cast<OpResult>(tensor).getResultNumber();
   if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
-    return inHBM(slice.getSource()) &&
-           (!isInTile(op) || isOnlySliced(tensor));
+    return inHBM(slice.getSource()) && (!isInTile(op) || isOnlySliced(tensor));
   if (auto insert = dyn_cast<tensor::InsertSliceOp>(op))
     return inHBM(insert.getDest());
   if (auto loop = dyn_cast<scf::ForOp>(op))
@@ -276,6 +289,8 @@ void EventFinder::visitExtracts(linalg::LinalgOp op, Scope &scope) {
 
 void EventFinder::visitStyle(DestinationStyleOpInterface op, bool inTile,
                              Scope &scope) {
+  if (!op.hasPureTensorSemantics())
+    return; // Bufferized: the rules are those of values.
   auto linalgOp = dyn_cast<linalg::LinalgOp>(op.getOperation());
   bool isFill = isa<linalg::FillOp>(op);
   if (linalgOp)
@@ -299,12 +314,12 @@ void EventFinder::visitStyle(DestinationStyleOpInterface op, bool inTile,
     Value result = op.getTiedOpResult(&init);
     if (isFill && !inHBM(result))
       continue;
-    bool isStart =
-        isFill && options.foldFills &&
-        llvm::all_of(result.getUses(), [](OpOperand &use) {
-          auto user = dyn_cast<DestinationStyleOpInterface>(use.getOwner());
-          return user && user.isDpsInit(&use);
-        });
+    bool isStart = isFill && options.foldFills &&
+                   llvm::all_of(result.getUses(), [](OpOperand &use) {
+                     auto user =
+                         dyn_cast<DestinationStyleOpInterface>(use.getOwner());
+                     return user && user.isDpsInit(&use);
+                   });
     if (!isStart)
       addWhole(Traffic::Write, result, scope);
     if (init.get().getDefiningOp<tensor::EmptyOp>() && !becomesResult(result))
@@ -344,11 +359,12 @@ void EventFinder::nameExtent(LoopDim &dim) {
 
 void EventFinder::visitFor(scf::ForOp loop, Scope &scope) {
   auto body = std::make_unique<Scope>();
-  LoopDim dim = {loop.getInductionVar(), getAsOpFoldResult(loop.getLowerBound()),
+  LoopDim dim = {loop.getInductionVar(),
+                 getAsOpFoldResult(loop.getLowerBound()),
                  getAsOpFoldResult(loop.getUpperBound())};
   if (std::optional<int64_t> step =
           getConstantIntValue(getAsOpFoldResult(loop.getStep())))
-    dim.step = *step;
+    dim.step = std::max<int64_t>(*step, 1);
   nameExtent(dim);
   auto upper = dyn_cast<Value>(dim.upper);
   dim.isExact = isZeroInteger(dim.lower) &&
@@ -359,9 +375,8 @@ void EventFinder::visitFor(scf::ForOp loop, Scope &scope) {
   for (Value init : loop.getInitArgs())
     if (init.getDefiningOp<tensor::EmptyOp>() && inHBM(init) &&
         !isInTile(loop) &&
-        !becomesResult(loop.getResult(
-            llvm::find(loop.getInitArgs(), init) -
-            loop.getInitArgs().begin())))
+        !becomesResult(loop.getResult(llvm::find(loop.getInitArgs(), init) -
+                                      loop.getInitArgs().begin())))
       addWhole(Traffic::Temp, init, scope);
   visit(*loop.getBody(), /*inTile=*/true, *body);
   scope.loops.push_back(std::move(body));
@@ -373,7 +388,7 @@ void EventFinder::visitForall(scf::ForallOp loop, bool inTile, Scope &scope) {
        llvm::zip(loop.getInductionVars(), loop.getMixedLowerBound(),
                  loop.getMixedUpperBound(), loop.getMixedStep())) {
     LoopDim dim = {iv, lower, upper};
-    dim.step = getConstantIntValue(step).value_or(1);
+    dim.step = std::max<int64_t>(getConstantIntValue(step).value_or(1), 1);
     nameExtent(dim);
     body->dims.push_back(dim);
   }
@@ -403,7 +418,8 @@ void EventFinder::visitOp(Operation &op, bool inTile, Scope &scope) {
   if (auto style = dyn_cast<DestinationStyleOpInterface>(op)) {
     if (isa<linalg::LinalgOp, OnlineSoftmaxOp>(op))
       visitStyle(style, inTile, scope);
-    else if (auto insert = dyn_cast<tensor::InsertSliceOp>(op); insert && inTile)
+    else if (auto insert = dyn_cast<tensor::InsertSliceOp>(op);
+             insert && inTile)
       visitInsert(insert, scope);
     return;
   }
@@ -487,9 +503,8 @@ Polynomial SymbolicCounter::countEvent(const Event &event) {
   Polynomial product = event.bytes;
   SmallVector<const LoopDim *> loops(around);
   for (const Size &size : event.sizes) {
-    auto tiled = llvm::find_if(loops, [&](const LoopDim *loop) {
-      return tilesExactly(size, *loop);
-    });
+    auto tiled = llvm::find_if(
+        loops, [&](const LoopDim *loop) { return tilesExactly(size, *loop); });
     if (tiled != loops.end()) {
       product = product * (*tiled)->extent;
       loops.erase(tiled);
@@ -555,7 +570,7 @@ private:
   Dependence getDependence(Value value, Value iv);
   RangeMap known;
   SizeTracer &sizes;
-  int64_t budget = 4'000'000;
+  int64_t budget = 200'000;
 };
 } // namespace
 
@@ -629,13 +644,13 @@ NumericCounter::Dependence NumericCounter::getDependence(const Scope &scope,
 
 static void accumulate(Totals<int64_t> &to, const Totals<int64_t> &x,
                        int64_t times = 1) {
-  to.read += x.read * times;
-  to.write += x.write * times;
-  to.temp += x.temp * times;
+  to.read = clampedAdd(to.read, clampedMul(x.read, times));
+  to.write = clampedAdd(to.write, clampedMul(x.write, times));
+  to.temp = clampedAdd(to.temp, clampedMul(x.temp, times));
 }
 
-std::optional<Totals<int64_t>>
-NumericCounter::countLoop(const Scope &scope, unsigned number) {
+std::optional<Totals<int64_t>> NumericCounter::countLoop(const Scope &scope,
+                                                         unsigned number) {
   if (number == scope.dims.size())
     return countBody(scope);
   const LoopDim &dim = scope.dims[number];
@@ -649,11 +664,11 @@ NumericCounter::countLoop(const Scope &scope, unsigned number) {
     isUpperBound = true;
     lower.lo = std::max<int64_t>(lower.lo, 0);
   }
-  if (upper.hi == INT64_MAX)
+  if (upper.hi == INT64_MAX || lower.lo == INT64_MIN)
     return std::nullopt;
   if (upper.hi <= lower.lo)
     return Totals<int64_t>();
-  int64_t trips = llvm::divideCeil(upper.hi - lower.lo, dim.step);
+  int64_t trips = llvm::divideCeil(clampedAdd(upper.hi, -lower.lo), dim.step);
   auto step = [&](int64_t n) {
     int64_t iv = lower.lo + n * dim.step;
     known[dim.iv] = {iv, iv};
@@ -700,9 +715,9 @@ std::optional<Totals<int64_t>> NumericCounter::countBody(const Scope &scope) {
       if (range.hi == INT64_MAX)
         return std::nullopt;
       isUpperBound |= !range.isPoint();
-      product *= std::max<int64_t>(range.hi, 0);
+      product = clampedMul(product, std::max<int64_t>(range.hi, 0));
     }
-    totals[event.kind] += product;
+    totals[event.kind] = clampedAdd(totals[event.kind], product);
   }
   for (auto &loop : scope.loops) {
     std::optional<Totals<int64_t>> inner = count(*loop);
@@ -722,7 +737,7 @@ std::optional<Totals<int64_t>> NumericCounter::countBody(const Scope &scope) {
     }
     for (Traffic kind : {Traffic::Read, Traffic::Write, Traffic::Temp}) {
       isUpperBound |= (*a)[kind] != (*b)[kind];
-      totals[kind] += std::max((*a)[kind], (*b)[kind]);
+      totals[kind] = clampedAdd(totals[kind], std::max((*a)[kind], (*b)[kind]));
     }
   }
   return totals;

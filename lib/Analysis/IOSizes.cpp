@@ -110,8 +110,8 @@ static void sameDims(OpResult result, unsigned dim,
     OpOperand *init = linalgOp.getDpsInitOperand(result.getResultNumber());
     AffineExpr loop = linalgOp.getMatchingIndexingMap(init).getResult(dim);
     for (OpOperand *input : linalgOp.getDpsInputOperands())
-      for (auto [i, expr] : llvm::enumerate(
-               linalgOp.getMatchingIndexingMap(input).getResults()))
+      for (auto [i, expr] :
+           llvm::enumerate(linalgOp.getMatchingIndexingMap(input).getResults()))
         if (expr == loop && tensorType(input->get()))
           others.push_back({input->get(), i});
     others.push_back({init->get(), dim});
@@ -130,7 +130,8 @@ static void sameDims(OpResult result, unsigned dim,
     others.push_back(
         {choice.thenYield().getOperand(result.getResultNumber()), dim});
   } else if (auto insert = dyn_cast<tensor::InsertSliceOp>(op)) {
-    std::optional<int64_t> size = getConstantIntValue(insert.getMixedSizes()[dim]);
+    std::optional<int64_t> size =
+        getConstantIntValue(insert.getMixedSizes()[dim]);
     SmallVector<unsigned> kept =
         keptDims(insert.getMixedSizes(), insert.getDroppedDims());
     if (isZeroInteger(insert.getMixedOffsets()[dim]) && size &&
@@ -239,9 +240,8 @@ Size SizeTracer::trace(Value tensor, unsigned dim, unsigned depth) {
   }
   // Inits first: they say the size, other operands only its name.
   if (auto style = tensor.getDefiningOp<DestinationStyleOpInterface>())
-    return trace(
-        style.getDpsInits()[cast<OpResult>(tensor).getResultNumber()], dim,
-        depth + 1);
+    return trace(style.getDpsInits()[cast<OpResult>(tensor).getResultNumber()],
+                 dim, depth + 1);
   SmallVector<std::pair<Value, unsigned>> others;
   if (auto result = dyn_cast<OpResult>(tensor)) {
     sameDims(result, dim, others);
@@ -249,8 +249,7 @@ Size SizeTracer::trace(Value tensor, unsigned dim, unsigned depth) {
     auto argument = cast<BlockArgument>(tensor);
     Operation *owner = argument.getOwner()->getParentOp();
     if (auto loop = dyn_cast<scf::ForOp>(owner))
-      others.push_back(
-          {loop.getInitArgs()[argument.getArgNumber() - 1], dim});
+      others.push_back({loop.getInitArgs()[argument.getArgNumber() - 1], dim});
     else if (auto forall = dyn_cast<scf::ForallOp>(owner))
       others.push_back(
           {forall.getOutputs()[argument.getArgNumber() - forall.getRank()],
@@ -286,8 +285,11 @@ Polynomial SizeTracer::getSymbolic(const Size &size) {
   return Polynomial::symbol("?");
 }
 
-std::optional<Polynomial> SizeTracer::getSymbolic(Value index) {
-  if (std::optional<int64_t> constant = getConstantIntValue(OpFoldResult(index)))
+std::optional<Polynomial> SizeTracer::getSymbolic(Value index, unsigned depth) {
+  if (depth > 6)
+    return std::nullopt;
+  if (std::optional<int64_t> constant =
+          getConstantIntValue(OpFoldResult(index)))
     return Polynomial(*constant);
   if (auto dim = index.getDefiningOp<tensor::DimOp>()) {
     std::optional<int64_t> i = dim.getConstantIndex();
@@ -309,7 +311,7 @@ std::optional<Polynomial> SizeTracer::getSymbolic(Value index) {
       else
         continue;
       if (std::optional<Polynomial> x =
-              getSymbolic(min.getOperands()[position]))
+              getSymbolic(min.getOperands()[position], depth + 1))
         return x;
     }
   }
@@ -380,16 +382,28 @@ static ValueRange64 evaluateExpr(AffineExpr expr,
 }
 
 ValueRange64 SizeTracer::evaluate(const Size &size, const RangeMap &known) {
+  budget = 10'000;
+  return evaluateSize(size, known);
+}
+
+ValueRange64 SizeTracer::evaluateSize(const Size &size, const RangeMap &known) {
   if (size.constant)
     return {*size.constant, *size.constant};
   if (size.value)
-    return evaluate(size.value, known);
+    return evaluateStep(size.value, known);
   if (std::optional<int64_t> number = getNumber(size.symbol))
     return {*number, *number};
   return {0, INT64_MAX};
 }
 
 ValueRange64 SizeTracer::evaluate(Value value, const RangeMap &known) {
+  budget = 10'000;
+  return evaluateStep(value, known);
+}
+
+ValueRange64 SizeTracer::evaluateStep(Value value, const RangeMap &known) {
+  if (--budget < 0)
+    return {};
   if (auto x = known.find(value); x != known.end())
     return x->second;
   if (std::optional<int64_t> c = getConstantIntValue(OpFoldResult(value)))
@@ -399,13 +413,13 @@ ValueRange64 SizeTracer::evaluate(Value value, const RangeMap &known) {
     return {};
   if (auto dim = dyn_cast<tensor::DimOp>(op))
     return dim.getConstantIndex() && tensorType(dim.getSource())
-               ? evaluate(getSize(dim.getSource(), *dim.getConstantIndex()),
-                          known)
+               ? evaluateSize(getSize(dim.getSource(), *dim.getConstantIndex()),
+                              known)
                : ValueRange64();
   auto results = [&](AffineMap map) {
     SmallVector<ValueRange64> operands, ranges;
     for (Value operand : op->getOperands())
-      operands.push_back(evaluate(operand, known));
+      operands.push_back(evaluateStep(operand, known));
     for (AffineExpr expr : map.getResults())
       ranges.push_back(evaluateExpr(expr, operands, map.getNumDims()));
     return ranges;
@@ -428,7 +442,9 @@ ValueRange64 SizeTracer::evaluate(Value value, const RangeMap &known) {
     return reduce(results(min.getMap()), least);
   if (auto max = dyn_cast<affine::AffineMaxOp>(op))
     return reduce(results(max.getMap()), most);
-  auto operand = [&](unsigned i) { return evaluate(op->getOperand(i), known); };
+  auto operand = [&](unsigned i) {
+    return evaluateStep(op->getOperand(i), known);
+  };
   if (isa<arith::IndexCastOp>(op))
     return operand(0);
   if (isa<arith::AddIOp>(op))

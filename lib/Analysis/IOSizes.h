@@ -38,7 +38,7 @@ public:
   Size getSize(mlir::Value tensor, unsigned dim);
   llvm::SmallVector<Size> getSizes(mlir::Value tensor);
   /// An upper bound of an index value that loops' variables are not part of.
-  std::optional<Polynomial> getSymbolic(mlir::Value index);
+  std::optional<Polynomial> getSymbolic(mlir::Value index, unsigned depth = 0);
   Polynomial getSymbolic(const Size &size);
   ValueRange64 evaluate(mlir::Value value, const RangeMap &known);
   ValueRange64 evaluate(const Size &size, const RangeMap &known);
@@ -46,6 +46,10 @@ public:
   std::optional<int64_t> getNumber(llvm::StringRef symbol);
 
 private:
+  ValueRange64 evaluateStep(mlir::Value value, const RangeMap &known);
+  ValueRange64 evaluateSize(const Size &size, const RangeMap &known);
+  /// Values left before an evaluation gives up.
+  int64_t budget = 0;
   Size trace(mlir::Value tensor, unsigned dim, unsigned depth);
   using Visited = llvm::DenseSet<std::pair<mlir::Value, unsigned>>;
   std::string traceSymbol(mlir::Value tensor, unsigned dim, Visited &seen);

@@ -56,17 +56,22 @@ Formula Formula::disjunction(ArrayRef<Formula> operands) {
 //===----------------------------------------------------------------------===//
 
 bool fa::isUniformIn(Operation *loop, Value value) {
-  if (!loop->isAncestor(value.getParentRegion()->getParentOp()))
-    return true;
-  Operation *op = value.getDefiningOp();
-  if (!op || isa<linalg::IndexOp>(op) || op->getNumRegions() != 0 ||
-      !isPure(op))
-    return false;
-  if (!isa<arith::ArithDialect, affine::AffineDialect, tensor::TensorDialect>(
-          op->getDialect()))
-    return false;
-  return llvm::all_of(op->getOperands(),
-                      [&](Value x) { return isUniformIn(loop, x); });
+  SmallVector<Value> worklist = {value};
+  llvm::DenseSet<Value> seen;
+  while (!worklist.empty()) {
+    Value next = worklist.pop_back_val();
+    if (!seen.insert(next).second ||
+        !loop->isAncestor(next.getParentRegion()->getParentOp()))
+      continue;
+    Operation *op = next.getDefiningOp();
+    if (!op || isa<linalg::IndexOp>(op) || op->getNumRegions() != 0 ||
+        !isPure(op) ||
+        !isa<arith::ArithDialect, affine::AffineDialect, tensor::TensorDialect>(
+            op->getDialect()))
+      return false;
+    llvm::append_range(worklist, op->getOperands());
+  }
+  return true;
 }
 
 bool FormulaBuilder::isUniform(Value value) {

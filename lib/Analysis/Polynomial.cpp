@@ -4,6 +4,7 @@
 #include "fa/Analysis/Polynomial.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
 #include <cmath>
@@ -37,7 +38,7 @@ Polynomial Polynomial::ceilDiv(const Polynomial &x, int64_t divisor) {
   if (divisor == 1)
     return x;
   if (std::optional<int64_t> c = x.getConstant())
-    return (*c + divisor - 1) / divisor;
+    return *c / divisor + (*c % divisor > 0);
   return symbol("ceildiv(" + x.str() + ", " + std::to_string(divisor) + ")");
 }
 
@@ -51,9 +52,13 @@ std::optional<int64_t> Polynomial::getConstant() const {
 
 Polynomial Polynomial::operator+(const Polynomial &other) const {
   Polynomial result = *this;
-  for (auto &[monomial, factor] : other.terms)
-    if ((result.terms[monomial] += factor) == 0)
+  for (auto &[monomial, factor] : other.terms) {
+    int64_t &sum = result.terms[monomial];
+    if (llvm::AddOverflow(sum, factor, sum))
+      sum = factor < 0 ? INT64_MIN : INT64_MAX;
+    if (sum == 0)
       result.terms.erase(monomial);
+  }
   return result;
 }
 
@@ -65,7 +70,10 @@ Polynomial Polynomial::operator*(const Polynomial &other) const {
       for (auto &[name, power] : b)
         product[name] += power;
       Polynomial term;
-      term.terms[product] = x * y;
+      int64_t factor;
+      if (llvm::MulOverflow(x, y, factor))
+        factor = (x < 0) != (y < 0) ? INT64_MIN : INT64_MAX;
+      term.terms[product] = factor;
       result = result + term;
     }
   return result;
@@ -110,8 +118,8 @@ std::string Polynomial::str() const {
   return text.empty() ? "0" : text;
 }
 
-double Polynomial::evaluate(
-    std::function<double(llvm::StringRef)> valueOf) const {
+double
+Polynomial::evaluate(std::function<double(llvm::StringRef)> valueOf) const {
   double sum = 0;
   for (auto &[monomial, factor] : terms) {
     double product = factor;

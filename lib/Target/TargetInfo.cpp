@@ -187,10 +187,11 @@ static llvm::Expected<TileSizes> chooseFA1(const TargetInfo &target,
   return sizes;
 }
 
-/// Registers of a thread by use.
+/// Registers of a thread by use. The weights P take the place of the scores S
+/// that they are made from.
 struct RegisterUse {
-  int64_t scores, weights, output, other;
-  int64_t total() const { return scores + weights + output + other; }
+  int64_t scores, output, other;
+  int64_t total() const { return scores + output + other; }
 };
 
 static RegisterUse registersOf(const TileProblem &p, const TileSizes &s) {
@@ -198,8 +199,8 @@ static RegisterUse registersOf(const TileProblem &p, const TileSizes &s) {
   // Addresses, row statistics, and fragments in flight.
   constexpr int64_t kOther = 40;
   int64_t scores = llvm::divideCeil(s.rows * s.keys, threads);
-  return {scores, p.elementBits < 32 ? scores / 2 : 0,
-          int64_t(llvm::divideCeil(s.rows * p.valueDim, threads)), kOther};
+  return {scores, int64_t(llvm::divideCeil(s.rows * p.valueDim, threads)),
+          kOther};
 }
 
 static int64_t sharedBytesOf(const TileProblem &p, const TileSizes &s) {
@@ -207,14 +208,23 @@ static int64_t sharedBytesOf(const TileProblem &p, const TileSizes &s) {
   int64_t q = s.rows * p.headDim,
           ring = s.stages * s.keys * (p.headDim + p.valueDim),
           // 32-bit weights go through shared memory to be an operand.
-          weights = p.elementBits < 32 ? 0 : s.rows * s.keys;
+      weights = p.elementBits < 32 ? 0 : s.rows * s.keys;
   return (q + ring + weights) * bytes;
+}
+
+/// Blocks that an SM runs at a time: one waits while another computes.
+static int64_t blocksPerSM(const TargetInfo &target, const TileSizes &s) {
+  int64_t threads = 32 * s.warps;
+  constexpr int64_t kSystemBytes = 1024;
+  return std::min({target.sharedBytesPerSM / (s.sharedBytes + kSystemBytes),
+                   target.registersPerSM / (s.registers * threads),
+                   target.threadsPerSM / threads});
 }
 
 static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
                                              const TileProblem &p) {
   TileSizes best;
-  double bestTraffic = 0;
+  std::pair<double, bool> bestCost;
   int64_t leastShared = INT64_MAX, leastRegisters = INT64_MAX;
   for (int64_t rows : {128, 64, 32, 16})
     for (int64_t keys : {64, 32, 16}) {
@@ -233,10 +243,13 @@ static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
       if (s.sharedBytes > target.sharedBytesPerBlock ||
           s.registers > target.registersPerThread)
         continue;
-      double traffic = trafficOf(p, rows);
-      if (best.rows == 0 || traffic < bestTraffic) {
+      // Least traffic, then two blocks on an SM (but not by steps so short that
+      // rescaling the state outweighs them), then most keys.
+      bool shared = blocksPerSM(target, s) >= 2 && keys >= 32;
+      std::pair<double, bool> cost = {trafficOf(p, rows), !shared};
+      if (best.rows == 0 || cost < bestCost) {
         best = s;
-        bestTraffic = traffic;
+        bestCost = cost;
       }
     }
   if (best.rows == 0)
@@ -251,12 +264,13 @@ static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
   RegisterUse use = registersOf(p, best);
   best.reason =
       llvm::formatv("{0} {1} of {2} shared memory with {3} stages; {4} of {5} "
-                    "registers with {6} warps (S {7}, P {8}, O {9}, other "
-                    "{10})",
+                    "registers with {6} warps (S and P {7}, O {8}, other {9}); "
+                    "{10} blocks on an SM",
                     trafficText(p, best.rows), kib(best.sharedBytes),
                     kib(target.sharedBytesPerBlock), best.stages,
                     best.registers, target.registersPerThread, best.warps,
-                    use.scores, use.weights, use.output, use.other)
+                    use.scores, use.output, use.other,
+                    blocksPerSM(target, best))
           .str();
   return best;
 }
@@ -281,11 +295,10 @@ static llvm::Expected<TileSizes> chooseOnCPU(const TargetInfo &target,
       // All of a block in half of L2; a block of K or V in half of L1, so that
       // it stays while rows pass over it.
       bool isSmallest = rows == 16 && keys == 16;
-      bool fits =
-          workingSet(rows, keys) <= target.l2Bytes / 2 &&
-          keys * std::max(p.headDim, p.valueDim) * kBytes <=
-              target.l1Bytes / 2 &&
-          keys >= std::min<int64_t>(lanes, kInstructionTile);
+      bool fits = workingSet(rows, keys) <= target.l2Bytes / 2 &&
+                  keys * std::max(p.headDim, p.valueDim) * kBytes <=
+                      target.l1Bytes / 2 &&
+                  keys >= std::min<int64_t>(lanes, kInstructionTile);
       if (!fits && !(isSmallest && best.rows == 0))
         continue;
       double traffic = trafficOf(p, rows);
@@ -317,12 +330,12 @@ llvm::Expected<TileSizes> fa::chooseTileSizes(const TargetInfo &target,
                       problem.headDim, problem.valueDim, problem.elementBits)
             .str());
   llvm::Expected<TileSizes> sizes =
-      algorithm == TileAlgorithm::FA1 ? chooseFA1(target, problem)
+      algorithm == TileAlgorithm::FA1           ? chooseFA1(target, problem)
       : target.kind == TargetInfo::Kind::NVIDIA ? chooseOnGPU(target, problem)
                                                 : chooseOnCPU(target, problem);
   if (sizes)
-    sizes->reason = llvm::formatv("{0}x{1}: {2}", sizes->rows, sizes->keys,
-                                  sizes->reason)
-                        .str();
+    sizes->reason =
+        llvm::formatv("{0}x{1}: {2}", sizes->rows, sizes->keys, sizes->reason)
+            .str();
   return sizes;
 }

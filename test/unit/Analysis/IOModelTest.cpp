@@ -21,12 +21,10 @@ TEST(Polynomial, PrintsInAFixedOrder) {
   auto s = [](const char *name) { return Polynomial::symbol(name); };
   Polynomial p = s("D") * s("Sq") * 2 + s("Sk") * s("Sq") * s("B") + 7 +
                  s("Sq") * s("Sq") + Polynomial::ceilDiv(s("Sk"), 64) * s("B");
-  EXPECT_EQ(p.str(),
-            "B*Sq*Sk + B*ceildiv(Sk, 64) + Sq^2 + 2*Sq*D + 7");
+  EXPECT_EQ(p.str(), "B*Sq*Sk + B*ceildiv(Sk, 64) + Sq^2 + 2*Sq*D + 7");
   EXPECT_EQ((p + p * -1).str(), "0");
   EXPECT_EQ(Polynomial::ceilDiv(100, 64).str(), "2");
-  EXPECT_EQ(p.evaluate([](llvm::StringRef) { return 2.0; }),
-            8 + 4 + 4 + 8 + 7);
+  EXPECT_EQ(p.evaluate([](llvm::StringRef) { return 2.0; }), 8 + 4 + 4 + 8 + 7);
 }
 
 enum class Stage { Standard, FA1, FA2 };
@@ -43,11 +41,10 @@ protected:
   IOReport run(Stage stage, int64_t length, int64_t rows = 0,
                int64_t keys = 0) {
     std::string type = "tensor<1x1x" + std::to_string(length) + "x64xf32>";
-    std::string text = "func.func @f(%q: " + type + ", %k: " + type +
-                       ", %v: " + type + ") -> " + type +
-                       " { %o = fa.attention %q, %k, %v : (" + type + ", " +
-                       type + ", " + type + ") -> " + type + " return %o : " +
-                       type + " }";
+    std::string text =
+        "func.func @f(%q: " + type + ", %k: " + type + ", %v: " + type +
+        ") -> " + type + " { %o = fa.attention %q, %k, %v : (" + type + ", " +
+        type + ", " + type + ") -> " + type + " return %o : " + type + " }";
     auto module = parseSourceString<ModuleOp>(text, &ctx);
     PassManager pm(&ctx);
     OpPassManager &func = pm.nest<func::FuncOp>();

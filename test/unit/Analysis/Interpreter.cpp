@@ -56,7 +56,8 @@ int64_t Interpreter::evaluateOp(Operation *op) {
   if (auto dim = dyn_cast<tensor::DimOp>(op))
     return sizes.at(dim.getSource());
   if (auto extract = dyn_cast<tensor::ExtractOp>(op))
-    return tensors[extract.getTensor()].at(evaluateCached(extract.getIndices()[0]));
+    return tensors[extract.getTensor()].at(
+        evaluateCached(extract.getIndices()[0]));
   auto affineResults = [&](AffineMap map) {
     SmallVector<Attribute> operands, results;
     for (Value operand : op->getOperands())
@@ -84,7 +85,8 @@ int64_t Interpreter::evaluateOp(Operation *op) {
   if (isa<math::AbsIOp>(op))
     return x < 0 ? -x : x;
   if (auto select = dyn_cast<arith::SelectOp>(op))
-    return evaluateCached(x & 1 ? select.getTrueValue() : select.getFalseValue());
+    return evaluateCached(x & 1 ? select.getTrueValue()
+                                : select.getFalseValue());
   int64_t y = evaluateCached(op->getOperand(1));
   uint64_t ux = zeroExtended(x, type), uy = zeroExtended(y, type);
   if (isa<arith::AddIOp>(op))

@@ -4,8 +4,8 @@
 // The mask analysis against brute force: sound for any mask, exact for the
 // masks that matter.
 
-#include "Interpreter.h"
 #include "fa/Analysis/MaskIntervals.h"
+#include "Interpreter.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -35,9 +35,8 @@ class MaskProgram {
 public:
   explicit MaskProgram(const std::string &body) {
     ctx.loadDialect<arith::ArithDialect, affine::AffineDialect,
-                    func::FuncDialect, linalg::LinalgDialect,
-                    math::MathDialect, scf::SCFDialect,
-                    tensor::TensorDialect>();
+                    func::FuncDialect, linalg::LinalgDialect, math::MathDialect,
+                    scf::SCFDialect, tensor::TensorDialect>();
     std::string text = R"(
 func.func @f(%q: tensor<?xf32>, %k: tensor<?xf32>, %u: index, %w: i32,
              %flag: i1, %lens: tensor<2xi32>, %docs: tensor<64xi32>,
@@ -126,8 +125,7 @@ func.func @f(%q: tensor<?xf32>, %k: tensor<?xf32>, %u: index, %w: i32,
   Value values[4];
 };
 
-void MaskProgram::check(const Setting &s, bool exact,
-                        const std::string &what) {
+void MaskProgram::check(const Setting &s, bool exact, const std::string &what) {
   Interpreter run;
   run.sizes[func.getArgument(0)] = s.sq;
   run.sizes[func.getArgument(1)] = s.sk;
@@ -158,10 +156,9 @@ void MaskProgram::check(const Setting &s, bool exact,
         ASSERT_TRUE(visited || !some)
             << what << ": key " << j << " of rows " << i0
             << ".. is seen but outside [" << vlo << ", " << vhi << ")";
-        ASSERT_TRUE(all || !full)
-            << what << ": key " << j << " of rows " << i0
-            << ".. is not seen by all but inside [" << flo << ", " << fhi
-            << ")";
+        ASSERT_TRUE(all || !full) << what << ": key " << j << " of rows " << i0
+                                  << ".. is not seen by all but inside [" << flo
+                                  << ", " << fhi << ")";
         if (some)
           last = j;
         if (some && first < 0)
@@ -179,9 +176,8 @@ void MaskProgram::check(const Setting &s, bool exact,
         EXPECT_TRUE(lo == first && hi == last + 1)
             << what << ": rows " << i0 << ".. see [" << first << ", "
             << last + 1 << "), got [" << lo << ", " << hi << ")";
-      EXPECT_EQ(claimed, longest)
-          << what << ": rows " << i0 << ".. full [" << flo << ", " << fhi
-          << ")";
+      EXPECT_EQ(claimed, longest) << what << ": rows " << i0 << ".. full ["
+                                  << flo << ", " << fhi << ")";
     }
 }
 
@@ -243,8 +239,8 @@ TEST(MaskIntervals, CausalAlignedBottomRightIsExact) {
 }
 
 TEST(MaskIntervals, WindowIsExact) {
-  checkExact(combine(std::string(kCausal) + kWindow, "andi", "%causal",
-                     "%near"));
+  checkExact(
+      combine(std::string(kCausal) + kWindow, "andi", "%causal", "%near"));
   // Both at once: 0 <= i - j < 5, unsigned.
   checkExact(R"(%w5 = arith.constant 5 : index
     %distance = arith.subi %i, %j : index
@@ -257,13 +253,12 @@ TEST(MaskIntervals, WindowIsExact) {
 }
 
 TEST(MaskIntervals, PrefixIsExact) {
-  checkExact(combine(std::string(kCausal) + kLength, "ori", "%causal",
-                     "%inside"));
+  checkExact(
+      combine(std::string(kCausal) + kLength, "ori", "%causal", "%inside"));
 }
 
 TEST(MaskIntervals, PaddingIsExact) {
-  checkExact(std::string(kLength) +
-             "%m = arith.andi %inside, %inside : i1");
+  checkExact(std::string(kLength) + "%m = arith.andi %inside, %inside : i1");
   // Negated: j >= len is not seen.
   checkExact(R"(%len32 = tensor.extract %lens[%b] : tensor<2xi32>
     %len = arith.index_cast %len32 : i32 to index
@@ -283,8 +278,8 @@ TEST(MaskIntervals, CombinationsAreExact) {
   checkExact(combine(combine(all, "ori", "%causal", "%inside", "%cw"), "andi",
                      "%cw", "%near"));
   // A whole tile's padding, as fa-pad-tiles adds it.
-  checkExact(combine(all + "%valid = arith.cmpi slt, %j, %Sk : index\n",
-                     "andi", "%causal", "%valid"));
+  checkExact(combine(all + "%valid = arith.cmpi slt, %j, %Sk : index\n", "andi",
+                     "%causal", "%valid"));
 }
 
 TEST(MaskIntervals, BlockCausalIsExact) {
@@ -352,8 +347,7 @@ private:
     return emit("arith.constant " + std::to_string(c) + " : " + type);
   }
   std::string binary(const std::string &op, const std::string &x,
-                     const std::string &y,
-                     const std::string &type = "index") {
+                     const std::string &y, const std::string &type = "index") {
     return emit("arith." + op + " " + x + ", " + y + " : " + type);
   }
   std::string base();

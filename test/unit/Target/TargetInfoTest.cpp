@@ -70,12 +70,17 @@ TEST(TargetInfo, RowsAreComplete) {
 TEST(TileSizes, OnGPUsByHeadDim) {
   for (llvm::StringRef name : {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_120"}) {
     EXPECT_TILE(choose(name, heads(64)), 128, 64);
-    EXPECT_TILE(choose(name, heads(128)), 128, 32);
     EXPECT_EQ(choose(name, heads(64)).warps, 4);
     EXPECT_EQ(choose(name, heads(64)).stages, 2);
   }
+  // 64 keys take 96 KiB: two blocks of an H100's 228, one of an A100's 164,
+  // where 32 keys leave room for two.
+  EXPECT_TILE(choose("sm_90a", heads(128)), 128, 64);
+  EXPECT_TILE(choose("sm_80", heads(128)), 128, 32);
+  // Only one block fits 100 KiB in any case.
+  EXPECT_TILE(choose("sm_89", heads(128)), 128, 64);
   EXPECT_TILE(choose("sm_80", heads(256)), 64, 64);
-  EXPECT_TILE(choose("sm_90a", heads(256)), 64, 64);
+  EXPECT_TILE(choose("sm_90a", heads(256)), 64, 32);
   // 99 KiB: a ring of two stages of 64 keys is too much.
   EXPECT_TILE(choose("sm_86", heads(256)), 64, 32);
 }
@@ -84,8 +89,8 @@ TEST(TileSizes, NumbersAreThoseOfTheTile) {
   TileSizes s = choose("sm_80", heads(64));
   // Q 128*64, two stages of K and V 64*64 each, 2 bytes.
   EXPECT_EQ(s.sharedBytes, 2 * (128 * 64 + 2 * 2 * 64 * 64));
-  // Of 128 threads: S 128*64, P half of it, O 128*64; 40 others.
-  EXPECT_EQ(s.registers, 64 + 32 + 64 + 40);
+  // Of 128 threads: S 128*64, O 128*64; 40 others.
+  EXPECT_EQ(s.registers, 64 + 64 + 40);
   EXPECT_NE(s.reason.find("128x64: K and V are read 32 times"),
             std::string::npos)
       << s.reason;
@@ -136,8 +141,8 @@ TEST(TileSizes, OnCPUsByCaches) {
   cpu.l2Bytes = 2 << 20;
   cpu.vectorBytes = 64;
   auto onCPU = [&](int64_t d) {
-    return llvm::cantFail(chooseTileSizes(cpu, heads(d, 32),
-                                          TileAlgorithm::FA2));
+    return llvm::cantFail(
+        chooseTileSizes(cpu, heads(d, 32), TileAlgorithm::FA2));
   };
   EXPECT_TILE(onCPU(64), 128, 64);
   EXPECT_TILE(onCPU(128), 128, 32);

@@ -50,9 +50,9 @@ struct AnnotateIOPass : fa::impl::AnnotateIOPassBase<AnnotateIOPass> {
       auto [name, number] = part.split('=');
       int64_t value;
       if (number.trim().getAsInteger(10, value) || value < 0)
-        return getOperation().emitError()
-               << "expected shape=B=4,Sq=1024,... with sizes of 0 or more, got '"
-               << part << "'";
+        return getOperation().emitError() << "expected shape=B=4,Sq=1024,... "
+                                             "with sizes of 0 or more, got '"
+                                          << part << "'";
       options.shape[name.trim()] = value;
     }
     return success();

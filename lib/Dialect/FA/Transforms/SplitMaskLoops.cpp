@@ -113,13 +113,15 @@ static std::optional<MaskedLoop> matchMaskedLoop(OnlineSoftmaxOp merge,
   masked.keys = type.getDimSize(1);
   std::optional<int64_t> step =
       getConstantIntValue(OpFoldResult(masked.loop.getStep()));
-  if (!step ||
+  if (!step || *step < 1 || masked.loop.getUnsignedCmp() ||
+      !masked.loop.getInductionVar().getType().isIndex() ||
       getConstantIntValue(OpFoldResult(masked.loop.getLowerBound())) != 0) {
     reason = "the loop over keys does not start at 0 with a constant step";
     return std::nullopt;
   }
   masked.step = *step;
-  if (masked.scores.getNumParallelLoops() != 2 ||
+  if (masked.scores.getNumLoops() != 2 ||
+      masked.scores.getNumParallelLoops() != 2 ||
       !masked.scores.getIndexingMapsArray().back().isIdentity()) {
     reason = "the scores' loops are not its rows and keys";
     return std::nullopt;

@@ -291,8 +291,8 @@ def AnnotateIOPass : FA_Pass<"fa-annotate-io"> {
     After (the standard algorithm):
     ```mlir
     func.func @f(%q: tensor<?x8x?x64xf16>, ...) attributes {fa.io = {
-      read = "28*B*Hq*Sq*Sk + ...", write = "22*B*Hq*Sq*Sk + ...",
-      temp = "14*B*Hq*Sq*Sk + ..."}} {
+      read = "30*B*Hq*Sq*Sk + ...", write = "22*B*Hq*Sq*Sk + ...",
+      temp = "18*B*Hq*Sq*Sk + ..."}} {
     ```
     Numeric contract: changes no number.
   }];
