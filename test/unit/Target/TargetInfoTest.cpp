@@ -145,11 +145,14 @@ TEST(TileSizes, OnCPUsByCaches) {
         chooseTileSizes(cpu, heads(d, 32), TileAlgorithm::FA2));
   };
   EXPECT_TILE(onCPU(64), 128, 64);
-  EXPECT_TILE(onCPU(128), 128, 32);
-  EXPECT_TILE(onCPU(256), 128, 16);
+  EXPECT_TILE(onCPU(128), 128, 64);
+  EXPECT_TILE(onCPU(256), 128, 64);
   // Smaller caches, smaller blocks.
   cpu.l2Bytes = 256 << 10;
   EXPECT_TILE(onCPU(128), 64, 32);
+  // Nothing fits: the smallest.
+  cpu.l2Bytes = 16 << 10;
+  EXPECT_TILE(onCPU(128), 16, 16);
 }
 
 TEST(TileSizes, BadProblemsAreErrors) {
