@@ -1,7 +1,7 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
-#include "IOSizes.h"
+#include "IOEvents.h"
 
 #include "fa/Dialect/FA/IR/FA.h"
 
@@ -321,18 +321,6 @@ std::optional<Polynomial> SizeTracer::getSymbolic(Value index, unsigned depth) {
 //===----------------------------------------------------------------------===//
 // Numbers
 //===----------------------------------------------------------------------===//
-
-static int64_t clampedAdd(int64_t a, int64_t b) {
-  int64_t sum;
-  return llvm::AddOverflow(a, b, sum) ? (a < 0 ? INT64_MIN : INT64_MAX) : sum;
-}
-
-static int64_t clampedMul(int64_t a, int64_t b) {
-  int64_t product;
-  return llvm::MulOverflow(a, b, product)
-             ? ((a < 0) != (b < 0) ? INT64_MIN : INT64_MAX)
-             : product;
-}
 
 static ValueRange64 add(ValueRange64 a, ValueRange64 b) {
   return {clampedAdd(a.lo, b.lo), clampedAdd(a.hi, b.hi)};
