@@ -3,10 +3,13 @@
 
 #include "Inputs.h"
 
+#include "fa/Analysis/IOModel.h"
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Target/CPU/Program.h"
 
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "mlir/Interfaces/LoopLikeInterface.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
 
@@ -40,6 +43,7 @@ private:
   reference(const std::string &precision);
   llvm::Error computeReference();
   void judge(const std::vector<TensorRef> &outs, Result &result);
+  std::vector<int64_t> countBytes(func::FuncOp function);
   std::string locate(const Comparison &c, size_t number) const;
   llvm::Expected<Result> executeStage(ModuleOp current, const Stage &stage);
 
@@ -105,7 +109,11 @@ llvm::Error Runner::applyPasses(ModuleOp target, const std::string &pipeline) {
         return success();
       });
   bool parsed = false;
-  for (std::string text : {"func.func(" + pipeline + ")", pipeline}) {
+  // A text with an anchor of its own is for the module.
+  std::vector<std::string> texts = {pipeline};
+  if (pipeline.find('(') == std::string::npos)
+    texts.insert(texts.begin(), "func.func(" + pipeline + ")");
+  for (const std::string &text : texts) {
     PassManager pm(target.getContext());
     std::string ignored;
     llvm::raw_string_ostream os(ignored);
@@ -219,6 +227,17 @@ void Runner::judge(const std::vector<TensorRef> &outs, Result &result) {
   }
 }
 
+/// HBM traffic of a stage by the IO model.
+std::vector<int64_t> Runner::countBytes(func::FuncOp function) {
+  IOOptions sizes;
+  sizes.shape["B"] = problem.batch;
+  sizes.shape["Sq"] = problem.queries;
+  sizes.shape["Sk"] = problem.keys;
+  IOReport report = computeIO(function, sizes);
+  return {report.readBytes.value_or(-1), report.writeBytes.value_or(-1),
+          report.tempBytes.value_or(-1)};
+}
+
 llvm::Expected<Result> Runner::executeStage(ModuleOp current,
                                             const Stage &stage) {
   Result result;
@@ -230,24 +249,27 @@ llvm::Expected<Result> Runner::executeStage(ModuleOp current,
   if (options.check)
     judge(*outs, result);
   auto function = current.lookupSymbol<func::FuncOp>(name);
-  if (auto io = function->getAttrOfType<DictionaryAttr>("fa.io")) {
-    std::vector<int64_t> bytes;
-    for (StringRef key : {"read_bytes", "write_bytes", "temp_bytes"}) {
-      auto value = io.getAs<IntegerAttr>(key);
-      bytes.push_back(value ? value.getInt() : -1);
-    }
-    result.io = bytes;
-  }
+  if (options.io)
+    result.io = countBytes(function);
   return result;
 }
 
-/// The rows of a block that a pass was told to make.
-static std::optional<int64_t> rowsOf(const Stage &stage) {
-  size_t at = stage.pipeline.find("rows=");
-  if (at == std::string::npos)
-    return std::nullopt;
-  int64_t rows = std::strtoll(stage.pipeline.c_str() + at + 5, nullptr, 10);
-  return rows > 0 ? std::optional<int64_t>(rows) : std::nullopt;
+/// The rows of a block, from the loop over them: the widest step in the
+/// function's outermost loop whose steps are not 1.
+static std::optional<int64_t> rowsOfTile(func::FuncOp function) {
+  std::optional<int64_t> rows;
+  function.walk<WalkOrder::PreOrder>([&](Operation *op) {
+    auto loop = dyn_cast<LoopLikeOpInterface>(op);
+    std::optional<SmallVector<OpFoldResult>> steps =
+        loop ? loop.getLoopSteps() : std::nullopt;
+    if (!steps)
+      return WalkResult::advance();
+    for (OpFoldResult step : *steps)
+      if (std::optional<int64_t> n = getConstantIntValue(step); n && *n > 1)
+        rows = std::max(rows.value_or(0), *n);
+    return rows ? WalkResult::interrupt() : WalkResult::advance();
+  });
+  return rows;
 }
 
 llvm::Expected<std::vector<Result>> Runner::runStages() {
@@ -258,7 +280,8 @@ llvm::Expected<std::vector<Result>> Runner::runStages() {
     if (llvm::Error error = applyPasses(*current, stage.pipeline))
       return std::move(error);
     last = stage;
-    if (std::optional<int64_t> rows = rowsOf(stage))
+    if (std::optional<int64_t> rows =
+            rowsOfTile(current->lookupSymbol<func::FuncOp>(name)))
       tileRows = *rows;
     if (!options.eachStage)
       continue;

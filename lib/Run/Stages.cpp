@@ -44,16 +44,6 @@ fa::run::parseStages(const std::string &text) {
   return stages;
 }
 
-std::vector<Stage> fa::run::defaultStages() {
-  std::vector<Stage> stages;
-  for (const char *name :
-       {"fa-decompose", "fa-online-softmax", "fa-tile", "fa-interchange",
-        "fa-pad-tiles", "fa-defer-normalization", "fa-fuse",
-        "fa-fold-scale-exp2"})
-    stages.push_back({name, name});
-  return stages;
-}
-
 llvm::Expected<std::map<std::string, int64_t>>
 fa::run::parseShape(const std::string &text) {
   std::map<std::string, int64_t> shape;

@@ -55,8 +55,18 @@ struct Flags {
   cl::opt<unsigned> repeat{"repeat", cl::init(1), cl::cat(category),
                            cl::desc("runs, of which the best counts")};
   cl::opt<std::string> passes{
-      "passes", cl::init("default"), cl::cat(category),
-      cl::desc("passes before execution, separated by commas")};
+      "passes", cl::cat(category),
+      cl::desc("passes before execution, separated by commas; without it the "
+               "target's pipeline")};
+  cl::opt<std::string> algorithm{"algorithm", cl::init("fa2"),
+                                 cl::cat(category),
+                                 cl::desc("standard, fa1 or fa2")};
+  cl::opt<std::string> stopAfter{"stop-after", cl::cat(category),
+                                 cl::desc("the last pass to run")};
+  cl::opt<int64_t> rows{"rows", cl::init(0), cl::cat(category),
+                        cl::desc("rows of a tile, 0: chosen")};
+  cl::opt<int64_t> keys{"keys", cl::init(0), cl::cat(category),
+                        cl::desc("keys of a tile, 0: chosen")};
 };
 } // namespace
 
@@ -96,13 +106,23 @@ static llvm::Expected<fa::run::Options> makeOptions(const Flags &flags) {
   if (!sizes)
     return sizes.takeError();
   options.shape = *sizes;
-  options.stages = fa::run::defaultStages();
-  if (flags.passes != "default") {
+  if (flags.passes.getNumOccurrences()) {
     auto stages = fa::run::parseStages(flags.passes);
     if (!stages)
       return stages.takeError();
     options.stages = *stages;
+    return options;
   }
+  fa::PipelineOptions pipeline;
+  pipeline.target = flags.target;
+  pipeline.algorithm = flags.algorithm;
+  pipeline.stopAfter = flags.stopAfter;
+  pipeline.rows = flags.rows;
+  pipeline.keys = flags.keys;
+  auto stages = fa::getStages(pipeline);
+  if (!stages)
+    return stages.takeError();
+  options.stages.assign(stages->begin(), stages->end());
   return options;
 }
 

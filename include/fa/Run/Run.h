@@ -7,6 +7,7 @@
 #ifndef FA_RUN_RUN_H
 #define FA_RUN_RUN_H
 
+#include "fa/Pipelines/Pipelines.h"
 #include "fa/Run/Compare.h"
 #include "fa/Target/CPU/TensorRef.h"
 
@@ -28,12 +29,6 @@ class ModuleOp;
 
 namespace fa {
 namespace run {
-
-/// One step of the way down: a pass and its text in a pipeline.
-struct Stage {
-  std::string name;
-  std::string pipeline;
-};
 
 struct Options {
   /// The function; empty: the only public one.
@@ -69,16 +64,15 @@ struct Result {
   bool checked = false, passed = true;
   double error = 0, limit = 0;
   std::optional<double> lseError;
-  /// fa.io of the function: bytes read, written, temporary.
+  /// From the IO model: bytes read, written, temporary; -1 where unknown.
   std::optional<std::vector<int64_t>> io;
   /// Where and how it differs; empty if it doesn't.
   std::string difference;
 };
 
-/// Splits "a,b{x=1,y=2},c" into stages.
+/// Splits "a,b{x=1,y=2},c" into stages. The stages of a target come from
+/// `fa::getStages`.
 llvm::Expected<std::vector<Stage>> parseStages(const std::string &text);
-/// The passes down to the tile program.
-std::vector<Stage> defaultStages();
 /// "B=2,Sq=333" as a map.
 llvm::Expected<std::map<std::string, int64_t>>
 parseShape(const std::string &text);
