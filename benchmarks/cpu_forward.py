@@ -16,10 +16,9 @@ import statistics
 import sys
 import time
 
+import fa
 import torch
 import torch.nn.functional as F
-
-import fa
 
 
 def main() -> int:
@@ -39,9 +38,7 @@ def main() -> int:
     for causal in (False, True):
         contenders = {
             "fa": lambda c=causal: fa.attention(q, k, v, is_causal=c),
-            "torch": lambda c=causal: F.scaled_dot_product_attention(
-                q, k, v, is_causal=c
-            ),
+            "torch": lambda c=causal: F.scaled_dot_product_attention(q, k, v, is_causal=c),
         }
         times = {name: [] for name in contenders}
         names = list(contenders)

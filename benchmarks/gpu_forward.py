@@ -17,11 +17,10 @@ import statistics
 import subprocess
 import sys
 
+import fa
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-
-import fa
 
 
 def sdpa(backend):
@@ -100,9 +99,7 @@ def main() -> int:
         for length in map(int, args.lengths.split(",")):
             batch, heads = max(1, 16384 // length), 2048 // dim
             q, k, v = (
-                torch.randn(
-                    batch, heads, length, dim, device="cuda", dtype=torch.bfloat16
-                )
+                torch.randn(batch, heads, length, dim, device="cuda", dtype=torch.bfloat16)
                 for _ in range(3)
             )
             for causal in (False, True):

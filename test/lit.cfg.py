@@ -33,9 +33,7 @@ try:
 except ImportError:
     pass
 
-llvm_config.with_system_environment(
-    ["HOME", "TMP", "TEMP", "LD_LIBRARY_PATH", "FA_CACHE_DIR"]
-)
+llvm_config.with_system_environment(["HOME", "TMP", "TEMP", "LD_LIBRARY_PATH", "FA_CACHE_DIR"])
 llvm_config.use_default_substitutions()
 
 fa_bin = os.path.join(config.fa_obj_root, "bin")
@@ -96,9 +94,7 @@ if os.path.exists(os.path.join(config.llvm_tools_dir, "clang-format")):
 if have_gpu():
     config.available_features.add("gpu")
 if (
-    subprocess.run(
-        [config.python_executable, "-c", "import numpy"], capture_output=True
-    ).returncode
+    subprocess.run([config.python_executable, "-c", "import numpy"], capture_output=True).returncode
     == 0
 ):
     config.available_features.add("numpy")

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
@@ -110,16 +111,12 @@ def _torch_library(torch: Any) -> Library:
             return None
         if tensor.device.type == "cuda":
             return tensor.device.index
-        raise TypeError(
-            f"expected a tensor on cpu or cuda, got {tensor.device}; move it"
-        )
+        raise TypeError(f"expected a tensor on cpu or cuda, got {tensor.device}; move it")
 
     return Library(
         "torch",
         view,
-        lambda like, shape, dtype: torch.empty(
-            shape, dtype=dtypes[dtype], device=like.device
-        ),
+        lambda like, shape, dtype: torch.empty(shape, dtype=dtypes[dtype], device=like.device),
         device,
         lambda index: torch.cuda.current_stream(index).cuda_stream,
     )

@@ -13,12 +13,12 @@ from fa._config import AttentionConfig
 from fa._kernel import Kernel
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _kernel(config: AttentionConfig, target: str) -> Kernel:
     return Kernel(config.ir(), target, keep_stages=False)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _target(device: int | None) -> str:
     return "cpu" if device is None else _native.target_of_device(device)
 
@@ -45,8 +45,7 @@ def _check(q: View, k: View, v: View) -> None:
     for what, a, x, i, b, y, j in pairs:
         if x.shape[i] != y.shape[j]:
             raise ValueError(
-                f"expected {a} and {b} to have the same {what}, got "
-                f"{x.shape[i]} and {y.shape[j]}"
+                f"expected {a} and {b} to have the same {what}, got {x.shape[i]} and {y.shape[j]}"
             )
 
 
@@ -84,9 +83,7 @@ def attention(
     """
     library = library_of(q)
     for name, array in (("key", k), ("value", v)):
-        if library_of(array) is not library or library.device(
-            array
-        ) != library.device(q):
+        if library_of(array) is not library or library.device(array) != library.device(q):
             raise ValueError(
                 f"expected {name} of the same library and device as query, "
                 f"got {type(array).__name__}; move it to where query is"

@@ -36,8 +36,7 @@ class AttentionConfig:
             )
         if self.scale is not None and not math.isfinite(self.scale):
             raise ValueError(
-                f"expected a finite scale, got {self.scale}; "
-                "leave it out for 1/sqrt(head_dim)"
+                f"expected a finite scale, got {self.scale}; leave it out for 1/sqrt(head_dim)"
             )
         if self.key_heads < 1 or self.query_heads % self.key_heads:
             raise ValueError(
@@ -49,9 +48,7 @@ class AttentionConfig:
             ("value dim", self.value_dim),
         ):
             if not 1 <= size <= 256:
-                raise ValueError(
-                    f"expected a {name} in [1, 256], got {size}; split the head"
-                )
+                raise ValueError(f"expected a {name} in [1, 256], got {size}; split the head")
 
     def ir(self, sizes: tuple[int, int, int] | None = None) -> str:
         """The attention IR of this variant.

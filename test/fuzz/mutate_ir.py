@@ -24,25 +24,125 @@ import time
 
 SEPARATOR = b"\n// -----\n"
 TOKEN = re.compile(rb"0x[0-9A-Fa-f]+|[%@#^!]?[A-Za-z_][\w.$-]*|\d+\.\d+(?:[eE][+-]?\d+)?|\d+|->|\S")
-NUMBERS = [b"0", b"1", b"-1", b"2", b"3", b"7", b"16", b"63", b"65", b"128", b"255", b"256",
-           b"257", b"1024", b"2147483647", b"2147483648", b"4294967296",
-           b"9223372036854775807", b"9223372036854775808", b"18446744073709551616",
-           b"?", b"*", b"1.0", b"-0.0", b"1e400", b"0x7FF0000000000000", b"0x7FC00000",
-           b"0xFF800000"]
-TYPES = [b"f32", b"f16", b"bf16", b"f64", b"f80", b"f8E4M3FN", b"tf32", b"i1", b"i8", b"i32",
-         b"i64", b"si32", b"i0", b"i16777215", b"index", b"none", b"complex<f32>",
-         b"vector<4xf32>", b"memref<4xf32>", b"tensor<f32>", b"tuple<>"]
-WORDS = [b"fa.attention", b"fa.yield", b"fa.online_softmax", b"scale", b"score", b"mask",
-         b"arith.addf", b"arith.mulf", b"arith.cmpi", b"arith.select", b"arith.divsi",
-         b"math.exp", b"math.tanh", b"scf.for", b"scf.if", b"scf.yield", b"scf.forall",
-         b"tensor.extract", b"tensor.empty", b"tensor.dim", b"tensor.pad", b"linalg.generic",
-         b"linalg.yield", b"linalg.index", b"linalg.fill", b"func.call", b"affine.apply",
-         b"affine.min", b"parallel", b"reduction", b"slt", b"ule", b"oeq", b"true",
-         b"{", b"}", b"(", b")", b"<", b">", b",", b":", b"=", b"^bb0", b"%q", b"@f", b"\x00",
-         b"\xff", b"\"", b"//", b"{a = 1 : i64}", b"loc(unknown)"]
+NUMBERS = [
+    b"0",
+    b"1",
+    b"-1",
+    b"2",
+    b"3",
+    b"7",
+    b"16",
+    b"63",
+    b"65",
+    b"128",
+    b"255",
+    b"256",
+    b"257",
+    b"1024",
+    b"2147483647",
+    b"2147483648",
+    b"4294967296",
+    b"9223372036854775807",
+    b"9223372036854775808",
+    b"18446744073709551616",
+    b"?",
+    b"*",
+    b"1.0",
+    b"-0.0",
+    b"1e400",
+    b"0x7FF0000000000000",
+    b"0x7FC00000",
+    b"0xFF800000",
+]
+TYPES = [
+    b"f32",
+    b"f16",
+    b"bf16",
+    b"f64",
+    b"f80",
+    b"f8E4M3FN",
+    b"tf32",
+    b"i1",
+    b"i8",
+    b"i32",
+    b"i64",
+    b"si32",
+    b"i0",
+    b"i16777215",
+    b"index",
+    b"none",
+    b"complex<f32>",
+    b"vector<4xf32>",
+    b"memref<4xf32>",
+    b"tensor<f32>",
+    b"tuple<>",
+]
+WORDS = [
+    b"fa.attention",
+    b"fa.yield",
+    b"fa.online_softmax",
+    b"scale",
+    b"score",
+    b"mask",
+    b"arith.addf",
+    b"arith.mulf",
+    b"arith.cmpi",
+    b"arith.select",
+    b"arith.divsi",
+    b"math.exp",
+    b"math.tanh",
+    b"scf.for",
+    b"scf.if",
+    b"scf.yield",
+    b"scf.forall",
+    b"tensor.extract",
+    b"tensor.empty",
+    b"tensor.dim",
+    b"tensor.pad",
+    b"linalg.generic",
+    b"linalg.yield",
+    b"linalg.index",
+    b"linalg.fill",
+    b"func.call",
+    b"affine.apply",
+    b"affine.min",
+    b"parallel",
+    b"reduction",
+    b"slt",
+    b"ule",
+    b"oeq",
+    b"true",
+    b"{",
+    b"}",
+    b"(",
+    b")",
+    b"<",
+    b">",
+    b",",
+    b":",
+    b"=",
+    b"^bb0",
+    b"%q",
+    b"@f",
+    b"\x00",
+    b"\xff",
+    b'"',
+    b"//",
+    b"{a = 1 : i64}",
+    b"loc(unknown)",
+]
 # The order of the passes; those that this fa-opt does not have are left out.
-PASSES = ["fa-decompose", "fa-online-softmax", "fa-tile", "fa-interchange", "fa-pad-tiles",
-          "fa-split-mask-loops", "fa-defer-normalization", "fa-fuse", "fa-fold-scale-exp2"]
+PASSES = [
+    "fa-decompose",
+    "fa-online-softmax",
+    "fa-tile",
+    "fa-interchange",
+    "fa-pad-tiles",
+    "fa-split-mask-loops",
+    "fa-defer-normalization",
+    "fa-fuse",
+    "fa-fold-scale-exp2",
+]
 # Not run on mutants: fa-emit-ptx writes files.
 WRITERS = {"fa-emit-ptx", "fa-pipeline"}
 TARGETS = ["cpu", "sm_80", "sm_90a"]
@@ -109,8 +209,11 @@ def mutate_everywhere(rng, text, corpus):
         pattern, pool = [
             (rb"(?<![\w.%])\d+(?=[x,\]) ])", NUMBERS[:21]),
             (rb"(?:(?<=x)|\b)(?:bf16|f16|f32|f64|i32|i1|index)\b", TYPES),
-            (rb"\b(?:arith|math|scf|tensor|linalg|affine|fa)\.\w+|\b(?:sle|slt|sge|sgt|eq|ne|oeq)\b",
-             None)][kind]
+            (
+                rb"\b(?:arith|math|scf|tensor|linalg|affine|fa)\.\w+|\b(?:sle|slt|sge|sgt|eq|ne|oeq)\b",
+                None,
+            ),
+        ][kind]
         found = sorted(set(re.findall(pattern, text)))
         if not found:
             continue
@@ -151,8 +254,24 @@ def mutate_dims(rng, text, corpus):
     shape, _ = rng.choice(types)
     dims = shape[:-1].split(b"x")
     at = rng.randrange(len(dims))
-    old, new = dims[at], rng.choice([b"?", b"?", b"0", b"1", b"2", b"17", b"64", b"255", b"300",
-                                     b"4294967296", b"9223372036854775807"])
+    old, new = (
+        dims[at],
+        rng.choice(
+            [
+                b"?",
+                b"?",
+                b"0",
+                b"1",
+                b"2",
+                b"17",
+                b"64",
+                b"255",
+                b"300",
+                b"4294967296",
+                b"9223372036854775807",
+            ]
+        ),
+    )
     element = rng.choice([b"f16", b"bf16", b"f32"]) if rng.random() < 0.3 else None
 
     def change(match):
@@ -167,14 +286,32 @@ def mutate_dims(rng, text, corpus):
     return re.sub(rb"tensor<((?:[\d?]+x)+)(bf16|f16|f32)>", change, text)
 
 
-FAMILIES = [[b"addi", b"subi", b"muli", b"divsi", b"divui", b"floordivsi", b"ceildivsi", b"remsi",
-             b"remui", b"minsi", b"maxsi", b"minui", b"maxui", b"shli", b"shrsi", b"shrui",
-             b"andi", b"ori", b"xori"],
-            [b"addf", b"subf", b"mulf", b"divf", b"maxnumf", b"minnumf", b"maximumf", b"minimumf",
-             b"remf"],
-            [b"slt", b"sle", b"sgt", b"sge", b"ult", b"ule", b"ugt", b"uge", b"eq", b"ne"],
-            [b"tanh", b"exp", b"exp2", b"log", b"sqrt", b"rsqrt", b"sin", b"absf", b"erf",
-             b"floor"]]
+FAMILIES = [
+    [
+        b"addi",
+        b"subi",
+        b"muli",
+        b"divsi",
+        b"divui",
+        b"floordivsi",
+        b"ceildivsi",
+        b"remsi",
+        b"remui",
+        b"minsi",
+        b"maxsi",
+        b"minui",
+        b"maxui",
+        b"shli",
+        b"shrsi",
+        b"shrui",
+        b"andi",
+        b"ori",
+        b"xori",
+    ],
+    [b"addf", b"subf", b"mulf", b"divf", b"maxnumf", b"minnumf", b"maximumf", b"minimumf", b"remf"],
+    [b"slt", b"sle", b"sgt", b"sge", b"ult", b"ule", b"ugt", b"uge", b"eq", b"ne"],
+    [b"tanh", b"exp", b"exp2", b"log", b"sqrt", b"rsqrt", b"sin", b"absf", b"erf", b"floor"],
+]
 
 
 def mutate_meaning(rng, text, corpus):
@@ -182,11 +319,31 @@ def mutate_meaning(rng, text, corpus):
     for _ in range(rng.randint(1, 4)):
         kind = rng.randrange(4)
         if kind == 0:
-            spans = [m.span(1) for m in re.finditer(rb"constant (-?\d+|[\d.]+(?:e[+-]\d+)?) : (?=i)", text)]
-            pool = [b"0", b"1", b"-1", b"2", b"63", b"64", b"65", b"4096", b"-4096", b"100000",
-                    b"9223372036854775807", b"-9223372036854775808"]
+            spans = [
+                m.span(1)
+                for m in re.finditer(rb"constant (-?\d+|[\d.]+(?:e[+-]\d+)?) : (?=i)", text)
+            ]
+            pool = [
+                b"0",
+                b"1",
+                b"-1",
+                b"2",
+                b"63",
+                b"64",
+                b"65",
+                b"4096",
+                b"-4096",
+                b"100000",
+                b"9223372036854775807",
+                b"-9223372036854775808",
+            ]
         elif kind == 1:
-            spans = [m.span(1) for m in re.finditer(rb"(?:constant|scale) (-?[\d.]+(?:e[+-]\d+)?)(?= : f|\s+\w+ \{|\s*:)", text)]
+            spans = [
+                m.span(1)
+                for m in re.finditer(
+                    rb"(?:constant|scale) (-?[\d.]+(?:e[+-]\d+)?)(?= : f|\s+\w+ \{|\s*:)", text
+                )
+            ]
             pool = [b"0.0", b"-0.0", b"1.0", b"-1.0", b"1.0e30", b"1.0e-40", b"3.5"]
         elif kind == 2:
             spans = [m.span(1) for m in re.finditer(rb"(?:arith|math)\.(\w+)|cmpi (\w+)", text)]
@@ -209,8 +366,18 @@ def mutate_meaning(rng, text, corpus):
     return text
 
 
-MUTATORS = [mutate_bytes, mutate_tokens, mutate_tokens, mutate_everywhere, mutate_everywhere,
-            mutate_lines, mutate_dims, mutate_dims, mutate_meaning, mutate_meaning]
+MUTATORS = [
+    mutate_bytes,
+    mutate_tokens,
+    mutate_tokens,
+    mutate_everywhere,
+    mutate_everywhere,
+    mutate_lines,
+    mutate_dims,
+    mutate_dims,
+    mutate_meaning,
+    mutate_meaning,
+]
 
 
 # `%x#2147483647` makes MLIR's own parser allocate that many values.
@@ -222,11 +389,11 @@ class Runner:
 
     def __init__(self, options):
         self.options = options
-        self.env = dict(os.environ, LLVM_DISABLE_SYMBOLIZATION="1",
-                        LLVM_DISABLE_CRASH_REPORT="1")
+        self.env = dict(os.environ, LLVM_DISABLE_SYMBOLIZATION="1", LLVM_DISABLE_CRASH_REPORT="1")
 
     def run(self, text, flags, timeout):
         """(what went wrong or None, stdout); an error message is nothing wrong."""
+
         def limit():
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             gigabytes = self.options.memory << 30
@@ -234,8 +401,14 @@ class Runner:
 
         command = [self.options.fa_opt, "--split-input-file", "--mlir-disable-threading", *flags]
         try:
-            done = subprocess.run(command, input=text, capture_output=True, timeout=timeout,
-                                  env=self.env, preexec_fn=limit)
+            done = subprocess.run(
+                command,
+                input=text,
+                capture_output=True,
+                timeout=timeout,
+                env=self.env,
+                preexec_fn=limit,
+            )
         except subprocess.TimeoutExpired:
             return f"no end after {timeout} s", b""
         for word in (b"LLVM ERROR", b"PLEASE submit a bug report", b"Stack dump"):
@@ -322,8 +495,12 @@ def main():
     parser.add_argument("--memory", type=int, default=6, help="GiB for one process")
     parser.add_argument("--save", default="", help="folder for the mutants that go wrong")
     parser.add_argument("--passes", default="", help="comma-separated, instead of all")
-    parser.add_argument("--no-stages", dest="stages", action="store_false",
-                        help="mutate the inputs only, not the IR after each pass")
+    parser.add_argument(
+        "--no-stages",
+        dest="stages",
+        action="store_false",
+        help="mutate the inputs only, not the IR after each pass",
+    )
     options = parser.parse_args()
 
     start = time.time()
@@ -357,12 +534,16 @@ def main():
         if options.save:
             folder = pathlib.Path(options.save)
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"crash{n}.mlir").write_bytes(b"// " + " ".join(flags).encode() + b"\n" + mutant)
+            (folder / f"crash{n}.mlir").write_bytes(
+                b"// " + " ".join(flags).encode() + b"\n" + mutant
+            )
         elif n < 3:
             print(mutant.decode(errors="replace")[:4000])
-    print(f"seed {options.seed}: {made} mutants of {len(seeds)} programs through {len(passes)} "
-          f"passes, {valid} of them valid to the end, {len(bad)} gone wrong, "
-          f"{time.time() - start:.0f} s")
+    print(
+        f"seed {options.seed}: {made} mutants of {len(seeds)} programs through {len(passes)} "
+        f"passes, {valid} of them valid to the end, {len(bad)} gone wrong, "
+        f"{time.time() - start:.0f} s"
+    )
     return 1 if bad else 0
 
 

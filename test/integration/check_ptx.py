@@ -21,9 +21,8 @@ import sys
 
 import torch
 import torch.nn.functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
-
 from ptx_header import Program, evaluate, parse_header
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 DTYPES = {
     "f16": torch.float16,
@@ -54,22 +53,16 @@ class Kernel:
         log = ctypes.create_string_buffer(8192)
         # CU_JIT_ERROR_LOG_BUFFER = 5, its size = 6
         keys = (ctypes.c_int * 2)(5, 6)
-        values = (ctypes.c_void_p * 2)(
-            ctypes.cast(log, ctypes.c_void_p), ctypes.c_void_p(8192)
-        )
+        values = (ctypes.c_void_p * 2)(ctypes.cast(log, ctypes.c_void_p), ctypes.c_void_p(8192))
         module = ctypes.c_void_p()
-        result = cuda.cuModuleLoadDataEx(
-            ctypes.byref(module), image, 2, keys, values
-        )
+        result = cuda.cuModuleLoadDataEx(ctypes.byref(module), image, 2, keys, values)
         if result:
             raise RuntimeError(f"{path} does not load: {log.value.decode()}")
         self.functions = []
         for launch in self.program.launches:
             function = ctypes.c_void_p()
             check(
-                cuda.cuModuleGetFunction(
-                    ctypes.byref(function), module, launch["kernel"].encode()
-                ),
+                cuda.cuModuleGetFunction(ctypes.byref(function), module, launch["kernel"].encode()),
                 "cuModuleGetFunction",
             )
             # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
@@ -84,9 +77,7 @@ class Kernel:
         tensors = dict(tensors)
         for index, temp in self.program.temps.items():
             shape = [evaluate(e, tensors) for e in temp["shape"].split(",")]
-            tensors[index] = torch.empty(
-                shape, dtype=DTYPES[temp["type"]], device="cuda"
-            )
+            tensors[index] = torch.empty(shape, dtype=DTYPES[temp["type"]], device="cuda")
         calls = []
         for function, launch in zip(self.functions, self.program.launches):
             values = []
@@ -95,9 +86,7 @@ class Kernel:
                 values.append(ctypes.c_uint64(t.data_ptr()))
                 values += [ctypes.c_int64(x) for x in t.shape]
                 values += [ctypes.c_int64(x) for x in t.stride()]
-            pointers = (ctypes.c_void_p * len(values))(
-                *(ctypes.addressof(v) for v in values)
-            )
+            pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
             calls.append(
                 (
                     function,
@@ -115,8 +104,17 @@ class Kernel:
                 if grid:
                     check(
                         cuda.cuLaunchKernel(
-                            function, grid, 1, 1, block, 1, 1, smem, stream,
-                            pointers, None,
+                            function,
+                            grid,
+                            1,
+                            1,
+                            block,
+                            1,
+                            1,
+                            smem,
+                            stream,
+                            pointers,
+                            None,
                         ),
                         "cuLaunchKernel",
                     )
@@ -143,9 +141,7 @@ def mask_of(flags: dict, sq: int, sk: int):
 def attention(q, k, v, flags, dtype):
     """(o, lse) head by head, every step in dtype (sums in float32 at least)."""
     group = q.shape[1] // k.shape[1]
-    o = torch.empty(
-        *q.shape[:3], v.shape[3], dtype=torch.float64, device="cuda"
-    )
+    o = torch.empty(*q.shape[:3], v.shape[3], dtype=torch.float64, device="cuda")
     lse = torch.empty(q.shape[:3], dtype=torch.float64, device="cuda")
     mask = mask_of(flags, q.shape[2], k.shape[2])
     scale = flags_scale(flags, q.shape[3])
@@ -177,14 +173,10 @@ def make_tensors(program: Program, sizes: dict, layout: str):
         dims = arg["shape"].split("x")
         rows = sizes["sq"] if index == 0 or arg["role"] == "out" else sizes["sk"]
         known = [sizes["b"], None, rows, None]
-        shape = [
-            known[d] if text == "?" else int(text) for d, text in enumerate(dims)
-        ]
+        shape = [known[d] if text == "?" else int(text) for d, text in enumerate(dims)]
         dtype = DTYPES[arg["type"]]
         if arg["role"] == "out":
-            tensors[index] = torch.full(
-                shape, float("nan"), dtype=dtype, device="cuda"
-            )
+            tensors[index] = torch.full(shape, float("nan"), dtype=dtype, device="cuda")
         elif layout == "bshd" and len(shape) == 4:
             b, h, s, d = shape
             t = torch.randn(b, s, h, d, device="cuda").to(dtype)
@@ -257,9 +249,7 @@ def run_time(kernel, flags, sizes):
 
         def flash():
             with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-                F.scaled_dot_product_attention(
-                    q, kk, vv, is_causal="causal" in flags
-                )
+                F.scaled_dot_product_attention(q, kk, vv, is_causal="causal" in flags)
 
         try:
             peer = median_ms(flash)
@@ -296,8 +286,14 @@ def main() -> int:
             print("FAIL", name, error, flush=True)
             bad += 1
             continue
-        shapes = [(2, 128, 128), (1, 333, 333), (2, 1, 1000), (1, 1000, 417),
-                  (1, 17, 1), (1, 4097, 4097)]
+        shapes = [
+            (2, 128, 128),
+            (1, 333, 333),
+            (2, 1, 1000),
+            (1, 1000, 417),
+            (1, 17, 1),
+            (1, 4097, 4097),
+        ]
         if options.quick:
             shapes = shapes[:1]
         dynamic = "?" in kernel.program.args[0]["shape"]

@@ -15,7 +15,6 @@ import argparse
 import sys
 
 import numpy as np
-
 from ptx_emulator import Block, Kernel, Memory, bf16_to_f32, f32_to_bf16
 from ptx_header import evaluate, parse_header
 
@@ -67,8 +66,7 @@ def main() -> int:
     for index, arg in sorted(program.args.items()):
         rows = sq if index == 0 or arg["role"] == "out" else sk
         known = [b, None, rows, None]
-        shape = [known[d] if x == "?" else int(x)
-                 for d, x in enumerate(arg["shape"].split("x"))]
+        shape = [known[d] if x == "?" else int(x) for d, x in enumerate(arg["shape"].split("x"))]
         kinds[index] = arg["type"]
         x = rng.standard_normal(shape).astype(np.float32)
         if arg["role"] == "out":
@@ -87,8 +85,7 @@ def main() -> int:
             params += [address[index], *a.shape]
             params += [s // a.itemsize for s in a.strides]
         for block in range(evaluate(launch["grid"], arrays)):
-            kernel.run(block, int(launch["block"]), int(launch["smem"]), memory,
-                       params)
+            kernel.run(block, int(launch["block"]), int(launch["smem"]), memory, params)
     inputs = [decode(arrays[i], kinds[i]) for i in range(3)]
     o, lse = reference(*inputs, options)
     outs = [i for i, a in program.args.items() if a["role"] == "out"]
@@ -103,8 +100,13 @@ def main() -> int:
         worst = np.abs(got[1] - lse)[finite].max(initial=0)
         good &= bool(same) and bool(worst < 1e-4)
         note += f" lse {worst:.1e}"
-    print("ok  " if good else "FAIL", options.file, options.shape, note,
-          f"bank conflicts {Block.conflicts}")
+    print(
+        "ok  " if good else "FAIL",
+        options.file,
+        options.shape,
+        note,
+        f"bank conflicts {Block.conflicts}",
+    )
     return 0 if good else 1
 
 

@@ -42,9 +42,7 @@ class Memory:
         pad = (-raw.size) % 256 + 4096
         at = self.base + self.data.size
         self.data = np.concatenate([self.data, raw, np.full(pad, 0xFF, np.uint8)])
-        self.live = np.concatenate(
-            [self.live, np.ones(raw.size, bool), np.zeros(pad, bool)]
-        )
+        self.live = np.concatenate([self.live, np.ones(raw.size, bool), np.zeros(pad, bool)])
         return at
 
     def read_back(self, at: int, like: np.ndarray) -> np.ndarray:
@@ -54,8 +52,7 @@ class Memory:
 
     def index(self, addresses, size):
         i = addresses.astype(np.int64)[:, None] - self.base + np.arange(size)
-        if i.size and (i.min() < 0 or i.max() >= self.data.size
-                       or not self.live[i].all()):
+        if i.size and (i.min() < 0 or i.max() >= self.data.size or not self.live[i].all()):
             raise RuntimeError("access outside every tensor")
         return i
 
@@ -85,13 +82,9 @@ class Kernel:
         if match:
             guard, line = (match[2], bool(match[1])), match[3]
         op, _, rest = line.partition(" ")
+        operands = [part.strip() for part in re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*", rest)]
         operands = [
-            part.strip()
-            for part in re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*", rest)
-        ]
-        operands = [
-            [p.strip() for p in o[1:-1].split(",")] if o.startswith("{") else o
-            for o in operands
+            [p.strip() for p in o[1:-1].split(",")] if o.startswith("{") else o for o in operands
         ]
         return op, operands, guard
 
@@ -155,14 +148,16 @@ class Block:
             while True:
                 free = pc[~parked]
                 if not len(free):
-                    raise RuntimeError("threads wait for each other at "
-                                       f"{[self.k.code[a] for a in set(pc)]}")
+                    raise RuntimeError(
+                        f"threads wait for each other at {[self.k.code[a] for a in set(pc)]}"
+                    )
                 at = free.min()
                 if at >= end:
                     if not parked.any():
                         return
-                    raise RuntimeError("some threads end, others wait at "
-                                       f"{self.k.code[pc[parked][0]]}")
+                    raise RuntimeError(
+                        f"some threads end, others wait at {self.k.code[pc[parked][0]]}"
+                    )
                 mask = pc == at
                 op, operands, guard = self.k.code[at]
                 if op.startswith(self.TOGETHER) and not mask.all():
@@ -208,9 +203,9 @@ class Block:
     def result(self, parts, value):
         kind, bits = parts[-1][0], self.width(parts)
         if kind == "f":
-            return np.ascontiguousarray(
-                value, np.float32 if bits == 32 else np.float64
-            ).view(U[bits])
+            return np.ascontiguousarray(value, np.float32 if bits == 32 else np.float64).view(
+                U[bits]
+            )
         return np.ascontiguousarray(value).astype(S[bits] if kind == "s" else U[bits]).view(U[bits])
 
     def binary(self, function):
@@ -261,8 +256,10 @@ class Block:
             return self.binary(lambda a, b: a / b)(p, o, m)
         a = self.typed(p, o[1]).astype(object)
         b = self.typed(p, o[2]).astype(object)
-        q = [int(abs(x) // abs(y)) * (1 if (x < 0) == (y < 0) else -1)
-             if y else 0 for x, y in zip(a, b)]
+        q = [
+            int(abs(x) // abs(y)) * (1 if (x < 0) == (y < 0) else -1) if y else 0
+            for x, y in zip(a, b)
+        ]
         self.put(o[0], self.result(p, np.array(q, np.int64)), m)
 
     def op_rem(self, p, o, m):
@@ -330,10 +327,19 @@ class Block:
         self.put(o[0], value.astype(np.uint32), m)
 
     def op_setp(self, p, o, m):
-        compare = {"lt": np.less, "le": np.less_equal, "gt": np.greater,
-                   "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
-                   "neu": np.not_equal, "lo": np.less, "hi": np.greater,
-                   "ls": np.less_equal, "hs": np.greater_equal}
+        compare = {
+            "lt": np.less,
+            "le": np.less_equal,
+            "gt": np.greater,
+            "ge": np.greater_equal,
+            "eq": np.equal,
+            "ne": np.not_equal,
+            "neu": np.not_equal,
+            "lo": np.less,
+            "hi": np.greater,
+            "ls": np.less_equal,
+            "hs": np.greater_equal,
+        }
         a, b = self.typed(p, o[1]), self.typed(p, o[2])
         if p[1] in compare:
             value = compare[p[1]](a, b)
@@ -397,7 +403,7 @@ class Block:
         if to[0] == "f" and source[0] == "f" and "rni" in p:
             value = np.rint(value)
         if to[0] in "su" and source[0] == "f":
-            value = np.nan_to_num(np.trunc(value)).clip(-2.0**31, 2.0**31 - 1).astype(np.int64)
+            value = np.nan_to_num(np.trunc(value)).clip(-(2.0**31), 2.0**31 - 1).astype(np.int64)
         bits = int(re.search(r"\d+", to)[0])
         if to[0] == "f":
             return self.put(o[0], self.result(["", to], value), m)
@@ -446,7 +452,12 @@ class Block:
             value = values[:, i]
             if name.startswith("%rs") and bits == 8:
                 value = value.astype(np.uint16)
-            elif name.startswith("%r") and not name.startswith("%rd") and bits < 32 and not name.startswith("%rs"):
+            elif (
+                name.startswith("%r")
+                and not name.startswith("%rd")
+                and bits < 32
+                and not name.startswith("%rs")
+            ):
                 value = value.astype(np.uint32)
             self.put(name, value, m)
 

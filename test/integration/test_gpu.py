@@ -132,10 +132,7 @@ def test_nan_stays_in_its_row():
 def test_more_than_2_31_elements():
     b, h, s, d = 1, 4, 1 << 23, 80  # 2.7e9 elements
     q = torch.randn(b, h, s, d, device="cuda", dtype=torch.bfloat16)
-    k, v = (
-        torch.randn(b, h, 64, d, device="cuda", dtype=torch.bfloat16)
-        for _ in range(2)
-    )
+    k, v = (torch.randn(b, h, 64, d, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     out = fa.attention(q, k, v)
     for rows in (slice(0, 300), slice(s - 300, s)):
         part = q[:, :, rows]

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import math
 
+import fa
 import numpy as np
 import pytest
+from fa._config import AttentionConfig
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import fa
-from fa._config import AttentionConfig
 
 
 def reference(q, k, v, causal=False, scale=None):

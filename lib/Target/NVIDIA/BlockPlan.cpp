@@ -30,8 +30,7 @@ static bool isMultiplyAdd(Block &body) {
     return false;
   Value a = body.getArgument(0), b = body.getArgument(1),
         acc = body.getArgument(2);
-  auto add =
-      body.getTerminator()->getOperand(0).getDefiningOp<arith::AddFOp>();
+  auto add = body.getTerminator()->getOperand(0).getDefiningOp<arith::AddFOp>();
   if (!add || !acc.getType().isF32())
     return false;
   Value product = add.getLhs() == acc   ? add.getRhs()
@@ -48,9 +47,8 @@ static bool isMultiplyAdd(Block &body) {
 std::optional<Contraction> fa::nvidia::matchContraction(Operation *op) {
   auto linalgOp = dyn_cast<linalg::LinalgOp>(op);
   if (!linalgOp || linalgOp.getNumLoops() != 3 ||
-      linalgOp.getNumReductionLoops() != 1 ||
-      linalgOp.getNumDpsInputs() != 2 || linalgOp.getNumDpsInits() != 1 ||
-      !linalgOp.hasPureTensorSemantics() ||
+      linalgOp.getNumReductionLoops() != 1 || linalgOp.getNumDpsInputs() != 2 ||
+      linalgOp.getNumDpsInits() != 1 || !linalgOp.hasPureTensorSemantics() ||
       !isMultiplyAdd(*linalgOp.getBlock()))
     return std::nullopt;
   SmallVector<AffineMap> maps = linalgOp.getIndexingMapsArray();
@@ -247,17 +245,15 @@ LogicalResult BlockPlan::collectLoads() {
         addLoad(operand->get());
         continue;
       }
-      bool inRegisters =
-          operand == c->a && c->tensorCore() && !c->aOuterK;
+      bool inRegisters = operand == c->a && c->tensorCore() && !c->aOuterK;
       if (inRegisters)
         continue;
       auto type = cast<RankedTensorType>(operand->get().getType());
       LoadPlan conversion;
       conversion.tile = operand->get();
       conversion.elementType = c->elementType;
-      conversion.layout =
-          SharedLayout(type.getDimSize(0), type.getDimSize(1),
-                       type.getElementTypeBitWidth() / 8);
+      conversion.layout = SharedLayout(type.getDimSize(0), type.getDimSize(1),
+                                       type.getElementTypeBitWidth() / 8);
       conversions.insert({operand, conversion});
     }
     return WalkResult::advance();
@@ -277,8 +273,7 @@ LogicalResult BlockPlan::inferVectors() {
   auto isVector = [&](Value v) {
     auto type = dyn_cast<RankedTensorType>(v.getType());
     return type && type.getRank() == 1 && !isLoadedTile(v) && !isGlobal(v) &&
-           !isa_and_present<tensor::EmptyOp, linalg::FillOp>(
-               v.getDefiningOp());
+           !isa_and_present<tensor::EmptyOp, linalg::FillOp>(v.getDefiningOp());
   };
   auto set = [&](Value v, Kind kind) {
     if (!isVector(v))

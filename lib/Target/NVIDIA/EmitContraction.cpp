@@ -20,10 +20,11 @@ Value KernelEmitter::pack(Value low, Value high) {
 /// ldmatrix.x4: four 8x8 matrices, two along the rows and two along the
 /// columns from (row, col). RowsFirst: the second matrix lies below the first.
 /// \p warpRows and \p warpChunks (or null) say where the warp's part begins.
-SmallVector<Value, 4>
-KernelEmitter::loadMatrices(const SharedLayout &layout, Value base,
-                            Value warpRows, int64_t row, Value warpChunks,
-                            int64_t col, Matrices order, bool transpose) {
+SmallVector<Value, 4> KernelEmitter::loadMatrices(const SharedLayout &layout,
+                                                  Value base, Value warpRows,
+                                                  int64_t row, Value warpChunks,
+                                                  int64_t col, Matrices order,
+                                                  bool transpose) {
   unsigned group = layout.group();
   Value matrix = divC(lane(), 8), inMatrix = remC(lane(), 8);
   Value low = remC(matrix, 2), high = divC(matrix, 2);
@@ -51,10 +52,10 @@ KernelEmitter::loadMatrices(const SharedLayout &layout, Value base,
   auto type = LLVM::LLVMStructType::getLiteral(
       b.getContext(), SmallVector<Type>(4, b.getI32Type()));
   auto shape = NVVM::LdStMatrixShapeAttr::get(b.getContext(), 8, 8);
-  Value loaded = NVVM::LdMatrixOp::create(
-      b, loc, type, pointer, 4,
-      transpose ? NVVM::MMALayout::col : NVVM::MMALayout::row, shape,
-      NVVM::LdStMatrixEltType::B16);
+  Value loaded = NVVM::LdMatrixOp::create(b, loc, type, pointer, 4,
+                                          transpose ? NVVM::MMALayout::col
+                                                    : NVVM::MMALayout::row,
+                                          shape, NVVM::LdStMatrixEltType::B16);
   SmallVector<Value, 4> parts;
   for (int64_t i = 0; i < 4; ++i)
     parts.push_back(LLVM::ExtractValueOp::create(b, loc, loaded, i));
@@ -71,8 +72,7 @@ SmallVector<Value, 4> KernelEmitter::loadA(const Contraction &c,
     return loadMatrices(load.layout, base, mulC(warp(), rowsPerWarp),
                         16 * rowTile, Value(), 16 * step, Matrices::RowsFirst,
                         /*transpose=*/false);
-  Value warpChunks =
-      mulC(warp(), rowsPerWarp / load.layout.elementsPerChunk());
+  Value warpChunks = mulC(warp(), rowsPerWarp / load.layout.elementsPerChunk());
   return loadMatrices(load.layout, base, Value(), 16 * step, warpChunks,
                       16 * rowTile, Matrices::ColumnsFirst,
                       /*transpose=*/true);
@@ -83,8 +83,7 @@ SmallVector<Value, 4> KernelEmitter::loadA(const Contraction &c,
 SmallVector<Value, 4> KernelEmitter::packA(const Contraction &c,
                                            ArrayRef<Value> regs,
                                            unsigned rowTile, unsigned step) {
-  FragmentLayout layout =
-      FragmentLayout::accumulator(c.m, c.k, plan.warps());
+  FragmentLayout layout = FragmentLayout::accumulator(c.m, c.k, plan.warps());
   Value zero = arith::ConstantOp::create(b, loc, b.getZeroAttr(c.elementType));
   SmallVector<Value, 4> parts;
   for (unsigned half = 0; half < 2; ++half)
@@ -110,8 +109,7 @@ SmallVector<Value, 4> KernelEmitter::packA(const Contraction &c,
 
 LogicalResult KernelEmitter::emitTensorCore(const Contraction &c,
                                             SmallVectorImpl<Value> &acc) {
-  FragmentLayout layout =
-      FragmentLayout::accumulator(c.m, c.n, plan.warps());
+  FragmentLayout layout = FragmentLayout::accumulator(c.m, c.n, plan.warps());
   unsigned steps = (c.k + 15) / 16, rowTiles = layout.rowTiles();
   const LoadPlan *a = plan.load(c.a->get());
   if (!a)
@@ -121,8 +119,8 @@ LogicalResult KernelEmitter::emitTensorCore(const Contraction &c,
     bPlan = plan.conversion(c.b);
   SmallVector<Value> aRegs;
   if (!a) {
-    auto regs = registers(
-        c.a->get(), FragmentLayout::accumulator(c.m, c.k, plan.warps()));
+    auto regs = registers(c.a->get(),
+                          FragmentLayout::accumulator(c.m, c.k, plan.warps()));
     if (failed(regs))
       return failure();
     aRegs = *regs;
@@ -143,8 +141,7 @@ LogicalResult KernelEmitter::emitTensorCore(const Contraction &c,
     SmallVector<Value> cs(acc.begin() + reg, acc.begin() + reg + 4);
     Value d = NVVM::MmaOp::create(
         b, loc, resultType, as, bs, cs, ArrayRef<int64_t>{16, 8, 16},
-        std::nullopt, std::nullopt,
-        std::array<NVVM::MMATypes, 2>{type, type},
+        std::nullopt, std::nullopt, std::array<NVVM::MMATypes, 2>{type, type},
         std::array<NVVM::MMALayout, 2>{NVVM::MMALayout::row,
                                        NVVM::MMALayout::col});
     for (unsigned i = 0; i < 4; ++i)
@@ -169,8 +166,8 @@ LogicalResult KernelEmitter::emitTensorCore(const Contraction &c,
           c.bOuterK ? loadMatrices(bPlan->layout, base, Value(), 16 * step,
                                    Value(), 8 * n, Matrices::RowsFirst,
                                    /*transpose=*/true)
-                    : loadMatrices(bPlan->layout, base, Value(), 8 * n,
-                                   Value(), 16 * step, Matrices::ColumnsFirst,
+                    : loadMatrices(bPlan->layout, base, Value(), 8 * n, Value(),
+                                   16 * step, Matrices::ColumnsFirst,
                                    /*transpose=*/false);
       for (unsigned t = 0; t < rowTiles; ++t)
         for (unsigned h = 0; h < 2 && n + h < layout.colTiles(); ++h)
@@ -184,8 +181,7 @@ LogicalResult KernelEmitter::emitTensorCore(const Contraction &c,
 /// operands from shared memory.
 LogicalResult KernelEmitter::emitMultiplyAdds(const Contraction &c,
                                               SmallVectorImpl<Value> &acc) {
-  FragmentLayout layout =
-      FragmentLayout::accumulator(c.m, c.n, plan.warps());
+  FragmentLayout layout = FragmentLayout::accumulator(c.m, c.n, plan.warps());
   const LoadPlan *a = plan.load(c.a->get());
   if (!a)
     a = plan.conversion(c.a);
@@ -200,8 +196,8 @@ LogicalResult KernelEmitter::emitMultiplyAdds(const Contraction &c,
   Value k = toI32(loop.getInductionVar());
   auto element = [&](const LoadPlan &load, Value base, bool outerK,
                      Value other) {
-    Value offset = sharedOffset(load.layout, outerK ? k : other,
-                                outerK ? other : k);
+    Value offset =
+        sharedOffset(load.layout, outerK ? k : other, outerK ? other : k);
     return loadElement(sharedPointer(add(offset, base)), load.elementType);
   };
   FragmentLayout rows = FragmentLayout::row(c.m, plan.warps());
@@ -215,8 +211,8 @@ LogicalResult KernelEmitter::emitMultiplyAdds(const Contraction &c,
   for (unsigned r = 0; r < layout.numRegs(); ++r) {
     Value product = arith::MulFOp::create(b, loc, as[layout.rowReg(r)],
                                           bs[layout.colReg(r)]);
-    next.push_back(arith::AddFOp::create(b, loc, loop.getRegionIterArg(r),
-                                         product));
+    next.push_back(
+        arith::AddFOp::create(b, loc, loop.getRegionIterArg(r), product));
   }
   scf::YieldOp::create(b, loc, next);
   acc.assign(loop.getResults().begin(), loop.getResults().end());
@@ -244,8 +240,7 @@ LogicalResult KernelEmitter::convertOperand(OpOperand *operand) {
 
 LogicalResult KernelEmitter::emitContraction(const Contraction &c) {
   Value result = c.op->getResult(0);
-  FragmentLayout layout =
-      FragmentLayout::accumulator(c.m, c.n, plan.warps());
+  FragmentLayout layout = FragmentLayout::accumulator(c.m, c.n, plan.warps());
   auto init = registers(c.op.getDpsInits()[0], layout);
   if (failed(init) || failed(convertOperand(c.a)) ||
       failed(convertOperand(c.b)))
@@ -267,8 +262,7 @@ LogicalResult KernelEmitter::emitContraction(const Contraction &c) {
 LogicalResult KernelEmitter::hoistFragments(scf::ForOp loop) {
   loop.walk([&](linalg::LinalgOp op) {
     std::optional<Contraction> c = matchContraction(op);
-    if (!c || op->getParentOfType<scf::ForOp>() != loop ||
-        !plan.hoisted(c->a))
+    if (!c || op->getParentOfType<scf::ForOp>() != loop || !plan.hoisted(c->a))
       return;
     const LoadPlan *a = plan.load(c->a->get());
     FragmentLayout layout =

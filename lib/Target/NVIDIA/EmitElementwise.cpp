@@ -26,9 +26,9 @@ LogicalResult KernelEmitter::checkBody(linalg::LinalgOp op) {
   return success();
 }
 
-FailureOr<SmallVector<Value>>
-KernelEmitter::cloneBody(linalg::LinalgOp op, ValueRange args, Value row,
-                         Value col) {
+FailureOr<SmallVector<Value>> KernelEmitter::cloneBody(linalg::LinalgOp op,
+                                                       ValueRange args,
+                                                       Value row, Value col) {
   IRMapping map;
   Block &body = *op.getBlock();
   for (auto [arg, value] : llvm::zip(body.getArguments(), args))
@@ -93,8 +93,7 @@ FailureOr<Value> KernelEmitter::operandElement(linalg::LinalgOp op,
     return failure();
   if (t->kind == TileValue::Kind::Splat)
     return t->splat;
-  auto once = [&](const FragmentLayout &as,
-                  unsigned r) -> FailureOr<Value> {
+  auto once = [&](const FragmentLayout &as, unsigned r) -> FailureOr<Value> {
     auto key = std::make_pair(v, unsigned(as.kind()));
     auto it = operandRegs.find(key);
     if (it == operandRegs.end()) {
@@ -121,8 +120,7 @@ FailureOr<Value> KernelEmitter::operandElement(linalg::LinalgOp op,
                        getElementTypeOrSelf(v));
   op->emitOpError("cannot be distributed: operand ")
       << operand->getOperandNumber() << " is indexed by "
-      << AffineMapAttr::get(map)
-      << ", expected the identity or one dimension";
+      << AffineMapAttr::get(map) << ", expected the identity or one dimension";
   return failure();
 }
 
@@ -175,7 +173,8 @@ static Operation *matchCombiner(linalg::LinalgOp op, unsigned result,
                                 Value &other) {
   Block &body = *op.getBlock();
   BlockArgument acc = body.getArgument(op.getNumDpsInputs() + result);
-  Operation *combiner = body.getTerminator()->getOperand(result).getDefiningOp();
+  Operation *combiner =
+      body.getTerminator()->getOperand(result).getDefiningOp();
   if (!combiner || combiner->getNumOperands() != 2 ||
       combiner->getNumResults() != 1 || !acc.hasOneUse() ||
       *acc.getUsers().begin() != combiner)
@@ -188,8 +187,8 @@ static Operation *matchCombiner(linalg::LinalgOp op, unsigned result,
 /// A reduction along the rows: over the thread's registers, then over the quad,
 /// then with the initial value.
 LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
-  using Combine = std::function<FailureOr<SmallVector<Value>>(
-      ArrayRef<Value>, ArrayRef<Value>)>;
+  using Combine = std::function<FailureOr<SmallVector<Value>>(ArrayRef<Value>,
+                                                              ArrayRef<Value>)>;
   SmallVector<AffineMap> maps = op.getIndexingMapsArray();
   unsigned inputs = op.getNumDpsInputs(), outs = op.getNumDpsInits();
   bool rows = op.getNumLoops() == 2 && op.getNumReductionLoops() == 1 &&
@@ -253,8 +252,8 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
   };
 
   operandRegs.clear();
-  SmallVector<SmallVector<Value>> results(
-      outs, SmallVector<Value>(vector.numRegs()));
+  SmallVector<SmallVector<Value>> results(outs,
+                                          SmallVector<Value>(vector.numRegs()));
   SmallVector<SmallVector<Value>> partial(vector.numRegs());
   for (unsigned r = 0, e = layout.numRegs(); r < e; ++r) {
     auto element = elementOf(r);
@@ -310,11 +309,9 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
 }
 
 /// What the body makes of an element before it meets the accumulators.
-FailureOr<SmallVector<Value>>
-KernelEmitter::mapElement(linalg::LinalgOp op, ValueRange inputs,
-                          ArrayRef<Value> mapped,
-                          ArrayRef<Operation *> combiners, Value row,
-                          Value col) {
+FailureOr<SmallVector<Value>> KernelEmitter::mapElement(
+    linalg::LinalgOp op, ValueRange inputs, ArrayRef<Value> mapped,
+    ArrayRef<Operation *> combiners, Value row, Value col) {
   IRMapping map;
   Block &body = *op.getBlock();
   for (auto [arg, value] : llvm::zip(body.getArguments(), inputs))
@@ -366,9 +363,10 @@ Value KernelEmitter::shuffle(Value v, unsigned distance) {
                                 UnitAttr());
   };
   if (width == 64) {
-    Value bits = isa<FloatType>(type) ? Value(arith::BitcastOp::create(
-                                            b, loc, b.getI64Type(), v))
-                                      : v;
+    Value bits =
+        isa<FloatType>(type)
+            ? Value(arith::BitcastOp::create(b, loc, b.getI64Type(), v))
+            : v;
     Value low = arith::TruncIOp::create(b, loc, b.getI32Type(), bits);
     Value high = arith::TruncIOp::create(
         b, loc, b.getI32Type(), arith::ShRUIOp::create(b, loc, bits, i64(32)));

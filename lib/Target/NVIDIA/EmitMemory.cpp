@@ -46,11 +46,9 @@ Value KernelEmitter::materialize(Value v, IRMapping &map, scf::ForOp loop) {
   return map.lookup(v);
 }
 
-FailureOr<GlobalSlice>
-KernelEmitter::cutSlice(const TileValue &source,
-                        OffsetSizeAndStrideOpInterface op,
-                        llvm::SmallBitVector dropped, IRMapping &map,
-                        scf::ForOp loop) {
+FailureOr<GlobalSlice> KernelEmitter::cutSlice(
+    const TileValue &source, OffsetSizeAndStrideOpInterface op,
+    llvm::SmallBitVector dropped, IRMapping &map, scf::ForOp loop) {
   auto value = [&](OpFoldResult v) -> Value {
     if (std::optional<int64_t> c = getConstantIntValue(v))
       return index(*c);
@@ -103,8 +101,7 @@ FailureOr<GlobalSlice> KernelEmitter::resolveSlice(Value v, IRMapping &map,
         source->kind != TileValue::Kind::Slice)
       return op->emitOpError("expected a slice of a tensor in global memory"),
              failure();
-    return cutSlice(*source,
-                    cast<OffsetSizeAndStrideOpInterface>(op),
+    return cutSlice(*source, cast<OffsetSizeAndStrideOpInterface>(op),
                     slice.getDroppedDims(), map, loop);
   }
   Value source;
@@ -124,11 +121,9 @@ FailureOr<GlobalSlice> KernelEmitter::resolveSlice(Value v, IRMapping &map,
     slice->shape[d] = size;
   }
   if (auto pad = dyn_cast<tensor::PadOp>(op)) {
-    if (!llvm::all_of(pad.getMixedLowPad(), [](OpFoldResult l) {
-          return isConstantIntValue(l, 0);
-        }))
-      return op->emitOpError("expected padding after the tile only"),
-             failure();
+    if (!llvm::all_of(pad.getMixedLowPad(),
+                      [](OpFoldResult l) { return isConstantIntValue(l, 0); }))
+      return op->emitOpError("expected padding after the tile only"), failure();
     Value padding = pad.getConstantPaddingValue();
     if (!padding)
       return op->emitOpError("expected one padding value"), failure();
@@ -155,8 +150,7 @@ LogicalResult KernelEmitter::emitSlicing(Operation *op) {
   TileValue t;
   if (source->kind == TileValue::Kind::Global ||
       source->kind == TileValue::Kind::Slice) {
-    if (isa<tensor::CastOp>(op) &&
-        source->kind == TileValue::Kind::Global) {
+    if (isa<tensor::CastOp>(op) && source->kind == TileValue::Kind::Global) {
       tiles[result] = *source;
       return success();
     }
@@ -355,8 +349,8 @@ LogicalResult KernelEmitter::emitStore(Operation *op, Value source,
   if (failed(from))
     return failure();
   TileValue regs = *from;
-  if (from->kind == TileValue::Kind::Slice &&
-      from->slice.base == dest.base && plan.isGlobal(source))
+  if (from->kind == TileValue::Kind::Slice && from->slice.base == dest.base &&
+      plan.isGlobal(source))
     return success(); // updated in place
   if (from->kind == TileValue::Kind::Splat) {
     storeSplat(from->splat, dest);
@@ -421,7 +415,8 @@ void KernelEmitter::storeRows(const TileValue &source,
   bool vector = layout.kind() == FragmentLayout::Kind::Row;
   Type type = source.regs[0].getType();
   unsigned bytes = std::max(1u, type.getIntOrFloatBitWidth() / 8);
-  Value rowLimit = source.valid[0], colLimit = vector ? Value() : source.valid[1];
+  Value rowLimit = source.valid[0],
+        colLimit = vector ? Value() : source.valid[1];
   if (!vector && !colLimit && layout.cols() % 8)
     colLimit = index(layout.cols());
   bool pairs = !vector && !colLimit && layout.cols() * bytes % 16 == 0 &&
@@ -446,8 +441,7 @@ void KernelEmitter::storeRows(const TileValue &source,
     SmallVector<Value> indices(dest.offsets);
     indices[dest.dims[0]] = add(indices[dest.dims[0]], row);
     if (!vector)
-      indices[dest.dims[1]] =
-          add(indices[dest.dims[1]], toIndex(threadCol()));
+      indices[dest.dims[1]] = add(indices[dest.dims[1]], toIndex(threadCol()));
     if (condition) {
       auto guarded = scf::IfOp::create(b, loc, condition);
       b.setInsertionPointToStart(guarded.thenBlock());
@@ -470,8 +464,8 @@ void KernelEmitter::storeRows(const TileValue &source,
       for (unsigned e = 0; e < 2; ++e) {
         OpBuilder::InsertionGuard inner(b);
         if (colLimit) {
-          auto guarded = scf::IfOp::create(
-              b, loc, less(colOf(layout, reg + e), colLimit));
+          auto guarded =
+              scf::IfOp::create(b, loc, less(colOf(layout, reg + e), colLimit));
           b.setInsertionPointToStart(guarded.thenBlock());
         }
         Value to = e ? LLVM::GEPOp::create(b, loc, globalPointer(), step, at,
@@ -528,10 +522,10 @@ LogicalResult KernelEmitter::issueLoad(const LoadPlan &load, IRMapping &map,
     return mlir::emitError(load.tile.getLoc(),
                            "expected a contraction's operand to be padded "
                            "with zeros");
-  bool chunks =
-      load.layout.cols() * load.layout.elementBytes() % 16 == 0 &&
-      !slice->valid[1] && slice->dims[1] + 1 == slice->offsets.size() &&
-      isConstantIntValue(slice->offsets.back(), 0);
+  bool chunks = load.layout.cols() * load.layout.elementBytes() % 16 == 0 &&
+                !slice->valid[1] &&
+                slice->dims[1] + 1 == slice->offsets.size() &&
+                isConstantIntValue(slice->offsets.back(), 0);
   if (chunks) {
     alignedBuffers.insert(slice->base->buffer);
     copyChunks(load, *slice, base);
@@ -586,8 +580,8 @@ void KernelEmitter::copyChunks(const LoadPlan &load, const GlobalSlice &slice,
         chunk, remC(divC(rowsPerPass % 8 ? thisRow : row, 8 / group), group));
     Value to = add(add(mulC(row, layout.pitch()), mulC(swizzled, 16)), base);
     if (first + rowsPerPass > layout.paddedRows()) {
-      auto guarded = scf::IfOp::create(
-          b, loc, less(thisRow, i32(layout.paddedRows())));
+      auto guarded =
+          scf::IfOp::create(b, loc, less(thisRow, i32(layout.paddedRows())));
       b.setInsertionPointToStart(guarded.thenBlock());
     }
     Value rowIn = limit ? less(thisRow, limit) : Value();
@@ -597,9 +591,10 @@ void KernelEmitter::copyChunks(const LoadPlan &load, const GlobalSlice &slice,
         Value in = less(chunk, i32(wholeChunks - c));
         inside = inside ? b.createOrFold<arith::AndIOp>(loc, inside, in) : in;
       }
-      Value bytes = inside ? Value(arith::SelectOp::create(b, loc, inside,
-                                                           i32(16), i32(0)))
-                           : Value();
+      Value bytes =
+          inside
+              ? Value(arith::SelectOp::create(b, loc, inside, i32(16), i32(0)))
+              : Value();
       Value from =
           c ? step(pointer, int32_t(c * layout.elementsPerChunk())) : pointer;
       NVVM::CpAsyncOp::create(
@@ -610,8 +605,8 @@ void KernelEmitter::copyChunks(const LoadPlan &load, const GlobalSlice &slice,
 }
 
 /// Element by element, where rows are not whole chunks.
-void KernelEmitter::copyElements(const LoadPlan &load,
-                                 const GlobalSlice &slice, Value base) {
+void KernelEmitter::copyElements(const LoadPlan &load, const GlobalSlice &slice,
+                                 Value base) {
   const SharedLayout &layout = load.layout;
   int64_t cols = layout.paddedCols(), count = layout.paddedRows() * cols;
   OpBuilder::InsertionGuard guard(b);
@@ -633,12 +628,12 @@ void KernelEmitter::copyElements(const LoadPlan &load,
     SmallVector<Value> indices(slice.offsets);
     indices[slice.dims[0]] = add(indices[slice.dims[0]], toIndex(row));
     indices[slice.dims[1]] = add(indices[slice.dims[1]], toIndex(col));
-    Value v = loadElement(elementPointer(*slice.base, indices),
-                          load.elementType);
+    Value v =
+        loadElement(elementPointer(*slice.base, indices), load.elementType);
     scf::YieldOp::create(b, loc, v);
     b.setInsertionPointToEnd(&branch.getElseRegion().front());
-    Value zero = arith::ConstantOp::create(b, loc,
-                                           b.getZeroAttr(load.elementType));
+    Value zero =
+        arith::ConstantOp::create(b, loc, b.getZeroAttr(load.elementType));
     scf::YieldOp::create(b, loc, zero);
   }
   storeElement(branch.getResult(0),
@@ -650,8 +645,7 @@ void KernelEmitter::copyElements(const LoadPlan &load,
 void KernelEmitter::storeShared(const LoadPlan &to, const TileValue &source) {
   const FragmentLayout &from = source.layout;
   const SharedLayout &layout = to.layout;
-  Value zero =
-      arith::ConstantOp::create(b, loc, b.getZeroAttr(to.elementType));
+  Value zero = arith::ConstantOp::create(b, loc, b.getZeroAttr(to.elementType));
   for (unsigned r = 0; r < from.numRegs(); ++r) {
     Value v = source.regs[r];
     Value row = toI32(rowOf(from, r)), col = toI32(colOf(from, r));
@@ -665,11 +659,11 @@ void KernelEmitter::storeShared(const LoadPlan &to, const TileValue &source) {
   FragmentLayout rows = FragmentLayout::row(from.rows(), from.warps());
   for (unsigned v = 0; v < rows.numRegs(); ++v)
     for (unsigned e = 0; e < 2; ++e)
-      storeElement(zero, sharedPointer(
-                             sharedOffset(layout, toI32(rowOf(rows, v)),
-                                          addC(threadCol(),
-                                               8 * from.colTiles() + e)),
-                             to.offset));
+      storeElement(zero,
+                   sharedPointer(
+                       sharedOffset(layout, toI32(rowOf(rows, v)),
+                                    addC(threadCol(), 8 * from.colTiles() + e)),
+                       to.offset));
 }
 
 //===----------------------------------------------------------------------===//

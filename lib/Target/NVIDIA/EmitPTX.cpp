@@ -92,8 +92,8 @@ static llvm::Error generate(llvm::Module &module, llvm::TargetMachine &machine,
   return llvm::Error::success();
 }
 
-llvm::Expected<std::string> fa::emitPTX(gpu::GPUModuleOp module,
-                                        StringRef chip, bool llvmInstead) {
+llvm::Expected<std::string> fa::emitPTX(gpu::GPUModuleOp module, StringRef chip,
+                                        bool llvmInstead) {
   const NVIDIATarget *target = lookupNVIDIATarget(chip);
   if (!target)
     return fail("unknown target " + chip);
@@ -107,7 +107,7 @@ llvm::Expected<std::string> fa::emitPTX(gpu::GPUModuleOp module,
       translateModuleToLLVMIR(module, context);
   if (!llvmModule)
     return fail("the module is not in the LLVM and NVVM dialects; run "
-                  "fa-lower-to-nvvm first");
+                "fa-lower-to-nvvm first");
   llvmModule->setTargetTriple((*machine)->getTargetTriple());
   llvmModule->setDataLayout((*machine)->createDataLayout());
   for (llvm::Function &f : *llvmModule) {

@@ -75,8 +75,7 @@ unsigned FragmentLayout::rowReg(unsigned reg) const {
 }
 
 unsigned FragmentLayout::colReg(unsigned reg) const {
-  return layoutKind == Kind::Column ? reg
-                                    : reg / 4 % colTiles() * 2 + reg % 2;
+  return layoutKind == Kind::Column ? reg : reg / 4 % colTiles() * 2 + reg % 2;
 }
 
 unsigned SharedLayout::group() const {

@@ -17,15 +17,17 @@ using namespace fa::nvidia;
 Value KernelEmitter::addC(Value x, int64_t c) {
   if (c == 0)
     return x;
-  Value v = x.getType().isIndex() ? index(c)
-            : x.getType().isInteger(64) ? i64(c) : i32(c);
+  Value v = x.getType().isIndex()       ? index(c)
+            : x.getType().isInteger(64) ? i64(c)
+                                        : i32(c);
   return add(x, v);
 }
 Value KernelEmitter::mulC(Value x, int64_t c) {
   if (c == 1)
     return x;
-  Value v = x.getType().isIndex() ? index(c)
-            : x.getType().isInteger(64) ? i64(c) : i32(c);
+  Value v = x.getType().isIndex()       ? index(c)
+            : x.getType().isInteger(64) ? i64(c)
+                                        : i32(c);
   return mul(x, v);
 }
 Value KernelEmitter::divC(Value x, int64_t c) {
@@ -114,8 +116,7 @@ LogicalResult KernelEmitter::emitScalarOp(Operation *op) {
 LogicalResult KernelEmitter::emitBlock(Block &block) {
   for (Operation &op : block) {
     loc = op.getLoc();
-    if (op.hasTrait<OpTrait::IsTerminator>() &&
-        !isa<scf::InParallelOp>(op))
+    if (op.hasTrait<OpTrait::IsTerminator>() && !isa<scf::InParallelOp>(op))
       continue;
     if (!isa<scf::ForOp>(op) && failed(ensureReady(&op)))
       return failure();
@@ -159,7 +160,8 @@ LogicalResult KernelEmitter::emitOp(Operation *op) {
     return success();
   }
   if (auto fill = dyn_cast<linalg::FillOp>(op);
-      fill && fill.hasPureTensorSemantics() && !plan.isGlobal(fill.getDpsInits()[0])) {
+      fill && fill.hasPureTensorSemantics() &&
+      !plan.isGlobal(fill.getDpsInits()[0])) {
     TileValue t;
     t.kind = TileValue::Kind::Splat;
     t.splat = scalar(fill.getInputs()[0]);
@@ -192,9 +194,9 @@ LogicalResult KernelEmitter::emitOp(Operation *op) {
   if (auto parallel = dyn_cast<scf::InParallelOp>(op)) {
     for (Operation &inner : parallel.getYieldingOps()) {
       auto insert = dyn_cast<tensor::ParallelInsertSliceOp>(inner);
-      if (!insert || failed(emitInsert(insert, insert.getSource(),
-                                       insert.getDest(),
-                                       insert.getDroppedDims())))
+      if (!insert ||
+          failed(emitInsert(insert, insert.getSource(), insert.getDest(),
+                            insert.getDroppedDims())))
         return failure();
     }
     return success();
@@ -317,8 +319,7 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
       Value next = addC(frame.stage, 1);
       Value wrap = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, next,
                                          i32(stages));
-      yields.push_back(
-          arith::SelectOp::create(b, loc, wrap, i32(0), next));
+      yields.push_back(arith::SelectOp::create(b, loc, wrap, i32(0), next));
     }
     if (!inits.empty())
       scf::YieldOp::create(b, loc, yields);

@@ -91,8 +91,8 @@ private:
   mlir::LogicalResult emitScalarOp(mlir::Operation *op);
   mlir::LogicalResult emitFor(mlir::scf::ForOp op);
   mlir::LogicalResult emitIf(mlir::scf::IfOp op);
-  mlir::LogicalResult
-  emitBranch(mlir::Block &from, mlir::scf::IfOp source, mlir::Block *to);
+  mlir::LogicalResult emitBranch(mlir::Block &from, mlir::scf::IfOp source,
+                                 mlir::Block *to);
   /// A value that control flow carries, as a list of kernel values.
   mlir::FailureOr<llvm::SmallVector<mlir::Value>> flatten(mlir::Value v,
                                                           mlir::Value like);
@@ -104,9 +104,8 @@ private:
   //--- Tiles and memory (EmitMemory.cpp)
   mlir::Value materialize(mlir::Value v, mlir::IRMapping &map,
                           mlir::scf::ForOp loop);
-  mlir::FailureOr<GlobalSlice> resolveSlice(mlir::Value tile,
-                                            mlir::IRMapping &map,
-                                            mlir::scf::ForOp loop);
+  mlir::FailureOr<GlobalSlice>
+  resolveSlice(mlir::Value tile, mlir::IRMapping &map, mlir::scf::ForOp loop);
   mlir::FailureOr<GlobalSlice> cutSlice(const TileValue &source,
                                         mlir::OffsetSizeAndStrideOpInterface op,
                                         llvm::SmallBitVector dropped,
@@ -170,9 +169,9 @@ private:
   llvm::SmallVector<mlir::Value, 4> loadA(const Contraction &c,
                                           const LoadPlan &load,
                                           unsigned rowTile, unsigned step);
-  llvm::SmallVector<mlir::Value, 4>
-  packA(const Contraction &c, mlir::ArrayRef<mlir::Value> regs,
-        unsigned rowTile, unsigned step);
+  llvm::SmallVector<mlir::Value, 4> packA(const Contraction &c,
+                                          mlir::ArrayRef<mlir::Value> regs,
+                                          unsigned rowTile, unsigned step);
   mlir::LogicalResult convertOperand(mlir::OpOperand *operand);
   mlir::LogicalResult hoistFragments(mlir::scf::ForOp loop);
   mlir::Value pack(mlir::Value low, mlir::Value high);

@@ -89,8 +89,7 @@ template <typename Op> struct Widen : OpRewritePattern<Op> {
 };
 
 /// The same operation of the LLVM dialect: one instruction.
-template <typename From, typename To>
-struct Direct : OpRewritePattern<From> {
+template <typename From, typename To> struct Direct : OpRewritePattern<From> {
   using OpRewritePattern<From>::OpRewritePattern;
   LogicalResult matchAndRewrite(From op, PatternRewriter &b) const override {
     if (!op.getType().isF32())
@@ -173,24 +172,23 @@ void addFormulas(RewritePatternSet &patterns) {
         return intrinsic(b, loc, "llvm.nvvm.rsqrt.approx.ftz.f", x);
       });
   patterns.add<Divide, Power>(c);
-  patterns.add<Direct<math::FmaOp, LLVM::FMAOp>,
-               Direct<math::AbsFOp, LLVM::FAbsOp>,
-               Direct<math::SqrtOp, LLVM::SqrtOp>,
-               Direct<math::FloorOp, LLVM::FFloorOp>,
-               Direct<math::CeilOp, LLVM::FCeilOp>,
-               Direct<math::TruncOp, LLVM::FTruncOp>,
-               Direct<math::RoundEvenOp, LLVM::RoundEvenOp>,
-               Direct<math::CopySignOp, LLVM::CopySignOp>,
-               Direct<arith::MaxNumFOp, LLVM::MaxNumOp>,
-               Direct<arith::MinNumFOp, LLVM::MinNumOp>,
-               Direct<arith::MaximumFOp, LLVM::MaximumOp>,
-               Direct<arith::MinimumFOp, LLVM::MinimumOp>>(c);
+  patterns.add<
+      Direct<math::FmaOp, LLVM::FMAOp>, Direct<math::AbsFOp, LLVM::FAbsOp>,
+      Direct<math::SqrtOp, LLVM::SqrtOp>, Direct<math::FloorOp, LLVM::FFloorOp>,
+      Direct<math::CeilOp, LLVM::FCeilOp>,
+      Direct<math::TruncOp, LLVM::FTruncOp>,
+      Direct<math::RoundEvenOp, LLVM::RoundEvenOp>,
+      Direct<math::CopySignOp, LLVM::CopySignOp>,
+      Direct<arith::MaxNumFOp, LLVM::MaxNumOp>,
+      Direct<arith::MinNumFOp, LLVM::MinNumOp>,
+      Direct<arith::MaximumFOp, LLVM::MaximumOp>,
+      Direct<arith::MinimumFOp, LLVM::MinimumOp>>(c);
   patterns.add<Widen<math::Exp2Op>, Widen<math::ExpOp>, Widen<math::LogOp>,
                Widen<math::Log2Op>, Widen<math::TanhOp>, Widen<math::RsqrtOp>,
                Widen<math::SqrtOp>, Widen<math::AbsFOp>, Widen<math::FmaOp>,
                Widen<math::SinOp>, Widen<math::CosOp>, Widen<math::ErfOp>,
-               Widen<math::FloorOp>, Widen<math::CeilOp>,
-               Widen<math::PowFOp>, Widen<arith::DivFOp>>(c);
+               Widen<math::FloorOp>, Widen<math::CeilOp>, Widen<math::PowFOp>,
+               Widen<arith::DivFOp>>(c);
 }
 
 struct LowerKernelMath
@@ -198,20 +196,19 @@ struct LowerKernelMath
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
     addFormulas(patterns);
-    populateMathPolynomialApproximationPatterns(
-        patterns, [](StringRef name) {
-          return name == math::ErfOp::getOperationName() ||
-                 name == math::SinOp::getOperationName() ||
-                 name == math::CosOp::getOperationName() ||
-                 name == math::AtanOp::getOperationName() ||
-                 name == math::Atan2Op::getOperationName() ||
-                 name == math::AsinOp::getOperationName() ||
-                 name == math::AcosOp::getOperationName() ||
-                 name == math::ErfcOp::getOperationName();
-        });
+    populateMathPolynomialApproximationPatterns(patterns, [](StringRef name) {
+      return name == math::ErfOp::getOperationName() ||
+             name == math::SinOp::getOperationName() ||
+             name == math::CosOp::getOperationName() ||
+             name == math::AtanOp::getOperationName() ||
+             name == math::Atan2Op::getOperationName() ||
+             name == math::AsinOp::getOperationName() ||
+             name == math::AcosOp::getOperationName() ||
+             name == math::ErfcOp::getOperationName();
+    });
     GreedyRewriteConfig config;
-    if (failed(applyPatternsGreedily(getOperation(), std::move(patterns),
-                                     config)))
+    if (failed(
+            applyPatternsGreedily(getOperation(), std::move(patterns), config)))
       return signalPassFailure();
     WalkResult walk = getOperation().walk([](Operation *op) {
       bool math = isa_and_present<math::MathDialect>(op->getDialect()) &&

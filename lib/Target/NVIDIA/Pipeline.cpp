@@ -34,12 +34,9 @@ using namespace mlir;
 
 /// Limits of one block, from NVIDIA's table of compute capabilities.
 static const fa::NVIDIATarget targets[] = {
-    {"sm_80", 163 * 1024, 255, "+ptx80"},
-    {"sm_86", 99 * 1024, 255, "+ptx80"},
-    {"sm_89", 99 * 1024, 255, "+ptx80"},
-    {"sm_90", 227 * 1024, 255, "+ptx80"},
-    {"sm_90a", 227 * 1024, 255, "+ptx80"},
-    {"sm_120", 99 * 1024, 255, "+ptx87"},
+    {"sm_80", 163 * 1024, 255, "+ptx80"},  {"sm_86", 99 * 1024, 255, "+ptx80"},
+    {"sm_89", 99 * 1024, 255, "+ptx80"},   {"sm_90", 227 * 1024, 255, "+ptx80"},
+    {"sm_90a", 227 * 1024, 255, "+ptx80"}, {"sm_120", 99 * 1024, 255, "+ptx87"},
 };
 
 const fa::NVIDIATarget *fa::lookupNVIDIATarget(StringRef chip) {
@@ -50,9 +47,9 @@ const fa::NVIDIATarget *fa::lookupNVIDIATarget(StringRef chip) {
 }
 
 void fa::registerNVIDIADialects(DialectRegistry &registry) {
-  registry.insert<affine::AffineDialect, arith::ArithDialect,
-                  gpu::GPUDialect, LLVM::LLVMDialect, math::MathDialect,
-                  NVVM::NVVMDialect, scf::SCFDialect, vector::VectorDialect>();
+  registry.insert<affine::AffineDialect, arith::ArithDialect, gpu::GPUDialect,
+                  LLVM::LLVMDialect, math::MathDialect, NVVM::NVVMDialect,
+                  scf::SCFDialect, vector::VectorDialect>();
   arith::registerConvertArithToLLVMInterface(registry);
   cf::registerConvertControlFlowToLLVMInterface(registry);
   index::registerConvertIndexToLLVMInterface(registry);
@@ -66,8 +63,7 @@ void fa::registerNVIDIADialects(DialectRegistry &registry) {
   registerNVVMDialectTranslation(registry);
 }
 
-void fa::buildNVIDIALoweringPipeline(OpPassManager &pm,
-                                     const NVIDIAOptions &) {
+void fa::buildNVIDIALoweringPipeline(OpPassManager &pm, const NVIDIAOptions &) {
   OpPassManager &gpu = pm.nest<gpu::GPUModuleOp>();
   gpu.addPass(createLowerAffinePass());
   gpu.addPass(createCanonicalizerPass());

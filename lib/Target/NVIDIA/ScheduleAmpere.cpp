@@ -105,8 +105,11 @@ LogicalResult Program::collectBuffers() {
       return func.emitOpError("expected tensor arguments, got ")
              << arg.getType() << " for argument " << i;
     bufferOf[arg] = buffers.size();
-    buffers.push_back({Buffer::Role::In, type,
-                       name(func.getArgAttrDict(i), "arg", i), {}, false});
+    buffers.push_back({Buffer::Role::In,
+                       type,
+                       name(func.getArgAttrDict(i), "arg", i),
+                       {},
+                       false});
   }
   auto ret = cast<func::ReturnOp>(func.getBody().front().getTerminator());
   for (auto [i, v] : llvm::enumerate(ret.getOperands())) {
@@ -116,8 +119,11 @@ LogicalResult Program::collectBuffers() {
                              "scf.forall, once; result ")
              << i << " is not";
     bufferOf[v] = buffers.size();
-    buffers.push_back({Buffer::Role::Out, type,
-                       name(func.getResultAttrDict(i), "out", i), {}, false});
+    buffers.push_back({Buffer::Role::Out,
+                       type,
+                       name(func.getResultAttrDict(i), "out", i),
+                       {},
+                       false});
   }
   // From the last kernel to the first: a kernel that continues an earlier
   // result works in place.
@@ -146,9 +152,9 @@ LogicalResult Program::collectBuffers() {
       Buffer &buffer = buffers[bufferOf[result]];
       for (int64_t d = 0; d < buffer.type.getRank(); ++d) {
         bool dynamic = buffer.type.isDynamicDim(d);
-        buffer.sizes.push_back(
-            dynamic ? sizeExpression(empty.getDynamicSize(d))
-                    : std::to_string(buffer.type.getDimSize(d)));
+        buffer.sizes.push_back(dynamic
+                                   ? sizeExpression(empty.getDynamicSize(d))
+                                   : std::to_string(buffer.type.getDimSize(d)));
         if (buffer.sizes.back().empty())
           return forall.emitOpError("has a result whose size ")
                  << d << " is not a constant or the size of an argument";
@@ -169,6 +175,9 @@ void Program::sameSize(Value tensor, unsigned dim, Value bound) {
   auto type = cast<RankedTensorType>(tensor.getType());
   std::string is = sizeExpression(bound);
   if (it == bufferOf.end() || !type.isDynamicDim(dim) || is.empty())
+    return;
+  // A temporary is allocated in that size: nothing to check.
+  if (buffers[it->second].role == Buffer::Role::Temp)
     return;
   std::string name =
       "a" + std::to_string(it->second) + ".d" + std::to_string(dim);
@@ -198,8 +207,8 @@ void Program::requireSameSizes(scf::ForallOp forall) {
   forall.walk([&](tensor::ExtractSliceOp slice) {
     if (!bufferOf.contains(slice.getSource()))
       return;
-    for (auto [d, offset, size] : llvm::enumerate(slice.getMixedOffsets(),
-                                                  slice.getMixedSizes())) {
+    for (auto [d, offset, size] :
+         llvm::enumerate(slice.getMixedOffsets(), slice.getMixedSizes())) {
       SmallVector<Value> dims;
       if (auto v = dyn_cast<Value>(size)) {
         collectDims(v, forall.getRegion(), dims);
@@ -228,13 +237,14 @@ static bool boundsDependOn(scf::ForallOp forall, Value iv) {
       return true;
     Operation *op = v.getDefiningOp();
     return op && depth < 16 && forall->isAncestor(op) &&
-           llvm::any_of(op->getOperands(),
-                        [&](Value o) { return depends(o, depth + 1); });
+           llvm::any_of(
+               op->getOperands(),
+               [&](Value o) { return depends(o, depth + 1); });
   };
   bool found = false;
   forall.walk([&](scf::ForOp loop) {
-    found |= depends(loop.getLowerBound(), 0) ||
-             depends(loop.getUpperBound(), 0);
+    found |=
+        depends(loop.getLowerBound(), 0) || depends(loop.getUpperBound(), 0);
   });
   return found;
 }
@@ -249,8 +259,8 @@ struct KernelBuilder {
   std::vector<GlobalTensor> tensors;
 
   void makeFunction(StringRef name, ArrayRef<Buffer> buffers, int64_t threads);
-  Value blockIndex(scf::ForallOp forall, KernelEmitter &emitter, bool descending,
-                   SmallVectorImpl<Value> &ivs);
+  Value blockIndex(scf::ForallOp forall, KernelEmitter &emitter,
+                   bool descending, SmallVectorImpl<Value> &ivs);
 };
 } // namespace
 
@@ -262,8 +272,7 @@ void KernelBuilder::makeFunction(StringRef name, ArrayRef<Buffer> buffers,
     types.push_back(pointer);
     types.append(2 * buffers[buffer].type.getRank(), b.getI64Type());
   }
-  kernel = gpu::GPUFuncOp::create(b, loc, name,
-                                  b.getFunctionType(types, {}));
+  kernel = gpu::GPUFuncOp::create(b, loc, name, b.getFunctionType(types, {}));
   kernel->setAttr(gpu::GPUDialect::getKernelFuncAttrName(), b.getUnitAttr());
   kernel.setKnownBlockSizeAttr(
       b.getDenseI32ArrayAttr({int32_t(threads), 1, 1}));
@@ -279,12 +288,11 @@ void KernelBuilder::makeFunction(StringRef name, ArrayRef<Buffer> buffers,
     t.pointer = kernel.getArgument(at);
     for (int64_t d = 0; d < rank; ++d) {
       Value size = kernel.getArgument(at + 1 + d);
-      t.sizes.push_back(
-          t.type.isDynamicDim(d)
-              ? Value(arith::IndexCastOp::create(b, loc, b.getIndexType(),
-                                                 size))
-              : Value(arith::ConstantIndexOp::create(b, loc,
-                                                     t.type.getDimSize(d))));
+      t.sizes.push_back(t.type.isDynamicDim(d)
+                            ? Value(arith::IndexCastOp::create(
+                                  b, loc, b.getIndexType(), size))
+                            : Value(arith::ConstantIndexOp::create(
+                                  b, loc, t.type.getDimSize(d))));
       t.strides.push_back(kernel.getArgument(at + 1 + rank + d));
     }
     tensors.push_back(t);
@@ -305,7 +313,8 @@ Value KernelBuilder::blockIndex(scf::ForallOp forall, KernelEmitter &emitter,
     OpFoldResult bound = forall.getMixedUpperBound()[d];
     Value count;
     if (std::optional<int64_t> c = getConstantIntValue(bound)) {
-      count = arith::ConstantIndexOp::create(b, loc, llvm::divideCeil(*c, step));
+      count =
+          arith::ConstantIndexOp::create(b, loc, llvm::divideCeil(*c, step));
     } else {
       Value v = emitter.scalar(cast<Value>(bound));
       if (!v)
@@ -377,8 +386,7 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
     Value v = work.pop_back_val();
     if (auto it = bufferOf.find(v); it != bufferOf.end())
       use(it->second);
-    else if (Operation *op = v.getDefiningOp();
-             op && !isa<scf::ForallOp>(op))
+    else if (Operation *op = v.getDefiningOp(); op && !isa<scf::ForallOp>(op))
       work.append(op->operand_begin(), op->operand_end());
   }
   for (Value result : forall.getResults())
@@ -456,11 +464,10 @@ SmallVector<std::string> Program::header() {
     for (int64_t size : buffer.type.getShape())
       shape += (shape.empty() ? "" : "x") +
                (ShapedType::isDynamic(size) ? "?" : std::to_string(size));
-    lines.push_back("//!fa.arg index=" + std::to_string(i) +
-                    " name=" + buffer.name + " role=" +
-                    (buffer.role == Buffer::Role::In ? "in" : "out") +
-                    " type=" + typeName(buffer.type.getElementType()) +
-                    " shape=" + shape);
+    lines.push_back(
+        "//!fa.arg index=" + std::to_string(i) + " name=" + buffer.name +
+        " role=" + (buffer.role == Buffer::Role::In ? "in" : "out") +
+        " type=" + typeName(buffer.type.getElementType()) + " shape=" + shape);
   }
   for (const std::string &s : same)
     lines.push_back("//!fa.same " + s);
@@ -476,9 +483,9 @@ SmallVector<std::string> Program::header() {
   }
   for (auto [i, buffer] : llvm::enumerate(buffers))
     if (buffer.role == Buffer::Role::Temp)
-      lines.push_back("//!fa.temp index=" + std::to_string(i) + " type=" +
-                      typeName(buffer.type.getElementType()) + " shape=" +
-                      llvm::join(buffer.sizes, ","));
+      lines.push_back("//!fa.temp index=" + std::to_string(i) +
+                      " type=" + typeName(buffer.type.getElementType()) +
+                      " shape=" + llvm::join(buffer.sizes, ","));
   for (const std::string &launch : launches)
     lines.push_back("//!fa.launch " + launch);
   lines.push_back("//!fa.end");

@@ -116,9 +116,7 @@ public:
   /// Chunks are permuted in groups of this many (a power of two, at most 8):
   /// chunk c of row r lies at c ^ ((r / (8 / group)) % group).
   unsigned group() const;
-  unsigned swizzle(int64_t row) const {
-    return row / (8 / group()) % group();
-  }
+  unsigned swizzle(int64_t row) const { return row / (8 / group()) % group(); }
   int64_t offset(int64_t row, int64_t col) const;
 
 private:
