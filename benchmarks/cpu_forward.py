@@ -22,6 +22,7 @@ import torch.nn.functional as F
 
 
 def main() -> int:
+    """Races both at one shape, dense and causal."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name, value in (("B", 1), ("H", 8), ("S", 2048), ("D", 64)):
         parser.add_argument(f"--{name}", type=int, default=value)

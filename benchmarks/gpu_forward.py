@@ -24,6 +24,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 def sdpa(backend):
+    """PyTorch's attention through one backend."""
+
     def run(q, k, v, causal):
         with sdpa_kernel(backend):
             return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
@@ -32,6 +34,7 @@ def sdpa(backend):
 
 
 def fa_attention(q, k, v, causal):
+    """fa as a user calls it."""
     return fa.attention(q, k, v, is_causal=causal)
 
 
@@ -86,6 +89,7 @@ def check(q, k, v, causal):
 
 
 def main() -> int:
+    """Races at every head dim, length and mask."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dims", default="64,128")
     parser.add_argument("--lengths", default="512,2048,8192,16384")

@@ -31,6 +31,7 @@ UNITS = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "sector": 32}
 
 
 def kernel_of(algorithm: str, shape: dict[str, int]):
+    """One algorithm compiled for one shape."""
     import fa
     from fa._config import AttentionConfig
 
@@ -40,6 +41,7 @@ def kernel_of(algorithm: str, shape: dict[str, int]):
 
 
 def run_once(algorithm: str, shape: dict[str, int]) -> None:
+    """What ncu watches."""
     import torch
 
     kernel = kernel_of(algorithm, shape)
@@ -79,6 +81,7 @@ def counters(algorithm: str, args: list[str]) -> tuple[dict[str, float], int]:
 
 
 def predicted(algorithm: str, shape: dict[str, int]) -> dict[str, int]:
+    """The IO model's bytes after the last stage."""
     text = list(kernel_of(algorithm, shape).io.values())[-1]
     return {
         name: int(re.search(rf"{name}_bytes = (\d+)", text).group(1))
@@ -87,6 +90,7 @@ def predicted(algorithm: str, shape: dict[str, int]) -> dict[str, int]:
 
 
 def main() -> int:
+    """Compares model and counters for the three algorithms."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name, value in (("B", 4), ("H", 16), ("N", 2048), ("D", 64)):
         parser.add_argument(f"--{name}", type=int, default=value)

@@ -16,9 +16,7 @@ build=${FA_BUILD_DIR:-build}
 chips=(sm_80 sm_90a)
 
 [ -n "${FA_SKIP_SETUP:-}" ] || ./scripts/setup.sh
-programs=(fa-opt)
-[ -d tools/fa-run ] && programs+=(fa-run)
-./scripts/build.sh "${programs[@]}"
+./scripts/build.sh fa-opt fa-run
 
 files=("$@")
 [ $# -gt 0 ] || files=(test/inputs/*.mlir)
@@ -29,29 +27,23 @@ status=0
 # The kernels of one file as PTX for one chip.
 emit_ptx() { # FILE CHIP OUTPUT
   "$build/bin/fa-opt" "$1" --fa-pipeline="target=$2" \
-    --fa-schedule-ampere="chip=$2" --fa-emit-ptx="chip=$2 output=$3" -o /dev/null
+    --fa-schedule-ampere="chip=$2" --fa-lower-to-nvvm \
+    --fa-emit-ptx="chip=$2 output=$3" -o /dev/null
 }
 
 for file in "${files[@]}"; do
   name=$(basename "$file" .mlir)
   echo
   echo "== $name"
-  if [ -x "$build/bin/fa-run" ]; then
-    "$build/bin/fa-run" "$file" --target=cpu --each-stage --io --check "${run_args[@]}" |
-      tee "out/$name.txt" || status=1
-  fi
+  "$build/bin/fa-run" "$file" --target=cpu --each-stage --io --check "${run_args[@]}" |
+    tee "out/$name.txt" || status=1
   for chip in "${chips[@]}"; do
     ptx=out/$name.$chip.ptx
-    if "$build/bin/fa-opt" --help | grep -q -- '--fa-emit-ptx'; then
-      if emit_ptx "$file" "$chip" "$ptx"; then
-        echo "$ptx: $(wc -c <"$ptx") bytes"
-      else
-        echo "run.sh: no PTX for $name on $chip" >&2
-        status=1
-      fi
+    if emit_ptx "$file" "$chip" "$ptx"; then
+      echo "$ptx: $(wc -c <"$ptx") bytes"
     else
-      "$build/bin/fa-opt" "$file" --fa-pipeline="target=$chip" -o "out/$name.$chip.mlir"
-      echo "out/$name.$chip.mlir: the tile program"
+      echo "run.sh: no PTX for $name on $chip" >&2
+      status=1
     fi
   done
 done

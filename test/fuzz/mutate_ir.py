@@ -222,7 +222,9 @@ def mutate_everywhere(rng, text, corpus):
             pool = found + WORDS
         new = rng.choice(pool)
         after = rb"(?![\w.])" if kind else rb"(?=[x,\]) ])"
-        text = re.sub(rb"(?:(?<=x)|(?<![\w.%]))" + re.escape(old) + after, lambda m: new, text)
+        text = re.sub(
+            rb"(?:(?<=x)|(?<![\w.%]))" + re.escape(old) + after, lambda m, new=new: new, text
+        )
     return text
 
 

@@ -4,11 +4,11 @@
 // num_key_value_heads, head_dim), attn_logit_softcapping 50, sliding_window
 // 4096, query_pre_attn_scalar 256 (scale 1/16): Gemma team 2024, "Gemma 2:
 // Improving Open Language Models at a Practical Size", table 1, and
-// config.json of google/gemma-2-9b. The whole context of 8192 tokens, so that
-// the window cuts half of it away; bf16.
-func.func @gemma_2_9b(%q: tensor<1x16x8192x256xbf16>, %k: tensor<1x8x8192x256xbf16>,
-                      %v: tensor<1x8x8192x256xbf16>)
-    -> tensor<1x16x8192x256xbf16> {
+// config.json of google/gemma-2-9b. 5120 of the context's 8192 tokens: more than
+// the window, and a float64 reference in minutes, not tens of them; bf16.
+func.func @gemma_2_9b(%q: tensor<1x16x5120x256xbf16>, %k: tensor<1x8x5120x256xbf16>,
+                      %v: tensor<1x8x5120x256xbf16>)
+    -> tensor<1x16x5120x256xbf16> {
   %o = fa.attention %q, %k, %v scale 0.0625
     score {
     ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
@@ -26,7 +26,7 @@ func.func @gemma_2_9b(%q: tensor<1x16x8192x256xbf16>, %k: tensor<1x8x8192x256xbf
       %near = arith.cmpi slt, %distance, %window : index
       %seen = arith.andi %causal, %near : i1
       fa.yield %seen : i1
-    } : (tensor<1x16x8192x256xbf16>, tensor<1x8x8192x256xbf16>, tensor<1x8x8192x256xbf16>)
-     -> tensor<1x16x8192x256xbf16>
-  return %o : tensor<1x16x8192x256xbf16>
+    } : (tensor<1x16x5120x256xbf16>, tensor<1x8x5120x256xbf16>, tensor<1x8x5120x256xbf16>)
+     -> tensor<1x16x5120x256xbf16>
+  return %o : tensor<1x16x5120x256xbf16>
 }

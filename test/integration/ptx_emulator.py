@@ -386,10 +386,10 @@ class Block:
         if "bf16x2" in p or "f16x2" in p:
             high, low = self.f32(o[1]), self.f32(o[2])
             if "bf16x2" in p:
-                h, l = f32_to_bf16(high), f32_to_bf16(low)
+                hi, lo = f32_to_bf16(high), f32_to_bf16(low)
             else:
-                h, l = (x.astype(np.float16).view(np.uint16) for x in (high, low))
-            return self.put(o[0], h.astype(np.uint32) << 16 | l, m)
+                hi, lo = (x.astype(np.float16).view(np.uint16) for x in (high, low))
+            return self.put(o[0], hi.astype(np.uint32) << 16 | lo, m)
         if to == "bf16":
             return self.put(o[0], f32_to_bf16(self.f32(o[1])), m)
         if to == "f16":
