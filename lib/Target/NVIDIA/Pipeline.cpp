@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "fa/Target/NVIDIA/Passes.h"
+#include "fa/Target/TargetInfo.h"
 
 #include "mlir/Conversion/AffineToStandard/AffineToStandard.h"
 #include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
@@ -30,17 +31,40 @@
 #include "mlir/Target/LLVMIR/Dialect/NVVM/NVVMToLLVMIRTranslation.h"
 #include "mlir/Transforms/Passes.h"
 
+#include <list>
+#include <string>
+#include <vector>
+
 using namespace mlir;
 
-/// Limits of one block, from NVIDIA's table of compute capabilities.
-static const fa::NVIDIATarget targets[] = {
-    {"sm_80", 163 * 1024, 255, "+ptx80"},  {"sm_86", 99 * 1024, 255, "+ptx80"},
-    {"sm_89", 99 * 1024, 255, "+ptx80"},   {"sm_90", 227 * 1024, 255, "+ptx80"},
-    {"sm_90a", 227 * 1024, 255, "+ptx80"}, {"sm_120", 99 * 1024, 255, "+ptx87"},
-};
+/// What the schedules ask of the target table's rows, made once.
+static const std::vector<fa::NVIDIATarget> &getTargets() {
+  static const std::vector<fa::NVIDIATarget> targets = [] {
+    // The names and features live as long as the process.
+    static std::list<std::string> texts;
+    std::vector<fa::NVIDIATarget> rows;
+    for (StringRef name : fa::getKnownTargets()) {
+      llvm::Expected<fa::TargetInfo> info = fa::lookupTarget(name);
+      if (!info) {
+        llvm::consumeError(info.takeError());
+        continue;
+      }
+      if (info->kind != fa::TargetInfo::Kind::NVIDIA)
+        continue;
+      const char *chip = texts.emplace_back(name.str()).c_str();
+      const char *feature =
+          texts.emplace_back("+ptx" + std::to_string(info->ptxVersion)).c_str();
+      rows.push_back({chip, info->sharedBytesPerBlock,
+                      static_cast<unsigned>(info->registersPerThread),
+                      feature});
+    }
+    return rows;
+  }();
+  return targets;
+}
 
 const fa::NVIDIATarget *fa::lookupNVIDIATarget(StringRef chip) {
-  for (const NVIDIATarget &target : targets)
+  for (const NVIDIATarget &target : getTargets())
     if (chip == target.chip)
       return &target;
   return nullptr;
