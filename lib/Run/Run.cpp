@@ -135,6 +135,7 @@ llvm::Expected<std::vector<TensorRef>>
 Runner::execute(ModuleOp target, unsigned repeat, Result &result) {
   cpu::CompileOptions compile;
   compile.function = name;
+  compile.vectorBits = options.vectorBits;
   auto program = Program::compile(target, compile);
   if (!program)
     return program.takeError();

@@ -43,6 +43,9 @@ struct Flags {
                    cl::desc("print the bytes of fa.io")};
   cl::opt<unsigned> threads{"threads", cl::init(0), cl::cat(category),
                             cl::desc("0: all of the machine")};
+  cl::opt<unsigned> vectorBits{
+      "vector-bits", cl::init(0), cl::cat(category),
+      cl::desc("128, 256 or 512; 0: what the machine has")};
   cl::opt<std::string> shape{
       "shape", cl::cat(category),
       cl::desc("sizes of dynamic dimensions: B=2,Sq=333,Sk=1000,arg3.0=4")};
@@ -84,6 +87,7 @@ static llvm::Expected<fa::run::Options> makeOptions(const Flags &flags) {
   options.eachStage = flags.eachStage;
   options.io = flags.io;
   options.threads = flags.threads;
+  options.vectorBits = flags.vectorBits;
   options.seed = flags.seed;
   options.data = flags.data;
   options.layout = flags.layout;

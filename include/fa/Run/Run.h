@@ -39,6 +39,8 @@ struct Options {
   bool io = false;
   /// 0: all that the machine has.
   unsigned threads = 0;
+  /// Bits of the vectors that the code uses, 0: what this machine has.
+  unsigned vectorBits = 0;
   /// Sizes of dynamic dimensions: B, Sq, Sk of attention's operands, or
   /// argN.D for dimension D of argument N.
   std::map<std::string, int64_t> shape;

@@ -63,6 +63,7 @@ private:
   Value cloneFunction(Region &region, ValueRange arguments);
   void cloneBlock(Block &block, IRMapping &map);
   void cloneOp(Operation &inner, IRMapping &map);
+  Value clampedRead(tensor::ExtractOp extract, IRMapping &map);
 
   Value emptyRow(Value size) {
     return tensor::EmptyOp::create(
@@ -105,6 +106,19 @@ Value ReferenceBuilder::loop(Value count, ValueRange init,
       .getResult(0);
 }
 
+/// A read of a captured tensor, its indices clamped as the op defines.
+Value ReferenceBuilder::clampedRead(tensor::ExtractOp extract, IRMapping &map) {
+  Value tensor = map.lookupOrDefault(extract.getTensor());
+  SmallVector<Value> indices;
+  for (auto [dim, operand] : llvm::enumerate(extract.getIndices())) {
+    Value size = b.createOrFold<tensor::DimOp>(loc, tensor, dim);
+    Value end = arith::SubIOp::create(b, loc, size, index(1));
+    Value i = arith::MinSIOp::create(b, loc, map.lookupOrDefault(operand), end);
+    indices.push_back(arith::MaxSIOp::create(b, loc, i, index(0)));
+  }
+  return read(tensor, indices);
+}
+
 /// One op of a score or mask function with f32 widened to `real`.
 void ReferenceBuilder::cloneOp(Operation &inner, IRMapping &map) {
   auto isF32 = [](Type t) { return t.isF32(); };
@@ -131,6 +145,10 @@ void ReferenceBuilder::cloneOp(Operation &inner, IRMapping &map) {
     map.map(inner.getResult(0),
             convertFloat(local.lookupOrDefault(inner.getOperand(0)),
                          isF32(to) ? real : to));
+    return;
+  }
+  if (auto extract = dyn_cast<tensor::ExtractOp>(inner)) {
+    map.map(inner.getResult(0), clampedRead(extract, local));
     return;
   }
   OperationState state(inner.getLoc(), inner.getName());

@@ -6,6 +6,8 @@
 // RUN: fa-run %s --func=grouped --check --shape "B=1,Sq=1,Sk=1" | FileCheck %s --check-prefix=ONE
 // RUN: fa-run %s --func=grouped --check --shape "B=0,Sq=5,Sk=5" | FileCheck %s --check-prefix=ONE
 // RUN: fa-run %s --func=grouped --check --shape "B=1,Sq=3,Sk=0" | FileCheck %s --check-prefix=ONE
+// RUN: fa-run %s --func=grouped --check --each-stage --vector-bits=128 --shape "B=1,Sq=37,Sk=70" | FileCheck %s
+// RUN: fa-run %s --func=wide --check --each-stage --vector-bits=256 --shape "B=1,Sq=70,Sk=100" | FileCheck %s
 // RUN: fa-run %s --func=wide --check --each-stage --shape "B=1,Sq=70,Sk=100" --layout=bshd | FileCheck %s
 // RUN: fa-run %s --func=narrow --check --each-stage --shape "B=1,Sq=33,Sk=70" --data=large | FileCheck %s
 
