@@ -17,6 +17,62 @@ double AttentionOp::getScaleOrDefault() {
   return 1.0 / std::sqrt(static_cast<double>(getHeadDim()));
 }
 
+//===----------------------------------------------------------------------===//
+// %q, %k, %v (scale X)? (score {...})? (mask {...})? attributes : types
+//
+// By hand, because a region must belong to the state before it is parsed: an
+// op before this one may use a value of a region that then turns out to be
+// malformed, and the parser cleans up only what the state holds.
+//===----------------------------------------------------------------------===//
+
+ParseResult AttentionOp::parse(OpAsmParser &parser, OperationState &result) {
+  Region *score = result.addRegion(), *mask = result.addRegion();
+  SmallVector<OpAsmParser::UnresolvedOperand, 3> operands(3);
+  SMLoc loc = parser.getCurrentLocation();
+  if (parser.parseOperand(operands[0]) || parser.parseComma() ||
+      parser.parseOperand(operands[1]) || parser.parseComma() ||
+      parser.parseOperand(operands[2]))
+    return failure();
+  if (succeeded(parser.parseOptionalKeyword("scale"))) {
+    FloatAttr scale;
+    if (parser.parseAttribute(scale, parser.getBuilder().getF64Type()))
+      return failure();
+    result.getOrAddProperties<AttentionOp::Properties>().scale = scale;
+  }
+  if (succeeded(parser.parseOptionalKeyword("score")) &&
+      parser.parseRegion(*score))
+    return failure();
+  if (succeeded(parser.parseOptionalKeyword("mask")) &&
+      parser.parseRegion(*mask))
+    return failure();
+  FunctionType type;
+  if (parser.parseOptionalAttrDict(result.attributes) ||
+      parser.parseColonType(type) ||
+      parser.resolveOperands(operands, type.getInputs(), loc, result.operands))
+    return failure();
+  result.addTypes(type.getResults());
+  return success();
+}
+
+void AttentionOp::print(OpAsmPrinter &printer) {
+  printer << ' ' << getQuery() << ", " << getKey() << ", " << getValue();
+  if (FloatAttr scale = getScaleAttr()) {
+    printer << " scale ";
+    printer.printAttributeWithoutType(scale);
+  }
+  if (!getScore().empty()) {
+    printer << " score ";
+    printer.printRegion(getScore());
+  }
+  if (!getMask().empty()) {
+    printer << " mask ";
+    printer.printRegion(getMask());
+  }
+  printer.printOptionalAttrDict((*this)->getAttrs(), {"scale"});
+  printer << " : ";
+  printer.printFunctionalType(*this);
+}
+
 void AttentionOp::clampCapturedIndices(OpBuilder &builder) {
   OpBuilder::InsertionGuard guard(builder);
   getOperation()->walk([&](tensor::ExtractOp read) {

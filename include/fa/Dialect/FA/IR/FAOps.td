@@ -86,10 +86,7 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
     Res<Optional<FA_StateTensor>, "log-sum-exp, natural log, [B,Hq,Sq]">:$lse
   );
   let regions = (region MaxSizedRegion<1>:$score, MaxSizedRegion<1>:$mask);
-  let assemblyFormat = [{
-    $query `,` $key `,` $value (`scale` $scale^)? (`score` $score^)?
-    (`mask` $mask^)? attr-dict `:` functional-type(operands, results)
-  }];
+  let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
   let hasRegionVerifier = 1;
   let extraClassDeclaration = [{
