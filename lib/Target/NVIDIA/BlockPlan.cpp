@@ -106,15 +106,21 @@ bool BlockPlan::isGlobal(Value value) const {
   return false;
 }
 
-/// A slice of unknown size that is updated part by part: it stays in memory.
-bool BlockPlan::isView(tensor::ExtractSliceOp slice) const {
-  if (slice.getType().hasStaticShape() || !isGlobal(slice.getSource()))
-    return false;
-  return llvm::any_of(slice->getUses(), [](OpOperand &use) {
+/// True where something writes parts of a tensor in place, in a loop or not.
+static bool isUpdatedInParts(Value value) {
+  return llvm::any_of(value.getUses(), [](OpOperand &use) {
     if (auto insert = dyn_cast<tensor::InsertSliceOp>(use.getOwner()))
       return insert.getDest() == use.get();
-    return isa<scf::ForOp>(use.getOwner());
+    auto loop = dyn_cast<scf::ForOp>(use.getOwner());
+    BlockArgument carried =
+        loop ? loop.getTiedLoopRegionIterArg(&use) : BlockArgument();
+    return carried && isUpdatedInParts(carried);
   });
+}
+
+/// A slice of a tensor in memory that is updated part by part stays there.
+bool BlockPlan::isView(tensor::ExtractSliceOp slice) const {
+  return isGlobal(slice.getSource()) && isUpdatedInParts(slice);
 }
 
 bool BlockPlan::isLoadedTile(Value value) const {
@@ -128,7 +134,7 @@ bool BlockPlan::isLoadedTile(Value value) const {
       value = cast.getSource();
     else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
       if (isGlobal(slice.getSource()))
-        return true;
+        return !isView(slice);
       value = slice.getSource();
     } else
       return false;
@@ -362,7 +368,9 @@ int64_t BlockPlan::estimateRegisters(unsigned warps) const {
     int64_t carried = 0;
     for (auto l = loop; l; l = l->getParentOfType<scf::ForOp>())
       for (Value v : l.getInitArgs())
-        carried += regs(v);
+        // What stays in memory takes no registers.
+        if (!isGlobal(v))
+          carried += regs(v);
     carriedMost = std::max(carriedMost, carried);
   });
   for (const Contraction &c : contractions) {
