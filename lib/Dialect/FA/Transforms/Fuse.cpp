@@ -38,7 +38,7 @@ public:
   void rewrite();
 
 private:
-  void cloneEpilogue(Operation &op, IRMapping &map, Value row);
+  void cloneEpilogue(Operation &op, IRMapping &map);
   void insertBlocks(scf::ForallOp fused, IRMapping &map);
   IRRewriter &rewriter;
   scf::ForallOp forall;
@@ -93,7 +93,7 @@ LogicalResult Fuser::match() {
 }
 
 /// Clones an op that follows the loop, on one block.
-void Fuser::cloneEpilogue(Operation &op, IRMapping &map, Value row) {
+void Fuser::cloneEpilogue(Operation &op, IRMapping &map) {
   if (isa<tensor::DimOp>(op) && map.contains(op.getOperand(0)) &&
       map.lookup(op.getOperand(0)) != op.getOperand(0)) {
     // Only sizes of whole results: used by tensor.empty, which is rebuilt.
@@ -196,7 +196,7 @@ void Fuser::rewrite() {
     map.map(result, map.lookupOrDefault(block));
   }
   for (Operation *op : epilogue)
-    cloneEpilogue(*op, map, row);
+    cloneEpilogue(*op, map);
   insertBlocks(fused, map);
   rewriter.replaceOp(forall, fused.getResults());
 }
