@@ -57,13 +57,17 @@ namespace fa::rt {
   X(eventSynchronize, "cuEventSynchronize", (cu::Event))                       \
   X(eventElapsedTime, "cuEventElapsedTime", (float *, cu::Event, cu::Event))
 
-// Null where the driver is older: the first two came with CUDA 11.2, the last
-// with 12.4.
+// Null where the driver is older: the first two came with CUDA 11.2, the third
+// with 12.4, the last with 12.0.
 #define FA_RT_DRIVER_OPTIONAL(X)                                               \
   X(memAllocAsync, "cuMemAllocAsync", (cu::DevicePtr *, size_t, cu::Stream))   \
   X(memFreeAsync, "cuMemFreeAsync", (cu::DevicePtr, cu::Stream))               \
   X(funcGetParamInfo, "cuFuncGetParamInfo",                                    \
-    (cu::Function, size_t, size_t *, size_t *))
+    (cu::Function, size_t, size_t *, size_t *))                                \
+  X(tensorMapEncodeTiled, "cuTensorMapEncodeTiled",                            \
+    (void *, cu::TensorMapType, uint32_t, cu::DevicePtr, const uint64_t *,     \
+     const uint64_t *, const uint32_t *, const uint32_t *, int, int, int,      \
+     int))
 
 /// The driver's entry points. One object, immutable once made.
 struct Driver {

@@ -68,6 +68,12 @@ enum JitOption : int {
 };
 enum JitInput : int { kJitInputPTX = 1 };
 
+/// Of tensor maps.
+using TensorMapType = int;
+enum : TensorMapType { kMapF16 = 6, kMapBF16 = 9 };
+constexpr int kMapSwizzle128 = 3;
+constexpr int kMapPromotion256 = 3;
+
 } // namespace fa::rt::cu
 
 #endif // FA_RUNTIME_LIB_DRIVERTYPES_H

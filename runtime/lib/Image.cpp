@@ -42,12 +42,14 @@ private:
   void parseTemp(std::string_view rest);
   void parseSame(std::string_view rest);
   void parseRequire(std::string_view rest);
+  void parseMap(std::string_view rest);
   void parseLaunch(std::string_view rest);
   void addTensor(const Fields &fields, TensorDecl decl);
   void parseArgShape(const Fields &fields, TensorDecl &decl);
 
   void check();
   void checkTensors();
+  void checkMaps();
   void checkLaunches();
   void checkRef(DimRef ref, int limit, int line);
   void checkExpr(const Expr &expr, int limit, int line);
@@ -109,6 +111,8 @@ void HeaderParser::parseLine(std::string_view directive,
     return parseSame(rest);
   if (directive == "require")
     return parseRequire(rest);
+  if (directive == "map")
+    return parseMap(rest);
   if (directive == "launch")
     return parseLaunch(rest);
   line.fail("unknown directive '" + std::string(directive) + "'");
@@ -252,6 +256,20 @@ void HeaderParser::parseRequire(std::string_view rest) {
   }
 }
 
+void HeaderParser::parseMap(std::string_view rest) {
+  Fields fields(line, rest);
+  MapDecl map;
+  map.line = line.number;
+  map.tensor = static_cast<int>(fields.getInteger("tensor", 0, kMaxTensors - 1));
+  map.dim = static_cast<int>(fields.getInteger("dim", 0, FA_RT_MAX_RANK - 1));
+  map.rows = static_cast<int>(fields.getInteger("rows", 1, 256));
+  if (fields.getInteger("index", 0, kMaxMaps - 1) !=
+      static_cast<int64_t>(header.maps.size()))
+    line.fail(format("expected index=%zu: tensor maps are numbered in order",
+                     header.maps.size()));
+  header.maps.push_back(map);
+}
+
 void HeaderParser::parseLaunch(std::string_view rest) {
   Fields fields(line, rest);
   LaunchDecl launch;
@@ -268,6 +286,20 @@ void HeaderParser::parseLaunch(std::string_view rest) {
                 std::string(text) + "'");
     launch.args.push_back(static_cast<int>(index));
   }
+  if (fields.has("waves"))
+    launch.waves = static_cast<int>(fields.getInteger("waves", 1, 64));
+  if (fields.has("maps"))
+    for (std::string_view text : split(fields.get("maps"), ',')) {
+      int64_t index;
+      if (!parseInteger(text, index) || index < 0 ||
+          index >= static_cast<int64_t>(header.maps.size()))
+        line.fail("expected indices of tensor maps above in 'maps', got '" +
+                  std::string(text) + "'");
+      launch.maps.push_back(static_cast<int>(index));
+    }
+  if (launch.maps.size() > kMaxMaps)
+    line.fail(format("expected at most %d tensor maps, got %zu", kMaxMaps,
+                     launch.maps.size()));
   if (header.launches.size() == kMaxLaunches)
     line.fail(format("expected at most %d launches", kMaxLaunches));
   header.launches.push_back(std::move(launch));
@@ -317,6 +349,24 @@ void HeaderParser::checkTensors() {
       checkExpr(dim, i, header.tensors[static_cast<size_t>(i)].line);
 }
 
+/// A tensor map is of 16-bit floats, its box along a dimension but the last.
+void HeaderParser::checkMaps() {
+  for (const MapDecl &map : header.maps) {
+    checkRef({map.tensor, map.dim}, static_cast<int>(header.tensors.size()),
+             map.line);
+    const TensorDecl &decl = header.tensors[static_cast<size_t>(map.tensor)];
+    if (decl.rank < 2 || decl.rank > 5 || map.dim + 1 >= decl.rank)
+      lineAt(map.line).fail(
+          format("expected a tensor of rank 2 to 5 and a dimension before its "
+                 "last, got rank %d and dimension %d",
+                 decl.rank, map.dim));
+    if (decl.dtype != FA_RT_F16 && decl.dtype != FA_RT_BF16)
+      lineAt(map.line).fail(std::string("expected a tensor of f16 or bf16, "
+                                        "got ") +
+                            fa_rt_dtype_name(decl.dtype));
+  }
+}
+
 void HeaderParser::checkLaunches() {
   int count = static_cast<int>(header.tensors.size());
   for (const LaunchDecl &launch : header.launches) {
@@ -328,6 +378,9 @@ void HeaderParser::checkLaunches() {
             .fail(format("tensor %d in 'args' is not declared", index));
       bytes += 8 * (1 + 2 * header.tensors[static_cast<size_t>(index)].rank);
     }
+    if (!launch.maps.empty())
+      bytes = (bytes + 63) / 64 * 64 +
+              128 * static_cast<int64_t>(launch.maps.size());
     if (bytes > kMaxParamBytes)
       lineAt(launch.line)
           .fail(format("kernel parameters take %lld bytes, the limit is %d",
@@ -349,6 +402,7 @@ void HeaderParser::check() {
   }
   if (header.launches.empty())
     line.fail("the program has no //!fa.launch line");
+  checkMaps();
   checkLaunches();
 }
 

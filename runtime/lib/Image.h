@@ -10,7 +10,9 @@
 //   //!fa.same a0.d0=a1.d0
 //   //!fa.require a0.s3=1
 //   //!fa.require a0.align=16
+//   //!fa.map index=0 tensor=0 dim=2 rows=128
 //   //!fa.launch kernel=k block=128 smem=49152 grid=a0.d2/128*12 args=0,1,4
+//     maps=0 waves=1
 //   //!fa.end
 //
 // Growth: an unknown key is ignored, so a key that must not be ignored raises
@@ -33,6 +35,7 @@ namespace fa::rt {
 constexpr int kMaxTensors = 64;
 constexpr int kMaxLaunches = 64;
 constexpr int kMaxTerms = 16;
+constexpr int kMaxMaps = 16;
 /// CUDA's limit on the bytes of kernel parameters, for all drivers.
 constexpr int kMaxParamBytes = 4096;
 /// Words of a tensor of the largest rank: pointer, sizes, strides.
@@ -97,6 +100,13 @@ struct Requirement {
   int line = 0;
 };
 
+/// A tensor map (version 2): boxes of `rows` of dimension `dim` by 64 columns
+/// of the last dimension, in the 128-byte swizzle, zeros outside.
+struct MapDecl {
+  int tensor = 0, dim = 0, rows = 0;
+  int line = 0;
+};
+
 /// One kernel launch.
 struct LaunchDecl {
   std::string kernel;
@@ -105,6 +115,11 @@ struct LaunchDecl {
   Expr grid;
   /// Indices of tensors, in the order of the kernel's parameters.
   std::vector<int> args;
+  /// Tensor maps: parameters of 128 bytes after those of the tensors.
+  std::vector<int> maps;
+  /// At most this many blocks for each multiprocessor, or 0: the kernel's
+  /// blocks take more than one tile (version 2).
+  int waves = 0;
   int line = 0;
 };
 
@@ -124,6 +139,7 @@ struct ImageHeader {
   std::vector<SameDims> same;
   std::vector<Requirement> requirements;
   std::vector<LaunchDecl> launches;
+  std::vector<MapDecl> maps;
 };
 
 /// Parses "sm_90a". False if `text` is no target.

@@ -13,6 +13,10 @@ struct Kernel {
   cu::Function function = nullptr;
   /// The kernel's parameters, as offsets into the launch's words.
   std::vector<uint32_t> params;
+  /// Its tensor maps, as indices into the header's.
+  std::vector<int> maps;
+  /// The most blocks of a launch; 0: any number.
+  unsigned maxGrid = 0;
   fa_rt_launch_desc desc = {};
 };
 

@@ -5,7 +5,9 @@
 // on the stack, enqueues.
 
 #include "Program.h"
+#include "TensorMap.h"
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <limits>
@@ -342,14 +344,26 @@ static bool sizeGrids(const fa_rt_program &program, Frame &frame) {
 
 static void launchKernels(const fa_rt_program &program, Frame &frame,
                           cu::Stream stream) {
-  void *params[kMaxParamBytes / 8];
+  void *params[kMaxParamBytes / 8 + kMaxMaps];
+  EncodedMap maps[kMaxMaps];
   for (size_t i = 0; i < program.kernels.size(); ++i) {
     const Kernel &kernel = program.kernels[i];
     if (frame.grids[i] == 0)
       continue;
     for (size_t j = 0; j < kernel.params.size(); ++j)
       params[j] = &frame.words[kernel.params[j]];
+    for (size_t j = 0; j < kernel.maps.size(); ++j) {
+      const MapDecl &decl =
+          program.header.maps[static_cast<size_t>(kernel.maps[j])];
+      encodeTensorMap(program.driver, program.header, decl,
+                      frame.words +
+                          program.offsets[static_cast<size_t>(decl.tensor)],
+                      maps[j]);
+      params[kernel.params.size() + j] = &maps[j];
+    }
     unsigned grid = static_cast<unsigned>(frame.grids[i]);
+    if (kernel.maxGrid)
+      grid = std::min(grid, kernel.maxGrid);
     unsigned block = static_cast<unsigned>(kernel.desc.block);
     unsigned smem = static_cast<unsigned>(kernel.desc.dynamic_smem);
     cu::Result result =

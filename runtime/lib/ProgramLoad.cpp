@@ -46,7 +46,7 @@ static int readAttribute(const Driver &driver, cu::Function function,
 static void checkParams(const Driver &driver, const Kernel &kernel) {
   if (!driver.funcGetParamInfo)
     return;
-  size_t count = kernel.params.size(), offset, size;
+  size_t count = kernel.params.size(), maps = kernel.maps.size(), offset, size;
   for (size_t i = 0; i < count; ++i)
     if (driver.funcGetParamInfo(kernel.function, i, &offset, &size) !=
             cu::kSuccess ||
@@ -55,7 +55,15 @@ static void checkParams(const Driver &driver, const Kernel &kernel) {
            "kernel %s does not take %zu parameters of 8 bytes as its header "
            "says: number %zu differs; compile it anew",
            kernel.desc.kernel, count, i);
-  if (driver.funcGetParamInfo(kernel.function, count, &offset, &size) ==
+  for (size_t i = 0; i < maps; ++i)
+    if (driver.funcGetParamInfo(kernel.function, count + i, &offset, &size) !=
+            cu::kSuccess ||
+        offset != (8 * count + 63) / 64 * 64 + 128 * i || size != 128)
+      fail(FA_RT_BAD_IMAGE,
+           "kernel %s does not take %zu tensor maps after %zu parameters of 8 "
+           "bytes as its header says; compile it anew",
+           kernel.desc.kernel, maps, count);
+  if (driver.funcGetParamInfo(kernel.function, count + maps, &offset, &size) ==
       cu::kSuccess)
     fail(FA_RT_BAD_IMAGE,
          "kernel %s takes more than the %zu parameters of its header; compile "
@@ -104,6 +112,8 @@ static Kernel resolveKernel(const fa_rt_program &program,
     for (uint32_t i = 0; i < words; ++i)
       kernel.params.push_back(program.offsets[tensor] + i);
   }
+  kernel.maps = decl.maps;
+  kernel.maxGrid = static_cast<unsigned>(decl.waves * device.sm_count);
   cu::Result result = driver.moduleGetFunction(&kernel.function, program.module,
                                                decl.kernel.c_str());
   if (result != cu::kSuccess)

@@ -338,6 +338,11 @@ LogicalResult BlockPlan::inferVectors() {
                  branch.elseYield().getOperand(i)});
       else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
         unify({slice.getSource(), slice.getResult()});
+      else if (auto role = dyn_cast<hopper::ConsumersOp>(op))
+        for (auto [result, yielded] :
+             llvm::zip(role.getResults(),
+                       role.getBody().front().getTerminator()->getOperands()))
+          unify({result, yielded});
     });
   }
   if (conflict)
@@ -500,7 +505,38 @@ void BlockPlan::chooseHoisted() {
   }
 }
 
+hopper::ConsumersOp BlockPlan::consumers() const {
+  auto roles = forall.getBody()->getOps<hopper::ConsumersOp>();
+  return roles.empty() ? hopper::ConsumersOp() : *roles.begin();
+}
+
+/// A Hopper schedule has decided already: its rings say where they lie.
+LogicalResult BlockPlan::placeRings() {
+  numWarps = 4 * consumers().getWarpgroups();
+  forall.walk([&](Operation *op) {
+    if (auto ring = dyn_cast<hopper::RingOp>(op))
+      smemBytes = std::max<int64_t>(
+          {smemBytes, int64_t(ring.getOffset()) + ring.bytes(),
+           int64_t(ring.getBarriers()) +
+               16 * ring.getRing().getType().getStages()});
+    if (auto stage = dyn_cast<hopper::StageOp>(op)) {
+      auto tile = hopper::RingType::get(
+          op->getContext(), 1, cast<RankedTensorType>(stage.getTile().getType()));
+      smemBytes = std::max<int64_t>(smemBytes,
+                                    stage.getOffset() + tile.tileBytes());
+    }
+  });
+  if (smemBytes > options.target->sharedMemory)
+    return forall.emitOpError("needs ")
+           << smemBytes << " bytes of shared memory a block, and "
+           << options.target->chip << " has " << options.target->sharedMemory
+           << "; choose smaller tiles";
+  return success();
+}
+
 LogicalResult BlockPlan::compute() {
+  if (consumers())
+    return failure(failed(inferVectors()) || failed(placeRings()));
   if (failed(collectLoads()) || failed(inferVectors()) ||
       failed(chooseWarps()) || failed(placeShared()))
     return failure();

@@ -11,6 +11,8 @@
 #include "fa/Target/NVIDIA/Fragment.h"
 #include "fa/Target/NVIDIA/Passes.h"
 
+#include "fa/Dialect/Hopper/IR/Hopper.h"
+
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -68,6 +70,14 @@ public:
 
   unsigned warps() const { return numWarps; }
   unsigned threads() const { return 32 * numWarps; }
+  /// The role that computes, where the tile program is scheduled for Hopper;
+  /// null elsewhere. Its warps are the first of the block.
+  hopper::ConsumersOp consumers() const;
+  /// Threads of a block: with those of a producer.
+  unsigned blockThreads() const {
+    return threads() + (consumers() ? producerThreads : 0);
+  }
+  static constexpr unsigned producerThreads = 128;
   int64_t sharedBytes() const { return smemBytes; }
   int64_t registerEstimate() const { return estimate; }
 
@@ -102,6 +112,7 @@ private:
   mlir::LogicalResult inferVectors();
   mlir::LogicalResult chooseWarps();
   mlir::LogicalResult placeShared();
+  mlir::LogicalResult placeRings();
   void chooseHoisted();
   bool canPrefetch(mlir::Value tile, mlir::scf::ForOp loop) const;
   int64_t estimateRegisters(unsigned warps) const;

@@ -17,6 +17,37 @@ Value KernelEmitter::pack(Value low, Value high) {
   return LLVM::InsertElementOp::create(b, loc, v, high, i32(1));
 }
 
+Value KernelEmitter::packWord(Value low, Value high) {
+  // Conversions of a pair are one instruction.
+  auto x = low.getDefiningOp<arith::TruncFOp>(),
+       y = high.getDefiningOp<arith::TruncFOp>();
+  if (x && y && x.getIn().getType().isF32() && y.getIn().getType().isF32()) {
+    StringRef text = low.getType().isBF16()
+                         ? "cvt.rn.bf16x2.f32 $0, $1, $2;"
+                         : "cvt.rn.f16x2.f32 $0, $1, $2;";
+    return ptx(text, "=r,f,f", {y.getIn(), x.getIn()}, b.getI32Type(),
+               /*sideEffects=*/false)
+        .front();
+  }
+  return LLVM::BitcastOp::create(b, loc, b.getI32Type(), pack(low, high));
+}
+
+SmallVector<Value> KernelEmitter::packWords(ArrayRef<Value> values) {
+  SmallVector<Value> words;
+  for (unsigned i = 0; i + 1 < values.size(); i += 2)
+    words.push_back(packWord(values[i], values[i + 1]));
+  return words;
+}
+
+Value KernelEmitter::element(ArrayRef<Value> regs, unsigned reg, Type type,
+                             const FragmentLayout &layout) {
+  if (!isPacked(type, layout))
+    return regs[reg];
+  Value pair = LLVM::BitcastOp::create(b, loc, VectorType::get({2}, type),
+                                       regs[reg / 2]);
+  return LLVM::ExtractElementOp::create(b, loc, pair, i32(reg % 2));
+}
+
 /// ldmatrix.x4: four 8x8 matrices, two along the rows and two along the
 /// columns from (row, col). RowsFirst: the second matrix lies below the first.
 /// \p warpRows and \p warpChunks (or null) say where the warp's part begins.
@@ -88,21 +119,21 @@ SmallVector<Value, 4> KernelEmitter::packA(const Contraction &c,
   SmallVector<Value, 4> parts;
   for (unsigned half = 0; half < 2; ++half)
     for (unsigned below = 0; below < 2; ++below) {
-      SmallVector<Value, 2> pair;
-      for (unsigned e = 0; e < 2; ++e) {
-        if (2 * step + half >= layout.colTiles()) {
-          pair.push_back(zero);
-          continue;
-        }
-        unsigned reg = layout.reg(rowTile, 2 * step + half, 2 * below + e);
-        Value v = regs[reg];
-        if (layout.regCol(reg) + 8 > c.k && c.k % 8)
-          v = arith::SelectOp::create(
-              b, loc, less(colOf(layout, reg), index(c.k)), v, zero);
-        pair.push_back(v);
+      if (2 * step + half >= layout.colTiles()) {
+        parts.push_back(i32(0));
+        continue;
       }
-      parts.push_back(LLVM::BitcastOp::create(b, loc, b.getI32Type(),
-                                              pack(pair[0], pair[1])));
+      unsigned reg = layout.reg(rowTile, 2 * step + half, 2 * below);
+      if (c.k % 8 == 0 || layout.regCol(reg) + 8 <= c.k) {
+        parts.push_back(regs[reg / 2]);
+        continue;
+      }
+      SmallVector<Value, 2> pair;
+      for (unsigned e = 0; e < 2; ++e)
+        pair.push_back(arith::SelectOp::create(
+            b, loc, less(colOf(layout, reg + e), index(c.k)),
+            element(regs, reg + e, c.elementType, layout), zero));
+      parts.push_back(packWord(pair[0], pair[1]));
     }
   return parts;
 }

@@ -102,7 +102,7 @@ FailureOr<Value> KernelEmitter::operandElement(linalg::LinalgOp op,
         return failure();
       it = operandRegs.insert({key, *regs}).first;
     }
-    return it->second[r];
+    return element(it->second, r, getElementTypeOrSelf(v), as);
   };
   if (map.isIdentity())
     return once(layout, reg);
@@ -159,7 +159,8 @@ LogicalResult KernelEmitter::emitElementwise(linalg::LinalgOp op) {
     TileValue t;
     t.kind = TileValue::Kind::Registers;
     t.layout = *plan.layout(result);
-    t.regs = regs;
+    t.regs = isPacked(getElementTypeOrSelf(result), t.layout) ? packWords(regs)
+                                                              : regs;
     t.valid.assign(t.layout.kind() == FragmentLayout::Kind::Accumulator ? 2 : 1,
                    Value());
     tiles[result] = t;

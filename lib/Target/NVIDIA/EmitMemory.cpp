@@ -301,10 +301,13 @@ KernelEmitter::registers(Value v, const FragmentLayout &layout) {
              failure();
     return t->regs;
   case TileValue::Kind::Splat:
+    if (isPacked(type, layout))
+      return SmallVector<Value>(layout.numRegs() / 2,
+                                packWord(t->splat, t->splat));
     return SmallVector<Value>(layout.numRegs(), t->splat);
   case TileValue::Kind::Undefined: {
-    if (type.isIndex())
-      type = b.getIndexType();
+    if (isPacked(type, layout))
+      return SmallVector<Value>(layout.numRegs() / 2, i32(0));
     Value zero = arith::ConstantOp::create(b, loc, b.getZeroAttr(type));
     return SmallVector<Value>(layout.numRegs(), zero);
   }
@@ -313,7 +316,8 @@ KernelEmitter::registers(Value v, const FragmentLayout &layout) {
     if (t->slice.dims.size() != rank)
       return mlir::emitError(loc, "expected a slice of rank ") << rank,
              failure();
-    return loadRegisters(t->slice, layout);
+    SmallVector<Value> loaded = loadRegisters(t->slice, layout);
+    return isPacked(type, layout) ? packWords(loaded) : loaded;
   }
   case TileValue::Kind::Global:
     break;
@@ -413,7 +417,7 @@ void KernelEmitter::storeRows(const TileValue &source,
                               const GlobalSlice &dest) {
   const FragmentLayout &layout = source.layout;
   bool vector = layout.kind() == FragmentLayout::Kind::Row;
-  Type type = source.regs[0].getType();
+  Type type = dest.base->type.getElementType();
   unsigned bytes = std::max(1u, type.getIntOrFloatBitWidth() / 8);
   Value rowLimit = source.valid[0],
         colLimit = vector ? Value() : source.valid[1];
@@ -457,7 +461,9 @@ void KernelEmitter::storeRows(const TileValue &source,
       Value at = LLVM::GEPOp::create(b, loc, globalPointer(), step, pointer,
                                      ArrayRef<LLVM::GEPArg>{int32_t(8 * n)});
       if (pairs) {
-        Value both = pack(source.regs[reg], source.regs[reg + 1]);
+        Value both = isPacked(type, layout)
+                         ? source.regs[reg / 2]
+                         : pack(source.regs[reg], source.regs[reg + 1]);
         LLVM::StoreOp::create(b, loc, both, at, /*alignment=*/2 * bytes);
         continue;
       }
@@ -471,7 +477,7 @@ void KernelEmitter::storeRows(const TileValue &source,
         Value to = e ? LLVM::GEPOp::create(b, loc, globalPointer(), step, at,
                                            ArrayRef<LLVM::GEPArg>{1})
                      : at;
-        storeElement(source.regs[reg + e], to);
+        storeElement(element(source.regs, reg + e, type, layout), to);
       }
     }
   }
@@ -647,7 +653,7 @@ void KernelEmitter::storeShared(const LoadPlan &to, const TileValue &source) {
   const SharedLayout &layout = to.layout;
   Value zero = arith::ConstantOp::create(b, loc, b.getZeroAttr(to.elementType));
   for (unsigned r = 0; r < from.numRegs(); ++r) {
-    Value v = source.regs[r];
+    Value v = element(source.regs, r, to.elementType, from);
     Value row = toI32(rowOf(from, r)), col = toI32(colOf(from, r));
     if (from.regCol(r) + 8 > layout.cols())
       v = arith::SelectOp::create(b, loc, less(col, i32(layout.cols())), v,

@@ -9,6 +9,8 @@
 #include "mlir/Target/LLVMIR/Export.h"
 #include "llvm/IR/DiagnosticInfo.h"
 #include "llvm/IR/DiagnosticPrinter.h"
+#include "llvm/IR/InstIterator.h"
+#include "llvm/IR/Instructions.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
@@ -115,6 +117,11 @@ llvm::Expected<std::string> fa::emitPTX(gpu::GPUModuleOp module, StringRef chip,
       return fail("call of a function without a body: " + f.getName());
     if (!f.isDeclaration())
       f.addFnAttr("denormal-fp-math-f32", "preserve-sign,preserve-sign");
+    // Instructions of a whole warp must not be copied into branches.
+    for (llvm::Instruction &i : llvm::instructions(f))
+      if (auto *call = llvm::dyn_cast<llvm::CallInst>(&i);
+          call && call->isInlineAsm() && call->mayHaveSideEffects())
+        call->setConvergent();
   }
   std::string text;
   llvm::Error error = llvm::Error::success();

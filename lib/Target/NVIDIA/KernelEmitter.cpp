@@ -116,6 +116,10 @@ LogicalResult KernelEmitter::emitScalarOp(Operation *op) {
 LogicalResult KernelEmitter::emitBlock(Block &block) {
   for (Operation &op : block) {
     loc = op.getLoc();
+    if (auto role = dyn_cast<hopper::ConsumersOp>(op))
+      return emitRoles(role);
+    if (isa<hopper::ProducerOp>(op))
+      continue; // emitted with the consumers
     if (op.hasTrait<OpTrait::IsTerminator>() && !isa<scf::InParallelOp>(op))
       continue;
     if (!isa<scf::ForOp>(op) && failed(ensureReady(&op)))
@@ -151,6 +155,8 @@ LogicalResult KernelEmitter::emitConstantTile(arith::ConstantOp op) {
 }
 
 LogicalResult KernelEmitter::emitOp(Operation *op) {
+  if (isa<hopper::HopperDialect>(op->getDialect()))
+    return emitHopper(op);
   if (auto loop = dyn_cast<scf::ForOp>(op))
     return emitFor(loop);
   if (auto branch = dyn_cast<scf::IfOp>(op))
@@ -215,13 +221,27 @@ LogicalResult KernelEmitter::emitOp(Operation *op) {
 // Loops and branches
 //===----------------------------------------------------------------------===//
 
+bool fa::nvidia::isPacked(Type elementType, const FragmentLayout &layout) {
+  return layout.kind() == FragmentLayout::Kind::Accumulator &&
+         (elementType.isBF16() || elementType.isF16());
+}
+
 unsigned KernelEmitter::flatSize(Value v) {
   if (!isa<TensorType>(v.getType()))
     return 1;
   if (plan.isGlobal(v))
     return 0;
   std::optional<FragmentLayout> layout = plan.layout(v);
-  return layout ? layout->numRegs() : 0;
+  if (!layout)
+    return 0;
+  bool packed = isPacked(getElementTypeOrSelf(v.getType()), *layout);
+  return layout->numRegs() / (packed ? 2 : 1);
+}
+
+Type KernelEmitter::flatType(Value v) {
+  Type type = getElementTypeOrSelf(v.getType());
+  std::optional<FragmentLayout> layout = plan.layout(v);
+  return layout && isPacked(type, *layout) ? b.getI32Type() : type;
 }
 
 FailureOr<SmallVector<Value>> KernelEmitter::flatten(Value v, Value like) {
@@ -252,7 +272,7 @@ unsigned KernelEmitter::bindFlat(Value v, ValueRange values, Value origin) {
   TileValue t;
   t.kind = TileValue::Kind::Registers;
   t.layout = *plan.layout(v);
-  t.regs.assign(values.begin(), values.begin() + t.layout.numRegs());
+  t.regs.assign(values.begin(), values.begin() + flatSize(v));
   t.valid.assign(cast<RankedTensorType>(v.getType()).getRank(), Value());
   tiles[v] = t;
   return t.regs.size();
@@ -284,6 +304,9 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
       return failure();
     inits.append(*flat);
   }
+  SmallVector<Value> rings = ringsMovedIn(op);
+  for (Value ring : rings)
+    inits.push_back(ringCounts[ring]);
   if (stages > 1)
     inits.push_back(i32(0));
   auto loop = scf::ForOp::create(b, loc, lower, frame.upper, step, inits);
@@ -293,6 +316,8 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
   unsigned at = 0;
   for (auto [init, arg] : llvm::zip(op.getInitArgs(), op.getRegionIterArgs()))
     at += bindFlat(arg, args.drop_front(at), init);
+  for (Value ring : rings)
+    ringCounts[ring] = args[at++];
   if (stages > 1)
     frame.stage = args.back();
 
@@ -315,6 +340,8 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
         return failure();
       yields.append(*flat);
     }
+    for (Value ring : rings)
+      yields.push_back(ringCounts[ring]);
     if (stages > 1) {
       Value next = addC(frame.stage, 1);
       Value wrap = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, next,
@@ -330,6 +357,8 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
   at = 0;
   for (auto [init, result] : llvm::zip(op.getInitArgs(), op.getResults()))
     at += bindFlat(result, loop.getResults().drop_front(at), init);
+  for (Value ring : rings)
+    ringCounts[ring] = loop.getResult(at++);
   return success();
 }
 
@@ -339,6 +368,7 @@ LogicalResult KernelEmitter::emitBranch(Block &from, scf::IfOp source,
   b.setInsertionPointToEnd(to);
   int64_t committedBefore = committed;
   auto inFlightBefore = inFlight;
+  auto countsBefore = ringCounts;
   if (failed(emitBlock(from)))
     return failure();
   SmallVector<Value> yields;
@@ -349,6 +379,9 @@ LogicalResult KernelEmitter::emitBranch(Block &from, scf::IfOp source,
       return failure();
     yields.append(*flat);
   }
+  for (Value ring : ringsMovedIn(source))
+    yields.push_back(ringCounts[ring]);
+  ringCounts = countsBefore;
   scf::YieldOp::create(b, loc, yields);
   committed = committedBefore;
   inFlight = inFlightBefore;
@@ -361,7 +394,11 @@ LogicalResult KernelEmitter::emitIf(scf::IfOp op) {
     return failure();
   SmallVector<Type> types;
   for (Value result : op.getResults())
-    types.append(flatSize(result), getElementTypeOrSelf(result.getType()));
+    types.append(flatSize(result), flatType(result));
+  SmallVector<Value> rings = ringsMovedIn(op);
+  if (!rings.empty() && !op.elseBlock())
+    return op.emitOpError("moves rings on one side only: it needs an else");
+  types.append(rings.size(), b.getI32Type());
   auto branch = scf::IfOp::create(b, loc, types, condition,
                                   /*addThenBlock=*/true,
                                   /*addElseBlock=*/op.elseBlock() != nullptr);
@@ -374,5 +411,7 @@ LogicalResult KernelEmitter::emitIf(scf::IfOp op) {
   for (auto [i, result] : llvm::enumerate(op.getResults()))
     at += bindFlat(result, branch.getResults().drop_front(at),
                    op.thenYield().getOperand(i));
+  for (Value ring : rings)
+    ringCounts[ring] = branch.getResult(at++);
   return success();
 }

@@ -46,10 +46,25 @@ struct TileValue {
   const GlobalTensor *global = nullptr;
   GlobalSlice slice;
   FragmentLayout layout;
+  /// One value for each register of the layout. Tiles of rank 2 with 16-bit
+  /// floats are packed: each i32 holds two neighbouring columns.
   llvm::SmallVector<mlir::Value> regs;
   mlir::Value splat;
   /// Of registers: rows and columns beyond these are not to be stored.
   llvm::SmallVector<mlir::Value> valid;
+};
+
+/// Whether a tile's registers are words of two elements.
+bool isPacked(mlir::Type elementType, const FragmentLayout &layout);
+
+/// A tensor map that a kernel takes: boxes of `rows` of dimension `dim` by 64
+/// columns of the last dimension, in the 128-byte swizzle.
+struct TensorMap {
+  unsigned buffer = 0, dim = 0;
+  int64_t rows = 0;
+  bool operator==(const TensorMap &o) const {
+    return buffer == o.buffer && dim == o.dim && rows == o.rows;
+  }
 };
 
 class KernelEmitter {
@@ -65,6 +80,10 @@ public:
     tile.kind = TileValue::Kind::Global;
     tile.global = tensor;
     tiles[from] = tile;
+  }
+  /// The pointer to a kernel parameter that is a tensor map.
+  void bindMap(const TensorMap &map, mlir::Value pointer) {
+    maps.push_back({map, pointer});
   }
   mlir::LogicalResult emitBlock(mlir::Block &block);
   mlir::LogicalResult emitConstantTile(mlir::arith::ConstantOp op);
@@ -100,6 +119,7 @@ private:
   unsigned bindFlat(mlir::Value v, mlir::ValueRange values,
                     mlir::Value carriedFrom);
   unsigned flatSize(mlir::Value v);
+  mlir::Type flatType(mlir::Value v);
 
   //--- Tiles and memory (EmitMemory.cpp)
   mlir::Value materialize(mlir::Value v, mlir::IRMapping &map,
@@ -175,6 +195,12 @@ private:
   mlir::LogicalResult convertOperand(mlir::OpOperand *operand);
   mlir::LogicalResult hoistFragments(mlir::scf::ForOp loop);
   mlir::Value pack(mlir::Value low, mlir::Value high);
+  /// Two 16-bit floats of neighbouring columns as one i32.
+  mlir::Value packWord(mlir::Value low, mlir::Value high);
+  llvm::SmallVector<mlir::Value> packWords(mlir::ArrayRef<mlir::Value> values);
+  /// The element that a register of the layout stands for.
+  mlir::Value element(mlir::ArrayRef<mlir::Value> regs, unsigned reg,
+                      mlir::Type type, const FragmentLayout &layout);
 
   //--- Elementwise (EmitElementwise.cpp)
   mlir::LogicalResult emitElementwise(mlir::linalg::LinalgOp op);
@@ -195,6 +221,41 @@ private:
                                               mlir::OpOperand *operand,
                                               const FragmentLayout &layout,
                                               unsigned reg);
+
+  //--- Hopper's roles and rings (EmitHopper.cpp)
+  /// A position in a ring and what follows from it.
+  struct Slot {
+    hopper::RingOp ring;
+    mlir::Value stage; // i32
+  };
+  mlir::LogicalResult emitRoles(hopper::ConsumersOp role);
+  mlir::LogicalResult emitConsumers(hopper::ConsumersOp role);
+  mlir::LogicalResult emitHopper(mlir::Operation *op);
+  mlir::LogicalResult emitLoad(hopper::LoadOp op);
+  mlir::LogicalResult emitWgmma(hopper::WgmmaOp op);
+  mlir::LogicalResult emitWaitGroup(hopper::WaitGroupOp op);
+  mlir::LogicalResult emitPin(hopper::PinOp op);
+  mlir::LogicalResult emitPartialSums(hopper::PartialSumsOp op);
+  void initBarriers(hopper::ConsumersOp role);
+  void emitTurn(bool begin);
+  /// The rings whose position an op or its regions move.
+  llvm::SmallVector<mlir::Value> ringsMovedIn(mlir::Operation *op);
+  mlir::Value ringStage(hopper::RingOp ring);
+  mlir::Value ringParity(hopper::RingOp ring);
+  void advance(hopper::RingOp ring);
+  enum class Barrier { Full, Empty };
+  mlir::Value barrierAddress(hopper::RingOp ring, Barrier which,
+                             mlir::Value stage);
+  void waitBarrier(mlir::Value address, mlir::Value parity);
+  mlir::Value descriptor(mlir::Value address, int64_t leading, int64_t stride);
+  void bindRegisters(mlir::Value v, mlir::ArrayRef<mlir::Value> regs);
+  mlir::Value warpgroup();
+  /// PTX as inline assembly, convergent (EmitPTX.cpp).
+  llvm::SmallVector<mlir::Value> ptx(llvm::StringRef text,
+                                     llvm::StringRef constraints,
+                                     mlir::ValueRange operands,
+                                     mlir::TypeRange results,
+                                     bool sideEffects = true);
 
   //--- Small things
   mlir::Value i32(int64_t v) {
@@ -260,6 +321,11 @@ private:
   int64_t committed = 0;
   llvm::DenseMap<const LoadPlan *, int64_t> inFlight;
   llvm::DenseMap<mlir::OpOperand *, llvm::SmallVector<mlir::Value>> fragments;
+  llvm::SmallVector<std::pair<TensorMap, mlir::Value>> maps;
+  /// How many tiles went through a ring so far (i32).
+  llvm::DenseMap<mlir::Value, mlir::Value> ringCounts;
+  llvm::DenseMap<mlir::Value, Slot> slots;
+  mlir::Value smemAddress, warpgroupIndex; // i32
   /// The registers of the operands of the op that is being emitted.
   llvm::DenseMap<std::pair<mlir::Value, unsigned>,
                  llvm::SmallVector<mlir::Value>>

@@ -55,8 +55,8 @@ static const std::vector<fa::NVIDIATarget> &getTargets() {
       const char *feature =
           texts.emplace_back("+ptx" + std::to_string(info->ptxVersion)).c_str();
       rows.push_back({chip, info->sharedBytesPerBlock,
-                      static_cast<unsigned>(info->registersPerThread),
-                      feature});
+                      static_cast<unsigned>(info->registersPerThread), feature,
+                      info->tensorCores == fa::TargetInfo::TensorCores::Wgmma});
     }
     return rows;
   }();
@@ -71,7 +71,7 @@ const fa::NVIDIATarget *fa::lookupNVIDIATarget(StringRef chip) {
 }
 
 void fa::registerNVIDIADialects(DialectRegistry &registry) {
-  registry.insert<affine::AffineDialect, arith::ArithDialect, gpu::GPUDialect,
+  registry.insert<hopper::HopperDialect, affine::AffineDialect, arith::ArithDialect, gpu::GPUDialect,
                   LLVM::LLVMDialect, math::MathDialect, NVVM::NVVMDialect,
                   scf::SCFDialect, vector::VectorDialect>();
   arith::registerConvertArithToLLVMInterface(registry);
@@ -101,6 +101,7 @@ void fa::buildNVIDIALoweringPipeline(OpPassManager &pm, const NVIDIAOptions &) {
   // Coordinates are 32 bits; addresses are computed in i64 explicitly.
   toNVVM.indexBitwidth = 32;
   gpu.addPass(createConvertGpuOpsToNVVMOps(toNVVM));
+  gpu.addPass(createFinishKernelsPass());
   gpu.addPass(createConvertNVVMToLLVMPass());
   gpu.addPass(createReconcileUnrealizedCastsPass());
   gpu.addPass(createCanonicalizerPass());
@@ -108,6 +109,16 @@ void fa::buildNVIDIALoweringPipeline(OpPassManager &pm, const NVIDIAOptions &) {
 }
 
 void fa::buildNVIDIAPipeline(OpPassManager &pm, const NVIDIAOptions &options) {
+  if (const NVIDIATarget *target = lookupNVIDIATarget(options.chip);
+      target && target->wgmma && options.hopper) {
+    ScheduleHopperPassOptions schedule;
+    schedule.chip = options.chip;
+    schedule.overlap = options.overlap;
+    schedule.pingPong = options.pingPong;
+    schedule.stages = options.hopperStages;
+    pm.addPass(createScheduleHopperPass(schedule));
+    pm.addPass(createLowerHopperPass());
+  }
   ScheduleAmperePassOptions schedule;
   schedule.chip = options.chip;
   schedule.stages = options.stages;

@@ -6,6 +6,8 @@
 #ifndef FA_TARGET_NVIDIA_PASSES_H
 #define FA_TARGET_NVIDIA_PASSES_H
 
+#include "fa/Dialect/Hopper/IR/Hopper.h"
+
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/Pass.h"
@@ -26,6 +28,10 @@ struct NVIDIAOptions {
   unsigned stages = 2;
   unsigned warps = 0;
   unsigned hoistRegisters = 224;
+  /// The Hopper schedule where the chip and the program allow it, and its
+  /// options; -1: chosen.
+  bool hopper = true;
+  int overlap = -1, pingPong = -1, hopperStages = -1;
 };
 
 /// What a chip has, as far as the schedules ask.
@@ -37,6 +43,8 @@ struct NVIDIATarget {
   unsigned registers;
   /// The PTX version that the emitted text asks for.
   const char *ptxFeature;
+  /// It has warpgroup-wide matrix instructions and TMA.
+  bool wgmma;
 };
 
 /// The row of the target table for a chip, or null.

@@ -45,6 +45,67 @@ def ScheduleAmperePass : Pass<"fa-schedule-ampere", "::mlir::ModuleOp"> {
   ];
 }
 
+def ScheduleHopperPass : Pass<"fa-schedule-hopper", "::mlir::ModuleOp"> {
+  let summary = "tile programs as roles, rings and wgmma of sm_90a";
+  let description = [{
+    Rewrites each outermost `scf.forall` whose loop has two contractions, S from
+    loaded operands and O accumulated from what is computed of S, into the
+    `hopper` dialect:
+
+    - the loop is rotated before the second contraction, so that both
+      contractions of an iteration are in flight together;
+    - with `overlap` the softmax of one block runs under the second contraction
+      of the block before; with `ping-pong` warpgroups take turns at the tensor
+      cores;
+    - sums of rows stay partial in each thread until after the loop;
+    - the producer is the slice of the consumers' program that its rings need.
+
+    What it does not recognise stays as it is, with a remark that says why; the
+    Ampere schedule takes it.
+
+    Numeric contract: reassociated.
+  }];
+  let options = [
+    Option<"chip", "chip", "std::string", "\"sm_90a\"", "the target">,
+    Option<"overlap", "overlap", "int", "-1",
+           "softmax under the second contraction: 0, 1, or -1 to choose">,
+    Option<"pingPong", "ping-pong", "int", "-1",
+           "warpgroups take turns: 0, 1, or -1 to choose">,
+    Option<"stages", "stages", "int", "-1",
+           "stages of the rings of K and V, or -1 to choose">
+  ];
+  let dependentDialects = [
+    "::fa::hopper::HopperDialect", "::mlir::arith::ArithDialect",
+    "::mlir::linalg::LinalgDialect", "::mlir::scf::SCFDialect",
+    "::mlir::tensor::TensorDialect"
+  ];
+}
+
+def LowerHopperPass : Pass<"fa-lower-hopper", "::mlir::ModuleOp"> {
+  let summary = "scheduled tile programs as kernels";
+  let description = [{
+    Outlines each scheduled `scf.forall` into a kernel and distributes its tiles
+    over threads as fa-schedule-ampere does; the operations of the `hopper`
+    dialect become mbarriers, TMA and wgmma.
+
+    Numeric contract: reassociated.
+  }];
+  let dependentDialects = [
+    "::mlir::affine::AffineDialect", "::mlir::arith::ArithDialect",
+    "::mlir::gpu::GPUDialect", "::mlir::LLVM::LLVMDialect",
+    "::mlir::math::MathDialect", "::mlir::NVVM::NVVMDialect",
+    "::mlir::scf::SCFDialect"
+  ];
+}
+
+def FinishKernelsPass : Pass<"fa-finish-kernels", "::mlir::gpu::GPUModuleOp"> {
+  let summary = "attributes of kernels that are functions of the LLVM dialect";
+  let description = [{
+    Tensor maps are parameters by value that stay in constant memory; a kernel
+    with roles has one block on an SM.
+  }];
+}
+
 def LowerKernelMathPass : Pass<"fa-lower-kernel-math", "::mlir::gpu::GPUModuleOp"> {
   let summary = "math as instructions of the GPU, or a diagnostic";
   let description = [{

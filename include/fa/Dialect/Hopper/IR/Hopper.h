@@ -1,0 +1,27 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The hopper dialect: schedules for sm_90a.
+
+#ifndef FA_DIALECT_HOPPER_IR_HOPPER_H
+#define FA_DIALECT_HOPPER_IR_HOPPER_H
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include "mlir/Interfaces/InferTypeOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include "fa/Dialect/Hopper/IR/HopperDialect.h.inc"
+
+#define GET_TYPEDEF_CLASSES
+#include "fa/Dialect/Hopper/IR/HopperTypes.h.inc"
+
+#define GET_OP_CLASSES
+#include "fa/Dialect/Hopper/IR/HopperOps.h.inc"
+
+#endif // FA_DIALECT_HOPPER_IR_HOPPER_H

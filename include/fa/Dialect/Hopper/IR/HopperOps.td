@@ -1,0 +1,278 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#ifndef FA_DIALECT_HOPPER_IR_HOPPEROPS
+#define FA_DIALECT_HOPPER_IR_HOPPEROPS
+
+include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/OpBase.td"
+include "mlir/Interfaces/ControlFlowInterfaces.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+def Hopper_Dialect : Dialect {
+  let name = "hopper";
+  let cppNamespace = "::fa::hopper";
+  let summary = "A tile program's schedule on NVIDIA's sm_90a";
+  let description = [{
+    The `hopper` dialect says *when* and *by whom* the steps of a tile program
+    are done on one SM of sm_90a: which warps load and which compute, through
+    which rings of tiles in shared memory they hand data over, which matrix
+    products are in flight while something else is computed, and how many
+    registers each role has. What is computed stays in `linalg` on tensors.
+
+    A block of a scheduled `scf.forall` runs two roles at the same time:
+    `hopper.producer` (one thread that fills rings by TMA) and
+    `hopper.consumers` (1 to 4 warpgroups of 64 rows each). They meet only at
+    rings. A ring's position advances by one with each `hopper.load` (producer)
+    and each `hopper.acquire` (consumers), in program order, so both roles must
+    visit its tiles in the same order; each stage has a pair of mbarriers,
+    `full` and `empty`, whose parity follows from the position.
+  }];
+  let useDefaultTypePrinterParser = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Types
+//===----------------------------------------------------------------------===//
+
+class Hopper_Type<string name, string typeMnemonic>
+    : TypeDef<Hopper_Dialect, name> {
+  let mnemonic = typeMnemonic;
+}
+
+def Hopper_RingType : Hopper_Type<"Ring", "ring"> {
+  let summary = "a ring of tiles in shared memory";
+  let description = [{
+    `stages` tiles of 16-bit elements. A tile lies as panels of 64 columns, each
+    row of a panel 128 bytes in TMA's and wgmma's 128-byte swizzle.
+  }];
+  let parameters = (ins "unsigned":$stages, "::mlir::RankedTensorType":$tile);
+  let assemblyFormat = "`<` $stages `,` $tile `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    /// Columns of a panel: 128 bytes of 16-bit elements.
+    static constexpr int64_t panelCols = 64;
+    int64_t rows() const { return getTile().getDimSize(0); }
+    int64_t cols() const { return getTile().getDimSize(1); }
+    int64_t panels() const { return (cols() + panelCols - 1) / panelCols; }
+    int64_t panelBytes() const { return rows() * 128; }
+    /// Bytes of one tile, which is also what its TMA loads deliver: columns and
+    /// rows outside the tensor arrive as zeros.
+    int64_t tileBytes() const { return panels() * panelBytes(); }
+  }];
+}
+
+def Hopper_SlotType : Hopper_Type<"Slot", "slot"> {
+  let summary = "a full tile of a ring, as the consumers hold it";
+  let parameters = (ins "::mlir::RankedTensorType":$tile);
+  let assemblyFormat = "`<` $tile `>`";
+}
+
+def Hopper_Tile : RankedTensorOf<[F16, BF16, F32]>;
+def Hopper_SlotOrTile : AnyTypeOf<[Hopper_SlotType, Hopper_Tile]>;
+
+//===----------------------------------------------------------------------===//
+// Operations
+//===----------------------------------------------------------------------===//
+
+class Hopper_Op<string mnemonic, list<Trait> traits = []>
+    : Op<Hopper_Dialect, mnemonic, traits>;
+
+def Hopper_RingOp : Hopper_Op<"ring"> {
+  let summary = "places a ring in shared memory";
+  let description = [{
+    `offset` is where the first stage begins, `barriers` where its mbarriers
+    lie: `full` of each stage, then `empty` of each stage, 8 bytes each. With
+    `ones` each stage is followed by one more panel whose elements are all 1,
+    written once: a product with it sums the rows of the other operand.
+  }];
+  let arguments = (ins StrAttr:$name, I64Attr:$offset, I64Attr:$barriers,
+                       UnitAttr:$ones);
+  let results = (outs Hopper_RingType:$ring);
+  let assemblyFormat = [{
+    $name `at` $offset `barriers` $barriers (`ones` $ones^)? attr-dict
+    `:` type($ring)
+  }];
+  let extraClassDeclaration = [{
+    /// Bytes of a stage, with its panel of ones.
+    int64_t stageBytes() {
+      RingType type = getRing().getType();
+      return type.tileBytes() + (getOnes() ? type.panelBytes() : 0);
+    }
+    /// Bytes of all stages.
+    int64_t bytes() { return stageBytes() * getRing().getType().getStages(); }
+  }];
+  let hasVerifier = 1;
+}
+
+def Hopper_ProducerOp : Hopper_Op<"producer",
+    [SingleBlock, NoTerminator, HasParent<"::mlir::scf::ForallOp">]> {
+  let summary = "the role that fills the rings";
+  let description = [{
+    One thread of a warpgroup of its own runs the region; `registers` is what a
+    thread of that warpgroup keeps (setmaxnreg).
+  }];
+  let arguments = (ins I64Attr:$registers);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "`registers` $registers attr-dict-with-keyword $body";
+  let hasVerifier = 1;
+}
+
+def Hopper_ConsumersOp : Hopper_Op<"consumers",
+    [SingleBlockImplicitTerminator<"YieldOp">,
+     HasParent<"::mlir::scf::ForallOp">]> {
+  let summary = "the role that computes";
+  let description = [{
+    `warpgroups` times 128 threads run the region together; warpgroup `w` holds
+    rows `64*w` to `64*w+63` of every tile. `registers` is what each of their
+    threads takes (setmaxnreg). The results are the tiles that the block
+    produces.
+  }];
+  let arguments = (ins I64Attr:$warpgroups, I64Attr:$registers);
+  let results = (outs Variadic<AnyType>:$results);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = [{
+    $warpgroups `registers` $registers (`->` `(` type($results)^ `)`)?
+    attr-dict-with-keyword $body
+  }];
+  let hasVerifier = 1;
+}
+
+def Hopper_YieldOp : Hopper_Op<"yield",
+    [Terminator, Pure, ReturnLike, HasParent<"ConsumersOp">]> {
+  let summary = "the tiles that the consumers produce";
+  let arguments = (ins Variadic<AnyType>:$values);
+  let assemblyFormat = "attr-dict ($values^ `:` type($values))?";
+  let builders = [OpBuilder<(ins), [{ build($_builder, $_state, {}); }]>];
+}
+
+def Hopper_LoadOp : Hopper_Op<"load"> {
+  let summary = "fills the next stage of a ring by TMA";
+  let description = [{
+    Waits until the stage is empty, then starts loads of the panels of `tile`, a
+    slice of a tensor in global memory (padded with zeros), that complete the
+    stage's full barrier after `bytes` bytes.
+  }];
+  let arguments = (ins Hopper_Tile:$tile, Hopper_RingType:$ring,
+                       I64Attr:$bytes);
+  let assemblyFormat = [{
+    $tile `into` $ring `bytes` $bytes attr-dict `:` type($tile) `,` type($ring)
+  }];
+  let hasVerifier = 1;
+}
+
+def Hopper_AcquireOp : Hopper_Op<"acquire"> {
+  let summary = "waits for the next stage of a ring to be full";
+  let description = [{
+    With `polled` the stage is known to be full, by a `hopper.poll` before.
+  }];
+  let arguments = (ins Hopper_RingType:$ring, UnitAttr:$polled);
+  let results = (outs Hopper_SlotType:$slot);
+  let assemblyFormat = [{
+    $ring (`polled` $polled^)? attr-dict `:` type($ring) `->` type($slot)
+  }];
+  let hasVerifier = 1;
+}
+
+def Hopper_PollOp : Hopper_Op<"poll"> {
+  let summary = "waits for the next stage of a ring, and does not take it";
+  let arguments = (ins Hopper_RingType:$ring);
+  let assemblyFormat = "$ring attr-dict `:` type($ring)";
+}
+
+def Hopper_ReleaseOp : Hopper_Op<"release"> {
+  let summary = "gives a stage back to the producer";
+  let description = [{
+    One arrival of each warp. With a condition only where it holds (it must be
+    the same for all threads).
+  }];
+  let arguments = (ins Hopper_SlotType:$slot, Optional<I1>:$condition);
+  let assemblyFormat = "$slot (`if` $condition^)? attr-dict `:` type($slot)";
+}
+
+def Hopper_WgmmaOp : Hopper_Op<"wgmma"> {
+  let summary = "starts a matrix product on the tensor cores";
+  let description = [{
+    `c[i,j] += sum_k a[i,k] * b(j,k)` in f32, asynchronously, as one group. `a`
+    is a tile in shared memory or, as an operand from registers, a computed
+    tile; `b` is in shared memory, [n, k] or, with `transposed`, [k, n]. Without
+    `inits` the sum starts from zero. A second result (f32, m x 8), with its
+    init, gets `sum_k a[i,k]` added in each column: its ring has `ones`.
+
+    The results may be read after a `hopper.wait_group`; `a` in registers and
+    the stages must stay as they are until then.
+  }];
+  let arguments = (ins Hopper_SlotOrTile:$a, Hopper_SlotType:$b,
+                       Variadic<Hopper_Tile>:$inits, UnitAttr:$transposed);
+  let results = (outs Variadic<Hopper_Tile>:$results);
+  let assemblyFormat = [{
+    $a `,` $b (`transposed` $transposed^)? (`init` `(` $inits^ `)`)? attr-dict
+    `:` functional-type(operands, results)
+  }];
+  let hasVerifier = 1;
+}
+
+def Hopper_WaitGroupOp : Hopper_Op<"wait_group", [
+    AllTypesMatch<["values", "results"]>]> {
+  let summary = "waits until at most `pending` groups are in flight";
+  let description = "The results are the values that are then complete.";
+  let arguments = (ins I64Attr:$pending, Variadic<Hopper_Tile>:$values);
+  let results = (outs Variadic<Hopper_Tile>:$results);
+  let assemblyFormat = "$pending `,` $values attr-dict `:` type($values)";
+}
+
+def Hopper_TurnBeginOp : Hopper_Op<"turn_begin"> {
+  let summary = "waits for this warpgroup's turn on the tensor cores";
+  let description = [{
+    Ping-pong: consumers start their matrix products one warpgroup after the
+    other, so that one computes on the other units while the other's products
+    run. Named barriers hand the turn round.
+  }];
+  let assemblyFormat = "attr-dict";
+}
+
+def Hopper_TurnEndOp : Hopper_Op<"turn_end"> {
+  let summary = "gives the turn to the next warpgroup";
+  let assemblyFormat = "attr-dict";
+}
+
+def Hopper_PinOp : Hopper_Op<"pin", [AllTypesMatch<["values", "results"]>]> {
+  let summary = "has the values computed here, not later";
+  let description = [{
+    Nothing moves a computation down across this point: it keeps the work that
+    is to run under a matrix product in front of the wait for it.
+  }];
+  let arguments = (ins Variadic<Hopper_Tile>:$values);
+  let results = (outs Variadic<Hopper_Tile>:$results);
+  let assemblyFormat = "$values attr-dict `:` type($values)";
+}
+
+def Hopper_PartialSumsOp : Hopper_Op<"partial_sums", [Pure]> {
+  let summary = "sums of a tile's rows, by columns modulo 8";
+  let description = [{
+    `out[i,c] = acc[i,c] + sum_j tile[i, 8j+c]` in f32: what a thread can sum
+    alone. The eight partial sums of a row are added once, after the loop.
+  }];
+  let arguments = (ins Hopper_Tile:$tile, Hopper_Tile:$acc);
+  let results = (outs Hopper_Tile:$result);
+  let assemblyFormat = [{
+    $tile `,` $acc attr-dict `:` type($tile) `,` type($acc) `->` type($result)
+  }];
+  let hasVerifier = 1;
+}
+
+def Hopper_StageOp : Hopper_Op<"stage", [AllTypesMatch<["tile", "result"]>]> {
+  let summary = "puts a computed tile into shared memory for a TMA store";
+  let description = [{
+    The tile is laid out as in a ring, at byte `offset`; inserting the result
+    into a tensor in global memory is then a TMA store by one thread of each
+    warpgroup. The memory must not be in use by a ring at that time.
+  }];
+  let arguments = (ins Hopper_Tile:$tile, I64Attr:$offset);
+  let results = (outs Hopper_Tile:$result);
+  let assemblyFormat = "$tile `at` $offset attr-dict `:` type($tile)";
+  let hasVerifier = 1;
+}
+
+#endif // FA_DIALECT_HOPPER_IR_HOPPEROPS

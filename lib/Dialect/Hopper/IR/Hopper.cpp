@@ -1,0 +1,213 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "fa/Dialect/Hopper/IR/Hopper.h"
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/DialectImplementation.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace fa::hopper;
+
+#include "fa/Dialect/Hopper/IR/HopperDialect.cpp.inc"
+
+#define GET_TYPEDEF_CLASSES
+#include "fa/Dialect/Hopper/IR/HopperTypes.cpp.inc"
+
+void HopperDialect::initialize() {
+  addTypes<
+#define GET_TYPEDEF_LIST
+#include "fa/Dialect/Hopper/IR/HopperTypes.cpp.inc"
+      >();
+  addOperations<
+#define GET_OP_LIST
+#include "fa/Dialect/Hopper/IR/HopperOps.cpp.inc"
+      >();
+}
+
+#define GET_OP_CLASSES
+#include "fa/Dialect/Hopper/IR/HopperOps.cpp.inc"
+
+/// Shared memory of a block on sm_90a.
+static constexpr int64_t sharedBytes = 227 * 1024;
+/// Where wgmma descriptors and 128-byte swizzle want a tile to begin.
+static constexpr int64_t tileAlignment = 1024;
+/// Rows of a warpgroup's part of a tile.
+static constexpr int64_t warpgroupRows = 64;
+
+//===----------------------------------------------------------------------===//
+// Rings
+//===----------------------------------------------------------------------===//
+
+LogicalResult RingType::verify(function_ref<InFlightDiagnostic()> emitError,
+                               unsigned stages, RankedTensorType tile) {
+  if (stages < 1 || stages > 8)
+    return emitError() << "expected 1 to 8 stages, got " << stages;
+  if (tile.getRank() != 2 || !tile.hasStaticShape() ||
+      tile.getElementTypeBitWidth() != 16)
+    return emitError() << "expected a static tile of rank 2 with 16-bit "
+                          "elements, got "
+                       << tile;
+  if (tile.getDimSize(0) % 8 || tile.getDimSize(0) > 256)
+    return emitError() << "expected a multiple of 8 rows, at most 256 (the "
+                          "largest box of TMA), got "
+                       << tile.getDimSize(0);
+  return success();
+}
+
+LogicalResult RingOp::verify() {
+  int64_t offset = getOffset(), barriers = getBarriers();
+  int64_t stages = getRing().getType().getStages();
+  if (offset < 0 || offset % tileAlignment)
+    return emitOpError("expected an offset that is a multiple of ")
+           << tileAlignment << " (the descriptors' alignment), got " << offset;
+  if (barriers < 0 || barriers % 8)
+    return emitOpError("expected barriers at a multiple of 8, got ")
+           << barriers;
+  int64_t barriersEnd = barriers + 16 * stages;
+  if (barriers < offset + bytes() && offset < barriersEnd)
+    return emitOpError("has barriers inside its tiles: ") << barriers;
+  if (std::max(offset + bytes(), barriersEnd) > sharedBytes)
+    return emitOpError("ends at byte ")
+           << std::max(offset + bytes(), barriersEnd)
+           << " of shared memory, and a block has " << sharedBytes
+           << "; choose fewer stages or smaller tiles";
+  return success();
+}
+
+LogicalResult LoadOp::verify() {
+  RingType ring = getRing().getType();
+  if (ring.getTile() != getTile().getType())
+    return emitOpError("expected a tile of the ring's type ")
+           << ring.getTile() << ", got " << getTile().getType();
+  if (static_cast<int64_t>(getBytes()) != ring.tileBytes())
+    return emitOpError("expects ")
+           << getBytes() << " bytes, but the panels of the tile have "
+           << ring.tileBytes();
+  if (!(*this)->getParentOfType<ProducerOp>())
+    return emitOpError("expected to be in hopper.producer");
+  return success();
+}
+
+LogicalResult AcquireOp::verify() {
+  if (getSlot().getType().getTile() != getRing().getType().getTile())
+    return emitOpError("expected a slot of the ring's tile ")
+           << getRing().getType().getTile() << ", got "
+           << getSlot().getType().getTile();
+  if (!(*this)->getParentOfType<ConsumersOp>())
+    return emitOpError("expected to be in hopper.consumers");
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Roles
+//===----------------------------------------------------------------------===//
+
+static LogicalResult verifyRegisters(Operation *op, int64_t registers) {
+  if (registers < 24 || registers > 256 || registers % 8)
+    return op->emitOpError("expected registers to be a multiple of 8 from 24 "
+                           "to 256 (setmaxnreg), got ")
+           << registers;
+  return success();
+}
+
+LogicalResult ProducerOp::verify() {
+  return verifyRegisters(*this, getRegisters());
+}
+
+LogicalResult ConsumersOp::verify() {
+  if (failed(verifyRegisters(*this, getRegisters())))
+    return failure();
+  int64_t groups = getWarpgroups();
+  if (groups < 1 || groups > 4)
+    return emitOpError("expected 1 to 4 warpgroups, got ") << groups;
+  auto producers = (*this)->getBlock()->getOps<ProducerOp>();
+  int64_t others =
+      producers.empty() ? 0 : (*producers.begin()).getRegisters();
+  int64_t total = 128 * (groups * getRegisters() + others);
+  if (total > 65536)
+    return emitOpError("asks with its producer for ")
+           << total << " registers, and an SM has 65536";
+  if (getBody().front().getTerminator()->getOperandTypes() != getResultTypes())
+    return emitOpError("expected to yield values of its results' types");
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Matrix products
+//===----------------------------------------------------------------------===//
+
+static RankedTensorType tileOf(Value v) {
+  if (auto slot = dyn_cast<SlotType>(v.getType()))
+    return slot.getTile();
+  return cast<RankedTensorType>(v.getType());
+}
+
+LogicalResult WgmmaOp::verify() {
+  RankedTensorType a = tileOf(getA()), b = tileOf(getB());
+  size_t count = getResults().size();
+  if (count != 1 && count != 2)
+    return emitOpError("expected one or two results, got ") << count;
+  if (!getInits().empty() && getInits().getTypes() != getResultTypes())
+    return emitOpError("expected an init of each result's type, or none");
+  auto c = cast<RankedTensorType>(getResultTypes()[0]);
+  if (a.getRank() != 2 || c.getRank() != 2 || !a.hasStaticShape() ||
+      !c.hasStaticShape())
+    return emitOpError("expected static tiles of rank 2");
+  if (a.getElementType() != b.getElementType() ||
+      a.getElementTypeBitWidth() != 16 || !c.getElementType().isF32())
+    return emitOpError("expected f16 or bf16 operands alike and f32 results, "
+                       "got ")
+           << a.getElementType() << ", " << b.getElementType() << " and "
+           << c.getElementType();
+  int64_t m = c.getDimSize(0), n = c.getDimSize(1), k = a.getDimSize(1);
+  int64_t bn = b.getDimSize(getTransposed() ? 1 : 0),
+          bk = b.getDimSize(getTransposed() ? 0 : 1);
+  if (a.getDimSize(0) != m || bn != n || bk != k)
+    return emitOpError("operands of ")
+           << a << " and " << b << " do not make " << c;
+  if (m % warpgroupRows || n % 8 || n < 8 || n > 256)
+    return emitOpError("expected rows in multiples of 64 and 8 to 256 columns "
+                       "in multiples of 8, got ")
+           << m << " and " << n;
+  if (getTransposed() && k % 16)
+    return emitOpError("expected a multiple of 16 keys, got ") << k;
+  if (count == 2) {
+    auto sums = cast<RankedTensorType>(getResultTypes()[1]);
+    if (!sums.getElementType().isF32() ||
+        sums.getShape() != ArrayRef<int64_t>{m, 8})
+      return emitOpError("expected sums of ") << m << "x8 f32, got " << sums;
+    auto acquire = getB().getDefiningOp<AcquireOp>();
+    auto ring = acquire ? acquire.getRing().getDefiningOp<RingOp>() : RingOp();
+    if (!getTransposed() || !ring || !ring.getOnes())
+      return emitOpError("expected b transposed, from a ring with ones, for a "
+                         "second result");
+  }
+  return success();
+}
+
+LogicalResult PartialSumsOp::verify() {
+  auto tile = cast<RankedTensorType>(getTile().getType()),
+       acc = cast<RankedTensorType>(getAcc().getType());
+  if (tile.getRank() != 2 || !tile.hasStaticShape() ||
+      !acc.getElementType().isF32() ||
+      acc.getShape() != ArrayRef<int64_t>{tile.getDimSize(0), 8} ||
+      getResult().getType() != acc || tile.getDimSize(1) % 8)
+    return emitOpError("expected a tile whose columns are a multiple of 8 and "
+                       "sums of 8 f32 for each row, got ")
+           << tile << " and " << acc;
+  return success();
+}
+
+LogicalResult StageOp::verify() {
+  auto tile = cast<RankedTensorType>(getTile().getType());
+  if (tile.getRank() != 2 || !tile.hasStaticShape() ||
+      tile.getElementTypeBitWidth() != 16)
+    return emitOpError("expected a static tile of 16-bit elements, got ")
+           << tile;
+  if (getOffset() % tileAlignment)
+    return emitOpError("expected an offset that is a multiple of ")
+           << tileAlignment << ", got " << getOffset();
+  return success();
+}

@@ -1,0 +1,534 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The hopper dialect as instructions of a thread: roles, rings and their
+// mbarriers, TMA, wgmma.
+//
+// Descriptors, fragments and barriers: "Parallel Thread Execution ISA",
+// asynchronous warpgroup level matrix instructions, mbarrier, and
+// cp.async.bulk.tensor.
+
+#include "KernelEmitter.h"
+
+using namespace mlir;
+using namespace fa::nvidia;
+using namespace fa::hopper;
+
+/// Elements of a k-step of wgmma on 16-bit operands.
+static constexpr int64_t stepK = 16;
+/// Bytes of a row of a panel.
+static constexpr int64_t rowBytes = 128;
+static constexpr int64_t warpgroupRows = 64;
+
+//===----------------------------------------------------------------------===//
+// Inline assembly
+//===----------------------------------------------------------------------===//
+
+SmallVector<Value> KernelEmitter::ptx(StringRef text, StringRef constraints,
+                                      ValueRange operands, TypeRange results,
+                                      bool sideEffects) {
+  Type type;
+  if (results.size() == 1)
+    type = results[0];
+  else if (results.size() > 1)
+    type = LLVM::LLVMStructType::getLiteral(b.getContext(),
+                                            SmallVector<Type>(results));
+  auto dialect =
+      LLVM::AsmDialectAttr::get(b.getContext(), LLVM::AsmDialect::AD_ATT);
+  auto tail = LLVM::tailcallkind::TailCallKind::None;
+  auto op = LLVM::InlineAsmOp::create(b, loc, type ? TypeRange(type) : TypeRange(),
+                                      operands, text, constraints, sideEffects,
+                                      /*is_align_stack=*/false, tail, dialect,
+                                      ArrayAttr());
+  SmallVector<Value> values;
+  if (results.size() == 1)
+    values.push_back(op.getResult(0));
+  for (unsigned i = 0; results.size() > 1 && i < results.size(); ++i)
+    values.push_back(LLVM::ExtractValueOp::create(b, loc, op.getResult(0), i));
+  return values;
+}
+
+static void repeat(std::string &to, StringRef what, size_t count) {
+  for (size_t i = 0; i < count; ++i)
+    to += (to.empty() ? "" : ",") + what.str();
+}
+
+/// Constraints that tie operands to the results, one by one.
+static void tie(std::string &to, size_t count) {
+  for (size_t i = 0; i < count; ++i)
+    to += "," + std::to_string(i);
+}
+
+/// "{$3, $4, $5}".
+static std::string registerList(size_t first, size_t count) {
+  std::string list = "{";
+  for (size_t i = 0; i < count; ++i)
+    list += (i ? ", $" : "$") + std::to_string(first + i);
+  return list + "}";
+}
+
+//===----------------------------------------------------------------------===//
+// Rings
+//===----------------------------------------------------------------------===//
+
+SmallVector<Value> KernelEmitter::ringsMovedIn(Operation *op) {
+  llvm::SetVector<Value> rings;
+  op->walk([&](Operation *inner) {
+    if (auto acquire = dyn_cast<AcquireOp>(inner))
+      rings.insert(acquire.getRing());
+    if (auto load = dyn_cast<LoadOp>(inner))
+      rings.insert(load.getRing());
+  });
+  return rings.takeVector();
+}
+
+Value KernelEmitter::ringStage(RingOp ring) {
+  return remC(ringCounts[ring.getRing()], ring.getRing().getType().getStages());
+}
+
+Value KernelEmitter::ringParity(RingOp ring) {
+  unsigned stages = ring.getRing().getType().getStages();
+  return remC(divC(ringCounts[ring.getRing()], stages), 2);
+}
+
+void KernelEmitter::advance(RingOp ring) {
+  Value &count = ringCounts[ring.getRing()];
+  count = addC(count, 1);
+}
+
+Value KernelEmitter::barrierAddress(RingOp ring, Barrier which, Value stage) {
+  int64_t first = ring.getBarriers();
+  if (which == Barrier::Empty)
+    first += 8 * ring.getRing().getType().getStages();
+  return addC(add(smemAddress, mulC(stage, 8)), first);
+}
+
+void KernelEmitter::waitBarrier(Value address, Value parity) {
+  ptx("{\n.reg .pred p;\nFULL:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1;\n"
+      "@p bra DONE;\nbra FULL;\nDONE:\n}",
+      "r,r,~{memory}", {address, parity}, {});
+}
+
+static RingOp ringOf(Value ring) { return ring.getDefiningOp<RingOp>(); }
+
+//===----------------------------------------------------------------------===//
+// Roles
+//===----------------------------------------------------------------------===//
+
+Value KernelEmitter::warpgroup() { return warpgroupIndex; }
+
+void KernelEmitter::initBarriers(ConsumersOp role) {
+  OpBuilder::InsertionGuard guard(b);
+  Value first = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                      threadId(), i32(0));
+  auto branch = scf::IfOp::create(b, loc, first);
+  b.setInsertionPointToStart(branch.thenBlock());
+  for (auto &[map, pointer] : maps)
+    ptx("prefetch.tensormap [$0];", "l,~{memory}",
+        LLVM::PtrToIntOp::create(b, loc, b.getI64Type(), pointer).getResult(),
+        {});
+  auto init = [&](Value address, int64_t count) {
+    ptx("mbarrier.init.shared::cta.b64 [$0], $1;", "r,r,~{memory}",
+        {address, i32(count)}, {});
+  };
+  for (RingOp ring : role->getBlock()->getOps<RingOp>())
+    for (unsigned s = 0; s < ring.getRing().getType().getStages(); ++s) {
+      init(barrierAddress(ring, Barrier::Full, i32(s)), 1);
+      // One arrival of each warp.
+      init(barrierAddress(ring, Barrier::Empty, i32(s)),
+           4 * role.getWarpgroups());
+    }
+  ptx("fence.mbarrier_init.release.cluster;", "~{memory}", {}, {});
+  ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
+}
+
+LogicalResult KernelEmitter::emitRoles(ConsumersOp role) {
+  auto producers = role->getBlock()->getOps<ProducerOp>();
+  if (producers.empty())
+    return role.emitOpError("has no producer");
+  ProducerOp source = *producers.begin();
+  smemAddress = LLVM::PtrToIntOp::create(b, loc, b.getI32Type(), sharedBase);
+  // The same in all lanes, and the compiler can see that it is.
+  warpgroupIndex = NVVM::ShflOp::create(
+      b, loc, b.getI32Type(), i32(-1), divC(threadId(), 128), i32(0), i32(31),
+      NVVM::ShflKind::idx, UnitAttr());
+  initBarriers(role);
+  barrier();
+  for (RingOp ring : role->getBlock()->getOps<RingOp>())
+    ringCounts[ring.getRing()] = i32(0);
+
+  Value isProducer = arith::CmpIOp::create(
+      b, loc, arith::CmpIPredicate::eq, warpgroup(), i32(role.getWarpgroups()));
+  auto roles = scf::IfOp::create(b, loc, TypeRange(), isProducer,
+                                 /*addThenBlock=*/true, /*addElseBlock=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  auto setRegisters = [&](StringRef action, int64_t count) {
+    ptx(("setmaxnreg." + action + ".sync.aligned.u32 " + Twine(count) + ";")
+            .str(),
+        "", {}, {});
+  };
+  b.setInsertionPointToEnd(roles.thenBlock());
+  {
+    setRegisters("dec", source.getRegisters());
+    Value elected =
+        arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, threadId(),
+                              i32(128 * role.getWarpgroups()));
+    auto one = scf::IfOp::create(b, loc, elected);
+    OpBuilder::InsertionGuard inner(b);
+    b.setInsertionPointToStart(one.thenBlock());
+    KernelEmitter producer = *this;
+    if (failed(producer.emitBlock(source.getBody().front())))
+      return failure();
+    alignedBuffers.insert(producer.alignedBuffers.begin(),
+                          producer.alignedBuffers.end());
+  }
+  scf::YieldOp::create(b, loc);
+  b.setInsertionPointToEnd(roles.elseBlock());
+  setRegisters("inc", role.getRegisters());
+  if (failed(emitConsumers(role)))
+    return failure();
+  scf::YieldOp::create(b, loc);
+  return success();
+}
+
+LogicalResult KernelEmitter::emitConsumers(ConsumersOp role) {
+  bool turns = false;
+  role.walk([&](TurnBeginOp) { turns = true; });
+  if (turns) {
+    // The last warpgroup gives the first turn.
+    OpBuilder::InsertionGuard guard(b);
+    Value last =
+        arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, warpgroup(),
+                              i32(role.getWarpgroups() - 1));
+    auto branch = scf::IfOp::create(b, loc, last);
+    b.setInsertionPointToStart(branch.thenBlock());
+    emitTurn(/*begin=*/false);
+  }
+  Block &body = role.getBody().front();
+  if (failed(emitBlock(body)))
+    return failure();
+  for (auto [result, value] :
+       llvm::zip(role.getResults(), body.getTerminator()->getOperands())) {
+    if (isa<TensorType>(value.getType())) {
+      FailureOr<TileValue> t = tile(value);
+      if (failed(t))
+        return failure();
+      tiles[result] = TileValue(*t);
+    } else {
+      scalars.map(result, scalar(value));
+    }
+  }
+  // What stands behind the roles is the consumers' too.
+  for (Operation *op = role->getNextNode(); op; op = op->getNextNode())
+    if (failed(emitOp(op)))
+      return failure();
+  return success();
+}
+
+/// Named barriers 1 and up, one for each warpgroup's turn.
+void KernelEmitter::emitTurn(bool begin) {
+  unsigned groups = plan.warps() / 4;
+  Value id = warpgroup();
+  if (!begin)
+    id = remC(addC(id, 1), groups);
+  ptx(begin ? "bar.sync $0, 256;" : "bar.arrive $0, 256;", "r,~{memory}",
+      addC(id, 1), {});
+}
+
+//===----------------------------------------------------------------------===//
+// Loads
+//===----------------------------------------------------------------------===//
+
+LogicalResult KernelEmitter::emitLoad(LoadOp op) {
+  RingOp ring = ringOf(op.getRing());
+  RingType type = ring.getRing().getType();
+  IRMapping map;
+  FailureOr<GlobalSlice> slice = resolveSlice(op.getTile(), map, {});
+  if (failed(slice))
+    return failure();
+  if (slice->pad && !matchPattern(slice->pad, m_AnyZeroFloat()))
+    return op.emitOpError("expected a tile that is padded with zeros");
+  TensorMap wanted{slice->base->buffer, slice->dims[0], type.rows()};
+  auto found = llvm::find_if(
+      maps, [&](auto &entry) { return entry.first == wanted; });
+  if (found == maps.end())
+    return op.emitOpError("has no tensor map");
+  alignedBuffers.insert(slice->base->buffer);
+
+  Value stage = ringStage(ring), parity = ringParity(ring);
+  Value full = barrierAddress(ring, Barrier::Full, stage);
+  // The first round finds all stages empty: a wait for the phase before.
+  waitBarrier(barrierAddress(ring, Barrier::Empty, stage),
+              xorI(parity, i32(1)));
+  ptx("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "r,r,~{memory}",
+      {full, i32(op.getBytes())}, {});
+  Value to = addC(add(smemAddress, mulC(stage, ring.stageBytes())),
+                  ring.getOffset());
+  Value mapAddress =
+      LLVM::PtrToIntOp::create(b, loc, b.getI64Type(), found->second);
+  unsigned rank = slice->offsets.size();
+  std::string coords, constraints = "r,l,r";
+  for (unsigned d = 0; d < rank; ++d) {
+    coords += (d ? ", $" : "$") + std::to_string(3 + d);
+    constraints += ",r";
+  }
+  std::string text =
+      "cp.async.bulk.tensor." + std::to_string(rank) +
+      "d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, {" +
+      coords + "}], [$2];";
+  for (int64_t p = 0; p < type.panels(); ++p) {
+    SmallVector<Value> operands{addC(to, p * type.panelBytes()), mapAddress,
+                                full};
+    for (unsigned d = rank; d-- > 0;) {
+      Value offset = toI32(slice->offsets[d]);
+      operands.push_back(d + 1 == rank ? addC(offset, p * RingType::panelCols)
+                                       : offset);
+    }
+    ptx(text, constraints + ",~{memory}", operands, {});
+  }
+  advance(ring);
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Matrix products
+//===----------------------------------------------------------------------===//
+
+/// address>>4, leading and stride byte offsets >>4, 128-byte swizzle.
+Value KernelEmitter::descriptor(Value address, int64_t leading,
+                                int64_t stride) {
+  Value low = b.createOrFold<arith::ShRUIOp>(
+      loc, b.createOrFold<arith::AndIOp>(loc, address, i32(0x3FFFF)), i32(4));
+  int64_t rest =
+      (leading >> 4) << 16 | (stride >> 4) << 32 | int64_t(1) << 62;
+  return b.createOrFold<arith::OrIOp>(
+      loc, arith::ExtUIOp::create(b, loc, b.getI64Type(), low), i64(rest));
+}
+
+void KernelEmitter::bindRegisters(Value v, ArrayRef<Value> regs) {
+  TileValue t;
+  t.kind = TileValue::Kind::Registers;
+  t.layout = *plan.layout(v);
+  t.regs.assign(regs.begin(), regs.end());
+  t.valid.assign(cast<RankedTensorType>(v.getType()).getRank(), Value());
+  tiles[v] = t;
+}
+
+LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
+  Value c = op.getResults()[0];
+  auto type = cast<RankedTensorType>(c.getType());
+  int64_t n = type.getDimSize(1);
+  bool sums = op.getResults().size() == 2;
+  FragmentLayout layout = *plan.layout(c);
+  size_t regs = layout.numRegs(), all = regs + (sums ? 4 : 0);
+
+  Slot &bSlot = slots[op.getB()];
+  RingType bType = bSlot.ring.getRing().getType();
+  Value bAddress = addC(
+      add(smemAddress, mulC(bSlot.stage, bSlot.ring.stageBytes())),
+      bSlot.ring.getOffset());
+  bool transposed = op.getTransposed();
+  int64_t k = bType.getTile().getDimSize(transposed ? 0 : 1);
+  int64_t steps = (k + stepK - 1) / stepK;
+  constexpr int64_t groupBytes = 8 * rowBytes;
+  Value bBase = descriptor(bAddress, transposed ? bType.panelBytes() : 16,
+                           groupBytes);
+  // Steps along the columns of panels, or down their rows.
+  auto stepOffset = [&](int64_t step, bool alongRows, int64_t panelBytes) {
+    if (alongRows)
+      return step * stepK * rowBytes;
+    int64_t perPanel = RingType::panelCols / stepK;
+    return step / perPanel * panelBytes + step % perPanel * stepK * 2;
+  };
+  auto stepped = [&](Value base, int64_t bytes) {
+    return addC(base, bytes >> 4);
+  };
+
+  // Operands: accumulators (tied), then for each step those of A and B.
+  SmallVector<Value> operands, a;
+  std::string constraints;
+  repeat(constraints, "=f", all);
+  bool zero = op.getInits().empty();
+  for (auto [init, result] : llvm::zip(op.getInits(), op.getResults())) {
+    auto values = registers(init, *plan.layout(result));
+    if (failed(values))
+      return failure();
+    operands.append(*values);
+  }
+  if (!zero)
+    tie(constraints, all);
+  size_t next = zero ? all : 2 * all;
+  auto slot = slots.find(op.getA());
+  bool fromShared = slot != slots.end();
+  Value aBase;
+  RingType aType;
+  if (fromShared) {
+    RingOp ring = slot->second.ring;
+    aType = ring.getRing().getType();
+    Value address = add(mulC(slot->second.stage, ring.stageBytes()),
+                        mulC(warpgroup(), warpgroupRows * rowBytes));
+    aBase = descriptor(addC(add(smemAddress, address), ring.getOffset()), 16,
+                       groupBytes);
+  } else {
+    auto values = registers(op.getA(), *plan.layout(op.getA()));
+    if (failed(values))
+      return failure();
+    a = *values;
+    if (a.size() != size_t(4 * steps))
+      return op.emitOpError("expected a multiple of 16 columns of a computed "
+                            "operand, got ")
+             << k;
+  }
+  bool bf16 = bType.getTile().getElementType().isBF16();
+  StringRef element = bf16 ? ".bf16.bf16 " : ".f16.f16 ";
+  std::string name = "wgmma.mma_async.sync.aligned.m64n" +
+                     std::to_string(n + (sums ? 8 : 0)) + "k16.f32" +
+                     element.str() + registerList(0, all) + ", ";
+  std::string text = "wgmma.fence.sync.aligned;\n";
+  for (int64_t step = 0; step < steps; ++step) {
+    text += name;
+    if (fromShared) {
+      operands.push_back(
+          stepped(aBase, stepOffset(step, false, aType.panelBytes())));
+      constraints += ",l";
+      text += "$" + std::to_string(next++);
+    } else {
+      operands.append(a.begin() + 4 * step, a.begin() + 4 * step + 4);
+      constraints += ",r,r,r,r";
+      text += registerList(next, 4);
+      next += 4;
+    }
+    operands.push_back(
+        stepped(bBase, stepOffset(step, transposed, bType.panelBytes())));
+    constraints += ",l";
+    text += ", $" + std::to_string(next++);
+    text += zero && step == 0 ? ", 0" : ", 1";
+    text += ", 1, 1";
+    if (fromShared)
+      text += ", 0";
+    text += transposed ? ", 1;\n" : ", 0;\n";
+  }
+  text += "wgmma.commit_group.sync.aligned;";
+  SmallVector<Type> types(all, b.getF32Type());
+  SmallVector<Value> results = ptx(text, constraints, operands, types);
+  bindRegisters(c, ArrayRef(results).take_front(regs));
+  if (sums)
+    bindRegisters(op.getResults()[1], ArrayRef(results).drop_front(regs));
+  return success();
+}
+
+/// The wait as a data dependency: nothing reads a result before it.
+LogicalResult KernelEmitter::emitWaitGroup(WaitGroupOp op) {
+  SmallVector<Value> values;
+  for (Value v : op.getValues()) {
+    auto regs = registers(v, *plan.layout(v));
+    if (failed(regs))
+      return failure();
+    values.append(*regs);
+  }
+  std::string constraints;
+  repeat(constraints, "=f", values.size());
+  tie(constraints, values.size());
+  SmallVector<Type> types(values.size(), b.getF32Type());
+  SmallVector<Value> results =
+      ptx(("wgmma.wait_group.sync.aligned " + Twine(op.getPending()) + ";")
+              .str(),
+          constraints + ",~{memory}", values, types);
+  size_t at = 0;
+  for (Value result : op.getResults()) {
+    size_t count = flatSize(result);
+    bindRegisters(result, ArrayRef(results).slice(at, count));
+    at += count;
+  }
+  return success();
+}
+
+LogicalResult KernelEmitter::emitPin(PinOp op) {
+  for (auto [v, result] : llvm::zip(op.getValues(), op.getResults())) {
+    auto regs = registers(v, *plan.layout(v));
+    if (failed(regs))
+      return failure();
+    std::string constraints;
+    bool words = regs->front().getType().isInteger(32);
+    repeat(constraints, words ? "=r" : "=f", regs->size());
+    tie(constraints, regs->size());
+    SmallVector<Type> types(regs->size(), regs->front().getType());
+    bindRegisters(result, ptx("// pinned", constraints, *regs, types));
+  }
+  return success();
+}
+
+LogicalResult KernelEmitter::emitPartialSums(PartialSumsOp op) {
+  FragmentLayout from = *plan.layout(op.getTile());
+  auto values = registers(op.getTile(), from);
+  auto sums = registers(op.getAcc(), *plan.layout(op.getAcc()));
+  if (failed(values) || failed(sums))
+    return failure();
+  Type type = getElementTypeOrSelf(op.getTile());
+  SmallVector<Value> next = *sums;
+  for (unsigned n = 0; n < from.colTiles(); ++n)
+    for (unsigned e = 0; e < 4; ++e) {
+      Value v = element(*values, from.reg(0, n, e), type, from);
+      if (!type.isF32())
+        v = arith::ExtFOp::create(b, loc, b.getF32Type(), v);
+      next[e] = arith::AddFOp::create(b, loc, next[e], v);
+    }
+  bindRegisters(op.getResult(), next);
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Dispatch
+//===----------------------------------------------------------------------===//
+
+LogicalResult KernelEmitter::emitHopper(Operation *op) {
+  if (isa<RingOp, YieldOp>(op))
+    return success();
+  if (auto load = dyn_cast<LoadOp>(op))
+    return emitLoad(load);
+  if (auto acquire = dyn_cast<AcquireOp>(op)) {
+    RingOp ring = ringOf(acquire.getRing());
+    Value stage = ringStage(ring);
+    if (!acquire.getPolled())
+      waitBarrier(barrierAddress(ring, Barrier::Full, stage), ringParity(ring));
+    slots[acquire.getSlot()] = {ring, stage};
+    advance(ring);
+    return success();
+  }
+  if (auto poll = dyn_cast<PollOp>(op)) {
+    RingOp ring = ringOf(poll.getRing());
+    waitBarrier(barrierAddress(ring, Barrier::Full, ringStage(ring)),
+                ringParity(ring));
+    return success();
+  }
+  if (auto release = dyn_cast<ReleaseOp>(op)) {
+    Slot &slot = slots[release.getSlot()];
+    Value who = lane();
+    if (release.getCondition()) {
+      Value condition = scalar(release.getCondition());
+      if (!condition)
+        return failure();
+      who = arith::SelectOp::create(b, loc, condition, who, i32(1));
+    }
+    // A predicate, not a branch: products may be in flight.
+    ptx("{\n.reg .pred p;\nsetp.eq.s32 p, $1, 0;\n"
+        "@p mbarrier.arrive.shared::cta.b64 _, [$0];\n}",
+        "r,r,~{memory}",
+        {barrierAddress(slot.ring, Barrier::Empty, slot.stage), who}, {});
+    return success();
+  }
+  if (auto wgmma = dyn_cast<WgmmaOp>(op))
+    return emitWgmma(wgmma);
+  if (auto wait = dyn_cast<WaitGroupOp>(op))
+    return emitWaitGroup(wait);
+  if (auto pin = dyn_cast<PinOp>(op))
+    return emitPin(pin);
+  if (auto sums = dyn_cast<PartialSumsOp>(op))
+    return emitPartialSums(sums);
+  if (isa<TurnBeginOp, TurnEndOp>(op)) {
+    emitTurn(isa<TurnBeginOp>(op));
+    return success();
+  }
+  return op->emitOpError("has no lowering yet");
+}

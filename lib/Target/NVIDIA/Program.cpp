@@ -1,0 +1,594 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Finds the kernels of a function, gives them their parameters, grid and
+// description, and lets KernelEmitter emit their bodies.
+
+#include "KernelEmitter.h"
+#include "Program.h"
+
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "mlir/Transforms/RegionUtils.h"
+
+using namespace mlir;
+using namespace fa;
+using namespace fa::nvidia;
+
+namespace {
+
+/// A tensor of the program: an argument, a result, or a temporary.
+struct Buffer {
+  enum class Role { In, Out, Temp } role;
+  RankedTensorType type;
+  std::string name;
+  /// The sizes as expressions over arguments; empty for an unknown size.
+  SmallVector<std::string> sizes;
+  bool aligned = false;
+};
+
+/// Collects what describes a program while its kernels are made.
+class Program {
+public:
+  Program(func::FuncOp func, const ScheduleOptions &options)
+      : func(func), options(options) {}
+  LogicalResult build(OpBuilder &builder);
+
+private:
+  LogicalResult collectBuffers();
+  LogicalResult emitKernel(scf::ForallOp forall, gpu::GPUModuleOp module);
+  std::string sizeExpression(Value v);
+  void requireSameSizes(scf::ForallOp forall);
+  FailureOr<SmallVector<TensorMap>> collectMaps(scf::ForallOp forall);
+  void sameSize(Value tensor, unsigned dim, Value bound);
+  SmallVector<std::string> header();
+
+  func::FuncOp func;
+  ScheduleOptions options;
+  SmallVector<scf::ForallOp> foralls;
+  SmallVector<Buffer> buffers;
+  DenseMap<Value, unsigned> bufferOf;
+  SmallVector<std::string> launches, same;
+  /// The tensor maps of all launches, as the header numbers them.
+  SmallVector<TensorMap> maps;
+};
+
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Buffers
+//===----------------------------------------------------------------------===//
+
+/// A size as the header writes it: an integer or aN.dK; empty if it is neither.
+std::string Program::sizeExpression(Value v) {
+  if (std::optional<int64_t> c = getConstantIntValue(v))
+    return std::to_string(*c);
+  auto dim = v.getDefiningOp<tensor::DimOp>();
+  if (!dim || !dim.getConstantIndex())
+    return "";
+  unsigned d = *dim.getConstantIndex();
+  Value source = dim.getSource();
+  if (auto empty = source.getDefiningOp<tensor::EmptyOp>()) {
+    if (!empty.getType().isDynamicDim(d))
+      return std::to_string(empty.getType().getDimSize(d));
+    return sizeExpression(empty.getDynamicSize(d));
+  }
+  if (auto forall = source.getDefiningOp<scf::ForallOp>()) {
+    unsigned n = cast<OpResult>(source).getResultNumber();
+    auto type = cast<RankedTensorType>(source.getType());
+    if (!type.isDynamicDim(d))
+      return std::to_string(type.getDimSize(d));
+    if (auto empty = forall.getOutputs()[n].getDefiningOp<tensor::EmptyOp>())
+      return sizeExpression(empty.getDynamicSize(d));
+    return "";
+  }
+  auto it = bufferOf.find(source);
+  if (it == bufferOf.end())
+    return "";
+  return "a" + std::to_string(it->second) + ".d" + std::to_string(d);
+}
+
+LogicalResult Program::collectBuffers() {
+  auto name = [&](DictionaryAttr attrs, StringRef prefix, unsigned i) {
+    if (attrs)
+      if (auto given = attrs.getAs<StringAttr>("fa.name"))
+        return given.str();
+    return (prefix + Twine(i)).str();
+  };
+  for (auto [i, arg] : llvm::enumerate(func.getArguments())) {
+    auto type = dyn_cast<RankedTensorType>(arg.getType());
+    if (!type)
+      return func.emitOpError("expected tensor arguments, got ")
+             << arg.getType() << " for argument " << i;
+    bufferOf[arg] = buffers.size();
+    buffers.push_back({Buffer::Role::In,
+                       type,
+                       name(func.getArgAttrDict(i), "arg", i),
+                       {},
+                       false});
+  }
+  auto ret = cast<func::ReturnOp>(func.getBody().front().getTerminator());
+  for (auto [i, v] : llvm::enumerate(ret.getOperands())) {
+    auto type = dyn_cast<RankedTensorType>(v.getType());
+    if (!type || !v.getDefiningOp<scf::ForallOp>() || bufferOf.contains(v))
+      return ret.emitOpError("expected every result to be the result of an "
+                             "scf.forall, once; result ")
+             << i << " is not";
+    bufferOf[v] = buffers.size();
+    buffers.push_back({Buffer::Role::Out,
+                       type,
+                       name(func.getResultAttrDict(i), "out", i),
+                       {},
+                       false});
+  }
+  // From the last kernel to the first: a kernel that continues an earlier
+  // result works in place.
+  for (scf::ForallOp forall : llvm::reverse(foralls))
+    for (auto [result, init] :
+         llvm::zip(forall.getResults(), forall.getOutputs())) {
+      if (!bufferOf.contains(result)) {
+        bufferOf[result] = buffers.size();
+        auto type = cast<RankedTensorType>(result.getType());
+        buffers.push_back({Buffer::Role::Temp, type, "", {}, false});
+      }
+      if (init.getDefiningOp<tensor::EmptyOp>())
+        continue;
+      if (!init.getDefiningOp<scf::ForallOp>() || !init.hasOneUse())
+        return forall.emitOpError(
+            "expected its results to start from tensor.empty or from an "
+            "earlier scf.forall's result that nothing else reads");
+      bufferOf[init] = bufferOf[result];
+    }
+  for (scf::ForallOp forall : foralls)
+    for (auto [result, init] :
+         llvm::zip(forall.getResults(), forall.getOutputs())) {
+      auto empty = init.getDefiningOp<tensor::EmptyOp>();
+      if (!empty)
+        continue;
+      Buffer &buffer = buffers[bufferOf[result]];
+      for (int64_t d = 0; d < buffer.type.getRank(); ++d) {
+        bool dynamic = buffer.type.isDynamicDim(d);
+        buffer.sizes.push_back(dynamic
+                                   ? sizeExpression(empty.getDynamicSize(d))
+                                   : std::to_string(buffer.type.getDimSize(d)));
+        if (buffer.sizes.back().empty())
+          return forall.emitOpError("has a result whose size ")
+                 << d << " is not a constant or the size of an argument";
+        if (dynamic && buffer.role == Buffer::Role::Out)
+          same.push_back("a" + std::to_string(bufferOf[result]) + ".d" +
+                         std::to_string(d) + "=" + buffer.sizes.back());
+      }
+    }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// What a launch must check
+//===----------------------------------------------------------------------===//
+
+void Program::sameSize(Value tensor, unsigned dim, Value bound) {
+  auto it = bufferOf.find(tensor);
+  auto type = cast<RankedTensorType>(tensor.getType());
+  std::string is = sizeExpression(bound);
+  if (it == bufferOf.end() || !type.isDynamicDim(dim) || is.empty())
+    return;
+  // A temporary is allocated in that size: nothing to check.
+  if (buffers[it->second].role == Buffer::Role::Temp)
+    return;
+  std::string name =
+      "a" + std::to_string(it->second) + ".d" + std::to_string(dim);
+  std::string line = name < is ? name + "=" + is : is + "=" + name;
+  if (name != is && !llvm::is_contained(same, line))
+    same.push_back(line);
+}
+
+/// The tensor.dim operations outside a region that a value is computed from.
+static void collectDims(Value v, Region &region, SmallVectorImpl<Value> &dims,
+                        unsigned depth = 0) {
+  Operation *op = v.getDefiningOp();
+  if (!op || depth > 8)
+    return;
+  if (isa<tensor::DimOp>(op)) {
+    dims.push_back(v);
+    return;
+  }
+  if (region.isAncestor(op->getParentRegion()))
+    for (Value operand : op->getOperands())
+      collectDims(operand, region, dims, depth + 1);
+}
+
+/// A slice's offset that runs to the size of one tensor must stay inside the
+/// tensor it cuts.
+void Program::requireSameSizes(scf::ForallOp forall) {
+  forall.walk([&](tensor::ExtractSliceOp slice) {
+    if (!bufferOf.contains(slice.getSource()))
+      return;
+    for (auto [d, offset, size] :
+         llvm::enumerate(slice.getMixedOffsets(), slice.getMixedSizes())) {
+      SmallVector<Value> dims;
+      if (auto v = dyn_cast<Value>(size)) {
+        collectDims(v, forall.getRegion(), dims);
+      } else if (auto v = dyn_cast<Value>(offset)) {
+        auto arg = dyn_cast<BlockArgument>(v);
+        if (arg && arg.getOwner()->getParentOp() == forall &&
+            arg.getArgNumber() < forall.getRank())
+          if (auto bound = dyn_cast<Value>(
+                  forall.getMixedUpperBound()[arg.getArgNumber()]))
+            dims.push_back(bound);
+      }
+      if (dims.size() == 1)
+        sameSize(slice.getSource(), d, dims.front());
+    }
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Kernels
+//===----------------------------------------------------------------------===//
+
+/// Whether a loop in the forall has a bound that depends on a value.
+static bool boundsDependOn(scf::ForallOp forall, Value iv) {
+  std::function<bool(Value, unsigned)> depends = [&](Value v, unsigned depth) {
+    if (v == iv)
+      return true;
+    Operation *op = v.getDefiningOp();
+    return op && depth < 16 && forall->isAncestor(op) &&
+           llvm::any_of(
+               op->getOperands(),
+               [&](Value o) { return depends(o, depth + 1); });
+  };
+  bool found = false;
+  forall.walk([&](scf::ForOp loop) {
+    found |=
+        depends(loop.getLowerBound(), 0) || depends(loop.getUpperBound(), 0);
+  });
+  return found;
+}
+
+namespace {
+/// Makes one kernel.
+struct KernelBuilder {
+  OpBuilder b;
+  Location loc;
+  gpu::GPUFuncOp kernel;
+  SmallVector<unsigned> order;
+  std::vector<GlobalTensor> tensors;
+  SmallVector<Value> mapPointers;
+
+  void makeFunction(StringRef name, ArrayRef<Buffer> buffers, int64_t threads,
+                    unsigned numMaps);
+  Value blockIndex(scf::ForallOp forall, KernelEmitter &emitter,
+                   bool descending, SmallVectorImpl<Value> &ivs);
+};
+} // namespace
+
+void KernelBuilder::makeFunction(StringRef name, ArrayRef<Buffer> buffers,
+                                 int64_t threads, unsigned numMaps) {
+  auto pointer = LLVM::LLVMPointerType::get(b.getContext(), 1);
+  SmallVector<Type> types;
+  for (unsigned buffer : order) {
+    types.push_back(pointer);
+    types.append(2 * buffers[buffer].type.getRank(), b.getI64Type());
+  }
+  unsigned firstMap = types.size();
+  types.append(numMaps, LLVM::LLVMPointerType::get(b.getContext()));
+  kernel = gpu::GPUFuncOp::create(b, loc, name, b.getFunctionType(types, {}));
+  kernel->setAttr(gpu::GPUDialect::getKernelFuncAttrName(), b.getUnitAttr());
+  kernel.setKnownBlockSizeAttr(
+      b.getDenseI32ArrayAttr({int32_t(threads), 1, 1}));
+  // Where fa-finish-kernels finds the tensor maps.
+  if (numMaps)
+    kernel->setAttr("fa.first_map", b.getI64IntegerAttr(firstMap));
+  b.setInsertionPointToStart(&kernel.getBody().front());
+  for (unsigned i = 0; i < numMaps; ++i)
+    mapPointers.push_back(kernel.getArgument(firstMap + i));
+  unsigned at = 0;
+  for (unsigned buffer : order) {
+    GlobalTensor t;
+    t.buffer = buffer;
+    t.type = buffers[buffer].type;
+    int64_t rank = t.type.getRank();
+    kernel.setArgAttr(at, LLVM::LLVMDialect::getNoAliasAttrName(),
+                      b.getUnitAttr());
+    t.pointer = kernel.getArgument(at);
+    for (int64_t d = 0; d < rank; ++d) {
+      Value size = kernel.getArgument(at + 1 + d);
+      t.sizes.push_back(t.type.isDynamicDim(d)
+                            ? Value(arith::IndexCastOp::create(
+                                  b, loc, b.getIndexType(), size))
+                            : Value(arith::ConstantIndexOp::create(
+                                  b, loc, t.type.getDimSize(d))));
+      t.strides.push_back(kernel.getArgument(at + 1 + rank + d));
+    }
+    tensors.push_back(t);
+    at += 1 + 2 * rank;
+  }
+}
+
+/// The forall's induction variables from the number of the block, the last
+/// dimension fastest.
+Value KernelBuilder::blockIndex(scf::ForallOp forall, KernelEmitter &emitter,
+                                bool descending, SmallVectorImpl<Value> &ivs) {
+  Value rest = arith::IndexCastOp::create(
+      b, loc, b.getIndexType(),
+      NVVM::BlockIdXOp::create(b, loc, b.getI32Type()));
+  ivs.assign(forall.getRank(), Value());
+  for (int64_t d = forall.getRank() - 1; d >= 0; --d) {
+    int64_t step = *getConstantIntValue(forall.getMixedStep()[d]);
+    OpFoldResult bound = forall.getMixedUpperBound()[d];
+    Value count;
+    if (std::optional<int64_t> c = getConstantIntValue(bound)) {
+      count =
+          arith::ConstantIndexOp::create(b, loc, llvm::divideCeil(*c, step));
+    } else {
+      Value v = emitter.scalar(cast<Value>(bound));
+      if (!v)
+        return {};
+      v = arith::AddIOp::create(
+          b, loc, v, arith::ConstantIndexOp::create(b, loc, step - 1));
+      count = arith::DivUIOp::create(
+          b, loc, v, arith::ConstantIndexOp::create(b, loc, step));
+    }
+    Value i = rest;
+    if (d > 0) {
+      i = arith::RemUIOp::create(b, loc, rest, count);
+      rest = arith::DivUIOp::create(b, loc, rest, count);
+    }
+    if (descending && d + 1 == forall.getRank()) {
+      Value last = arith::SubIOp::create(
+          b, loc, count, arith::ConstantIndexOp::create(b, loc, 1));
+      i = arith::SubIOp::create(b, loc, last, i);
+    }
+    ivs[d] = arith::MulIOp::create(
+        b, loc, i, arith::ConstantIndexOp::create(b, loc, step));
+  }
+  return rest;
+}
+
+/// The tensor maps that a block's TMA loads need.
+FailureOr<SmallVector<TensorMap>> Program::collectMaps(scf::ForallOp forall) {
+  SmallVector<TensorMap> found;
+  WalkResult walk = forall.walk([&](hopper::LoadOp load) {
+    Value tile = load.getTile();
+    while (!tile.getDefiningOp<tensor::ExtractSliceOp>()) {
+      Operation *op = tile.getDefiningOp();
+      if (!isa_and_present<tensor::PadOp, tensor::CastOp>(op)) {
+        load.emitOpError("expected a slice of a tensor in global memory");
+        return WalkResult::interrupt();
+      }
+      tile = op->getOperand(0);
+    }
+    auto slice = tile.getDefiningOp<tensor::ExtractSliceOp>();
+    auto it = bufferOf.find(slice.getSource());
+    if (it == bufferOf.end()) {
+      load.emitOpError("expected a slice of an argument or a temporary");
+      return WalkResult::interrupt();
+    }
+    llvm::SmallBitVector dropped = slice.getDroppedDims();
+    dropped.flip();
+    TensorMap map{it->second, unsigned(dropped.find_first()),
+                  load.getRing().getType().rows()};
+    if (!llvm::is_contained(found, map))
+      found.push_back(map);
+    return WalkResult::advance();
+  });
+  if (walk.wasInterrupted())
+    return failure();
+  return found;
+}
+
+LogicalResult Program::emitKernel(scf::ForallOp forall,
+                                  gpu::GPUModuleOp module) {
+  std::string name = func.getName().str() + "_kernel";
+  if (foralls.size() > 1)
+    name += std::to_string(launches.size());
+  std::string grid;
+  for (auto [lower, upper, step] :
+       llvm::zip(forall.getMixedLowerBound(), forall.getMixedUpperBound(),
+                 forall.getMixedStep())) {
+    std::optional<int64_t> s = getConstantIntValue(step);
+    if (!isConstantIntValue(lower, 0) || !s)
+      return forall.emitOpError(
+          "expected bounds from 0 and constant steps to make a grid");
+    std::string size;
+    if (std::optional<int64_t> u = getConstantIntValue(upper))
+      size = std::to_string(llvm::divideCeil(*u, *s));
+    else if (size = sizeExpression(cast<Value>(upper)); size.empty())
+      return forall.emitOpError(
+          "expected upper bounds that are sizes of arguments to make a grid");
+    else if (*s != 1)
+      size += "/" + std::to_string(*s);
+    grid += (grid.empty() ? "" : "*") + size;
+  }
+
+  BlockPlan plan(forall, options);
+  FailureOr<SmallVector<TensorMap>> tensorMaps = collectMaps(forall);
+  if (failed(plan.compute()) || failed(tensorMaps))
+    return failure();
+
+  SetVector<Value> captured;
+  getUsedValuesDefinedAbove(forall->getRegions(), captured);
+  for (Value v : forall.getOutputs())
+    captured.insert(v);
+  SmallVector<unsigned> order;
+  auto use = [&](unsigned buffer) {
+    if (!llvm::is_contained(order, buffer))
+      order.push_back(buffer);
+  };
+  // Scalars are computed from sizes of tensors, whose kernels need them too.
+  SmallVector<Value> work(captured.begin(), captured.end());
+  for (OpFoldResult bound : forall.getMixedUpperBound())
+    if (auto v = dyn_cast<Value>(bound))
+      work.push_back(v);
+  while (!work.empty()) {
+    Value v = work.pop_back_val();
+    if (auto it = bufferOf.find(v); it != bufferOf.end())
+      use(it->second);
+    else if (Operation *op = v.getDefiningOp(); op && !isa<scf::ForallOp>(op))
+      work.append(op->operand_begin(), op->operand_end());
+  }
+  for (Value result : forall.getResults())
+    use(bufferOf[result]);
+  llvm::sort(order);
+
+  Location loc = forall.getLoc();
+  KernelBuilder k{OpBuilder::atBlockEnd(module.getBody()), loc, {}, order, {},
+                  {}};
+  k.makeFunction(name, buffers, plan.blockThreads(), tensorMaps->size());
+  auto shared = LLVM::AddressOfOp::create(
+      k.b, loc, LLVM::LLVMPointerType::get(k.b.getContext(), 3), "fa_smem");
+  KernelEmitter emitter(plan, k.b, loc, shared);
+  std::string mapNumbers;
+  for (auto [map, pointer] : llvm::zip(*tensorMaps, k.mapPointers)) {
+    emitter.bindMap(map, pointer);
+    auto it = llvm::find(maps, map);
+    mapNumbers += (mapNumbers.empty() ? "" : ",") +
+                  std::to_string(it - maps.begin());
+    if (it == maps.end())
+      maps.push_back(map);
+  }
+  DenseMap<unsigned, const GlobalTensor *> tensorOf;
+  for (const GlobalTensor &t : k.tensors)
+    tensorOf[t.buffer] = &t;
+  for (auto &entry : bufferOf)
+    if (tensorOf.contains(entry.second))
+      emitter.bindGlobal(entry.first, tensorOf[entry.second]);
+  for (auto [arg, result] :
+       llvm::zip(forall.getRegionIterArgs(), forall.getResults()))
+    emitter.bindGlobal(arg, tensorOf[bufferOf[result]]);
+  for (auto [init, result] :
+       llvm::zip(forall.getOutputs(), forall.getResults()))
+    emitter.bindGlobal(init, tensorOf[bufferOf[result]]);
+
+  bool descending = boundsDependOn(forall, forall.getInductionVars().back());
+  SmallVector<Value> ivs;
+  if (!k.blockIndex(forall, emitter, descending, ivs))
+    return failure();
+  for (auto [arg, iv] : llvm::zip(forall.getInductionVars(), ivs))
+    emitter.bindScalar(arg, iv);
+  for (Value v : captured)
+    if (!isa<TensorType>(v.getType()) && !emitter.scalar(v))
+      return failure();
+    else if (auto constant = v.getDefiningOp<arith::ConstantOp>();
+             constant && isa<TensorType>(v.getType()))
+      if (failed(emitter.emitConstantTile(constant)))
+        return failure();
+  if (failed(emitter.emitBlock(*forall.getBody())))
+    return failure();
+  gpu::ReturnOp::create(k.b, loc);
+
+  for (unsigned buffer : emitter.alignedBuffers)
+    buffers[buffer].aligned = true;
+  std::string args;
+  for (unsigned buffer : order)
+    args += (args.empty() ? "" : ",") + std::to_string(buffer);
+  launches.push_back("kernel=" + name +
+                     " block=" + std::to_string(plan.blockThreads()) +
+                     " smem=" + std::to_string(plan.sharedBytes()) +
+                     " grid=" + grid + " args=" + args +
+                     (mapNumbers.empty() ? "" : " maps=" + mapNumbers));
+  requireSameSizes(forall);
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// The description
+//===----------------------------------------------------------------------===//
+
+static std::string typeName(Type type) {
+  std::string s;
+  llvm::raw_string_ostream os(s);
+  os << type;
+  return s;
+}
+
+SmallVector<std::string> Program::header() {
+  SmallVector<std::string> lines;
+  // Readers of version 1 do not know tensor maps.
+  lines.push_back(std::string("//!fa.program version=") +
+                  (maps.empty() ? "1" : "2") + " name=" + func.getName().str() +
+                  " target=" + options.target->chip);
+  for (auto [i, buffer] : llvm::enumerate(buffers)) {
+    if (buffer.role == Buffer::Role::Temp)
+      continue;
+    std::string shape;
+    for (int64_t size : buffer.type.getShape())
+      shape += (shape.empty() ? "" : "x") +
+               (ShapedType::isDynamic(size) ? "?" : std::to_string(size));
+    lines.push_back(
+        "//!fa.arg index=" + std::to_string(i) + " name=" + buffer.name +
+        " role=" + (buffer.role == Buffer::Role::In ? "in" : "out") +
+        " type=" + typeName(buffer.type.getElementType()) + " shape=" + shape);
+  }
+  for (const std::string &s : same)
+    lines.push_back("//!fa.same " + s);
+  for (auto [i, buffer] : llvm::enumerate(buffers)) {
+    if (buffer.role == Buffer::Role::Temp)
+      continue;
+    std::string name = "a" + std::to_string(i);
+    if (buffer.type.getRank())
+      lines.push_back("//!fa.require " + name + ".s" +
+                      std::to_string(buffer.type.getRank() - 1) + "=1");
+    if (buffer.aligned)
+      lines.push_back("//!fa.require " + name + ".align=16");
+  }
+  for (auto [i, buffer] : llvm::enumerate(buffers))
+    if (buffer.role == Buffer::Role::Temp)
+      lines.push_back("//!fa.temp index=" + std::to_string(i) +
+                      " type=" + typeName(buffer.type.getElementType()) +
+                      " shape=" + llvm::join(buffer.sizes, ","));
+  for (auto [i, map] : llvm::enumerate(maps))
+    lines.push_back("//!fa.map index=" + std::to_string(i) +
+                    " tensor=" + std::to_string(map.buffer) +
+                    " dim=" + std::to_string(map.dim) +
+                    " rows=" + std::to_string(map.rows));
+  for (const std::string &launch : launches)
+    lines.push_back("//!fa.launch " + launch);
+  lines.push_back("//!fa.end");
+  return lines;
+}
+
+LogicalResult Program::build(OpBuilder &builder) {
+  for (Operation &op : func.getBody().front()) {
+    if (auto forall = dyn_cast<scf::ForallOp>(op))
+      foralls.push_back(forall);
+    else if (!isPure(&op) && !isa<func::ReturnOp>(op))
+      return op.emitOpError("expected only scf.forall beside scalars in a "
+                            "function to schedule");
+  }
+  if (failed(collectBuffers()))
+    return failure();
+  auto module = gpu::GPUModuleOp::create(builder, func.getLoc(),
+                                         func.getName().str() + "_gpu");
+  OpBuilder inner = OpBuilder::atBlockBegin(module.getBody());
+  auto bytes = LLVM::LLVMArrayType::get(inner.getI8Type(), 0);
+  LLVM::GlobalOp::create(inner, func.getLoc(), bytes, /*isConstant=*/false,
+                         LLVM::Linkage::External, "fa_smem", Attribute(),
+                         /*alignment=*/1024, /*addrSpace=*/3);
+  for (scf::ForallOp forall : foralls)
+    if (failed(emitKernel(forall, module)))
+      return failure();
+  SmallVector<Attribute> lines;
+  for (const std::string &line : header())
+    lines.push_back(builder.getStringAttr(line));
+  module->setAttr("fa.program", builder.getArrayAttr(lines));
+  return success();
+}
+
+LogicalResult fa::nvidia::buildProgram(func::FuncOp func,
+                                       const ScheduleOptions &options,
+                                       OpBuilder &builder) {
+  return Program(func, options).build(builder);
+}
+
+SmallVector<func::FuncOp> fa::nvidia::collectPrograms(ModuleOp module) {
+  SmallVector<func::FuncOp> funcs;
+  for (auto func : module.getOps<func::FuncOp>())
+    if (!func.isDeclaration() &&
+        !func.getBody().front().getOps<scf::ForallOp>().empty())
+      funcs.push_back(func);
+  return funcs;
+}

@@ -1,0 +1,975 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The pass fa-schedule-hopper: a tile program's loop, rotated before its
+// accumulating contraction, as the program of two roles.
+//
+//   for n { S = Q K_n; softmax; O = O' + P V_n }
+//
+// becomes, for the consumers,
+//
+//   S = Q K_0; softmax
+//   for n from 1 { S = Q K_n and O = O' + P V_{n-1} in flight together;
+//                  softmax }
+//   O = O' + P V_last
+//
+// and the producer is the slice of that program which feeds its rings. The
+// rotation, the ping-pong of warpgroups and the softmax under the second
+// product are those of Shah et al. 2024, "FlashAttention-3", section 3.
+
+#include "Program.h"
+
+#include "fa/Dialect/Hopper/IR/Hopper.h"
+
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "mlir/IR/Matchers.h"
+#include "mlir/IR/Remarks.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+namespace fa {
+#define GEN_PASS_DEF_SCHEDULEHOPPERPASS
+#define GEN_PASS_DEF_LOWERHOPPERPASS
+#include "fa/Target/NVIDIA/Passes.h.inc"
+} // namespace fa
+
+using namespace mlir;
+using namespace fa::nvidia;
+using namespace fa::hopper;
+
+namespace {
+
+/// What the schedule of one block is to be; -1: chosen.
+struct HopperOptions {
+  const fa::NVIDIATarget *target;
+  int overlap = -1, pingPong = -1, stages = -1;
+};
+
+/// Rows of a warpgroup's part of a tile.
+constexpr int64_t warpgroupRows = 64;
+/// Barriers take the first bytes of shared memory.
+constexpr int64_t firstTile = 1024;
+
+/// The schedule of one scf.forall.
+class HopperSchedule {
+public:
+  HopperSchedule(scf::ForallOp forall, const HopperOptions &options)
+      : forall(forall), options(options) {}
+
+  /// Recognises what can be scheduled; else says in `why` what stands against
+  /// it.
+  bool match(std::string &why);
+  /// Rewrites the body.
+  LogicalResult build();
+
+private:
+  bool matchTiles(std::string &why);
+  bool isTile(Value v, int64_t maxRows, std::string &why);
+  void chooseParameters();
+  void splitRowSums();
+  bool collectSums(Value v, Value carried, DenseSet<Operation *> &chain);
+
+  RingOp makeRing(OpBuilder &b, StringRef name, Value tile, unsigned stages);
+  void buildPipeline(OpBuilder &b, IRMapping &outer);
+  void cloneOps(OpBuilder &b, ArrayRef<Operation *> ops, IRMapping &map,
+                Value isFirst);
+  void cloneIf(OpBuilder &b, scf::IfOp op, IRMapping &map);
+  Value cloneTile(OpBuilder &b, Value tile, Value iv);
+  Value acquire(OpBuilder &b, RingOp ring, Value tile, bool polled = false);
+  WgmmaOp scores(OpBuilder &b, Value k);
+  WgmmaOp output(OpBuilder &b, Value p, Value v, ValueRange inits);
+  void buildProducer(OpBuilder &b, Block &from, IRMapping &map);
+  Value materialize(OpBuilder &b, Value v, IRMapping &map);
+  static bool movesRings(Operation *op);
+
+  scf::ForallOp forall;
+  HopperOptions options;
+  scf::ForOp loop;
+  /// S = Q K and O = P V.
+  Contraction first, second;
+  /// The loop's result that the second contraction makes.
+  unsigned outputIndex = 0;
+
+  int64_t warpgroups = 0, consumerRegisters = 0, producerRegisters = 0;
+  bool overlap = false, pingPong = false;
+  int64_t nextOffset = firstTile, nextBarrier = 0;
+  RingOp qRing, kRing, vRing;
+  Value qSlot;
+  ConsumersOp consumers;
+  /// The tile that an acquired slot holds, as a value at the acquire.
+  DenseMap<Operation *, Value> tileOf;
+};
+
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// What can be scheduled
+//===----------------------------------------------------------------------===//
+
+static bool isLoaded(Value v) {
+  while (Operation *op = v.getDefiningOp()) {
+    if (isa<tensor::ExtractSliceOp>(op))
+      return true;
+    if (!isa<tensor::PadOp, tensor::CastOp>(op))
+      return false;
+    v = op->getOperand(0);
+  }
+  return false;
+}
+
+/// A tile that TMA can load: rows of one dimension by the last dimension.
+bool HopperSchedule::isTile(Value v, int64_t maxRows, std::string &why) {
+  auto type = cast<RankedTensorType>(v.getType());
+  std::string name;
+  llvm::raw_string_ostream(name) << type;
+  if (type.getDimSize(0) > maxRows || type.getDimSize(0) % 8) {
+    why = "the tile " + name + " has not a multiple of 8 rows, at most " +
+          std::to_string(maxRows);
+    return false;
+  }
+  if (type.getDimSize(1) % 8) {
+    why = "rows of " + name + " are not whole chunks of 16 bytes";
+    return false;
+  }
+  while (auto op = v.getDefiningOp()) {
+    if (auto pad = dyn_cast<tensor::PadOp>(op)) {
+      Value padding = pad.getConstantPaddingValue();
+      if (!padding || !matchPattern(padding, m_AnyZeroFloat())) {
+        why = "the tile " + name + " is not padded with zeros";
+        return false;
+      }
+    }
+    if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
+      RankedTensorType base = slice.getSourceType();
+      llvm::SmallBitVector dropped = slice.getDroppedDims();
+      bool last = base.getRank() <= 5 && !dropped.test(base.getRank() - 1) &&
+                  isConstantIntValue(slice.getMixedOffsets().back(), 0);
+      if (!last || isLoaded(slice.getSource())) {
+        why = "the tile " + name +
+              " is not a slice of rows along the last dimension of a tensor "
+              "of rank 5 or less";
+        return false;
+      }
+      return true;
+    }
+    v = op->getOperand(0);
+  }
+  return false;
+}
+
+bool HopperSchedule::match(std::string &why) {
+  SmallVector<Contraction> found;
+  forall.walk([&](linalg::LinalgOp op) {
+    if (auto c = matchContraction(op))
+      found.push_back(*c);
+  });
+  if (found.size() != 2) {
+    why = "it has " + std::to_string(found.size()) +
+          " contractions, and two are expected";
+    return false;
+  }
+  first = found[0], second = found[1];
+  loop = first.op->getParentOfType<scf::ForOp>();
+  if (!loop || second.op->getParentOp() != loop ||
+      first.op->getParentOp() != loop || loop->getParentOp() != forall) {
+    why = "its contractions are not both in one loop of the block";
+    return false;
+  }
+  for (const Contraction &c : found)
+    if (!c.tensorCore() ||
+        getElementTypeOrSelf(c.b->get()) != c.elementType) {
+      why = "its operands are not f16 or bf16";
+      return false;
+    }
+  if (first.aOuterK || first.bOuterK || second.aOuterK || !second.bOuterK) {
+    why = "its operands are not Q [i,d], K [j,d], P [i,j] and V [j,d]";
+    return false;
+  }
+  Value init = first.op.getDpsInits()[0];
+  auto fill = init.getDefiningOp<linalg::FillOp>();
+  if (!fill || !matchPattern(fill.getInputs()[0], m_AnyZeroFloat())) {
+    why = "the scores do not start from zero";
+    return false;
+  }
+  Value result = second.op->getResult(0);
+  if (!result.hasOneUse() || !isa<scf::YieldOp>(*result.getUsers().begin())) {
+    why = "the second contraction is not what the loop carries";
+    return false;
+  }
+  outputIndex = result.getUses().begin()->getOperandNumber();
+  return matchTiles(why);
+}
+
+bool HopperSchedule::matchTiles(std::string &why) {
+  auto inLoop = [&](Value v) {
+    return loop.getRegion().isAncestor(v.getParentRegion());
+  };
+  Value q = first.a->get(), k = first.b->get(), v = second.b->get();
+  if (!isLoaded(q) || !isLoaded(k) || !isLoaded(v) || inLoop(q) || !inLoop(k) ||
+      !inLoop(v) || isLoaded(second.a->get())) {
+    why = "Q is not loaded before the loop, or K and V not in it";
+    return false;
+  }
+  if (!isTile(q, 256, why) || !isTile(k, 256, why) || !isTile(v, 256, why))
+    return false;
+  if (first.m % warpgroupRows || first.m > 4 * warpgroupRows ||
+      first.m != second.m) {
+    why = "a block has " + std::to_string(first.m) +
+          " rows, not 64, 128, 192 or 256";
+    return false;
+  }
+  if (second.k % 16 || second.n % 8 || second.n > 256 || first.n % 8) {
+    why = "a tile has " + std::to_string(second.k) + " keys and " +
+          std::to_string(second.n) +
+          " value columns; expected multiples of 16 and 8, the latter at most "
+          "256";
+    return false;
+  }
+  return true;
+}
+
+//===----------------------------------------------------------------------===//
+// Sums of rows
+//===----------------------------------------------------------------------===//
+
+/// The body is yield(x * y) of two values.
+static bool isProduct(linalg::GenericOp op) {
+  auto yield = op.getBody()->getTerminator();
+  auto mul = yield->getOperand(0).getDefiningOp<arith::MulFOp>();
+  return mul && op->getNumResults() == 1 &&
+         isa<BlockArgument>(mul.getLhs()) && isa<BlockArgument>(mul.getRhs());
+}
+
+/// yield(acc + x) or yield(acc + ext x).
+static bool isRowSum(linalg::GenericOp op) {
+  if (op.getNumDpsInputs() != 1 || op.getNumLoops() != 2 ||
+      op.getNumReductionLoops() != 1 || op->getNumResults() != 1 ||
+      op.getIteratorTypesArray()[1] != utils::IteratorType::reduction)
+    return false;
+  Block &body = *op.getBody();
+  auto add = body.getTerminator()->getOperand(0).getDefiningOp<arith::AddFOp>();
+  if (!add)
+    return false;
+  Value acc = body.getArgument(1);
+  Value other = add.getLhs() == acc   ? add.getRhs()
+                : add.getRhs() == acc ? add.getLhs()
+                                      : Value();
+  if (!other)
+    return false;
+  if (auto ext = other.getDefiningOp<arith::ExtFOp>())
+    other = ext.getIn();
+  return other == body.getArgument(0) &&
+         op.getIndexingMapsArray()[0].isIdentity();
+}
+
+/// Whether `v` is the carried row vector, scaled or chosen between scaled
+/// versions, and nothing else sees what is on the way: `chain` are the
+/// operations on it.
+bool HopperSchedule::collectSums(Value v, Value carried,
+                                 DenseSet<Operation *> &chain) {
+  if (v == carried)
+    return true;
+  Operation *op = v.getDefiningOp();
+  if (!op)
+    return false;
+  if (auto branch = dyn_cast<scf::IfOp>(op)) {
+    unsigned i = cast<OpResult>(v).getResultNumber();
+    if (!branch.elseBlock())
+      return false;
+    chain.insert(op);
+    chain.insert(branch.thenYield());
+    chain.insert(branch.elseYield());
+    return collectSums(branch.thenYield().getOperand(i), carried, chain) &&
+           collectSums(branch.elseYield().getOperand(i), carried, chain);
+  }
+  auto generic = dyn_cast<linalg::GenericOp>(op);
+  if (!generic || generic.getNumLoops() != 1 || !isProduct(generic) ||
+      generic.getNumDpsInputs() != 2)
+    return false;
+  chain.insert(op);
+  for (Value input : generic.getDpsInputs())
+    if (collectSums(input, carried, chain))
+      return true;
+  return false;
+}
+
+static AffineMap rowMap(MLIRContext *context) {
+  return AffineMap::get(2, 0, getAffineDimExpr(0, context));
+}
+
+/// A carried sum of rows as partial sums that a thread makes alone
+/// (tensor<rows x 8>); the rest is added after the loop.
+void HopperSchedule::splitRowSums() {
+  MLIRContext *context = loop.getContext();
+  for (unsigned i = 0; i < loop.getNumRegionIterArgs(); ++i) {
+    Value carried = loop.getRegionIterArg(i);
+    auto type = dyn_cast<RankedTensorType>(carried.getType());
+    auto sum =
+        loop.getYieldedValues()[i].getDefiningOp<linalg::GenericOp>();
+    auto init = loop.getInitArgs()[i].getDefiningOp<linalg::FillOp>();
+    if (!type || type.getRank() != 1 || !sum || !isRowSum(sum) || !init ||
+        !matchPattern(init.getInputs()[0], m_AnyZeroFloat()) ||
+        !sum->hasOneUse())
+      continue;
+    DenseSet<Operation *> chain;
+    if (!collectSums(sum.getDpsInits()[0], carried, chain))
+      continue;
+    chain.insert(sum);
+    // Nothing else may see the carried value or what is made of it.
+    auto onlyChain = [&](Value v) {
+      return llvm::all_of(v.getUsers(),
+                          [&](Operation *user) { return chain.contains(user); });
+    };
+    bool alone = onlyChain(carried);
+    SmallVector<Value> onTheWay;
+    for (Operation *op : chain)
+      if (auto generic = dyn_cast<linalg::GenericOp>(op); generic && op != sum)
+        alone &= onlyChain(op->getResult(0));
+    if (!alone)
+      continue;
+
+    auto wide = RankedTensorType::get({type.getDimSize(0), 8},
+                                      type.getElementType());
+    OpBuilder b(loop);
+    Location loc = sum.getLoc();
+    Value zero = init.getInputs()[0];
+    Value empty = tensor::EmptyOp::create(b, loc, wide, ValueRange());
+    Value start =
+        linalg::FillOp::create(b, loc, zero, empty).getResult(0);
+    // From the carried value to the sum, in order.
+    std::function<void(Value)> widen = [&](Value v) {
+      v.setType(wide);
+      for (Operation *user : llvm::make_early_inc_range(v.getUsers())) {
+        if (user == sum)
+          continue;
+        if (auto yield = dyn_cast<scf::YieldOp>(user)) {
+          for (OpOperand &operand : yield->getOpOperands())
+            if (operand.get() == v && yield->getParentOp() != loop) {
+              Value result =
+                  yield->getParentOp()->getResult(operand.getOperandNumber());
+              if (result.getType() != wide)
+                widen(result);
+            }
+          continue;
+        }
+        auto generic = cast<linalg::GenericOp>(user);
+        OpBuilder inner(generic);
+        SmallVector<AffineMap> maps;
+        for (Value input : generic.getDpsInputs())
+          maps.push_back(input.getType() == wide
+                             ? AffineMap::getMultiDimIdentityMap(2, context)
+                             : rowMap(context));
+        maps.push_back(AffineMap::getMultiDimIdentityMap(2, context));
+        SmallVector<utils::IteratorType> loops(2,
+                                               utils::IteratorType::parallel);
+        auto scaled = linalg::GenericOp::create(
+            inner, generic.getLoc(), TypeRange(wide), generic.getDpsInputs(),
+            ValueRange(empty), maps, loops);
+        IRMapping map;
+        generic.getRegion().cloneInto(&scaled.getRegion(), map);
+        Value before = generic.getResult(0), after = scaled.getResult(0);
+        before.replaceAllUsesWith(after);
+        generic.erase();
+        widen(after);
+      }
+    };
+    loop.getInitArgsMutable()[i].set(start);
+    widen(carried);
+    b.setInsertionPoint(sum);
+    Value partial = PartialSumsOp::create(b, loc, wide, sum.getDpsInputs()[0],
+                                          sum.getDpsInits()[0]);
+    sum.getResult(0).replaceAllUsesWith(partial);
+    sum.erase();
+    Value result = loop.getResult(i);
+    result.setType(wide);
+    b.setInsertionPointAfter(loop);
+    Value narrow = tensor::EmptyOp::create(b, loc, type, ValueRange());
+    Value from = linalg::FillOp::create(b, loc, zero, narrow).getResult(0);
+    auto total = linalg::GenericOp::create(
+        b, loc, TypeRange(type), ValueRange(result), ValueRange(from),
+        ArrayRef<AffineMap>{AffineMap::getMultiDimIdentityMap(2, context),
+                            rowMap(context)},
+        ArrayRef<utils::IteratorType>{utils::IteratorType::parallel,
+                                      utils::IteratorType::reduction},
+        [](OpBuilder &b, Location loc, ValueRange args) {
+          Value next = arith::AddFOp::create(b, loc, args[0], args[1]);
+          linalg::YieldOp::create(b, loc, next);
+        });
+    result.replaceAllUsesExcept(total.getResult(0), total);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Parameters
+//===----------------------------------------------------------------------===//
+
+/// Registers a thread by role: what a block of that many warpgroups may have,
+/// in all 65536 (FlashAttention-3's table).
+static void roleRegisters(int64_t warpgroups, int64_t &producer,
+                          int64_t &consumer) {
+  static constexpr int64_t table[][2] = {{56, 256}, {24, 240}, {32, 160},
+                                         {24, 112}};
+  producer = table[warpgroups - 1][0];
+  consumer = table[warpgroups - 1][1];
+}
+
+void HopperSchedule::chooseParameters() {
+  warpgroups = first.m / warpgroupRows;
+  roleRegisters(warpgroups, producerRegisters, consumerRegisters);
+  // Softmax under the second product needs the registers of S, P and O at
+  // once, and pays where a warpgroup's softmax is longer than its neighbour's
+  // products.
+  int64_t live = first.n / 2 + first.n / 4 + second.n / 2;
+  overlap = options.overlap >= 0 ? options.overlap
+                                 : warpgroups <= 2 && live <= 170;
+  pingPong = options.pingPong >= 0 ? options.pingPong
+                                   : warpgroups > 1 && second.n <= 128;
+}
+
+RingOp HopperSchedule::makeRing(OpBuilder &b, StringRef name, Value tile,
+                                unsigned stages) {
+  auto type = RingType::get(b.getContext(), stages,
+                            cast<RankedTensorType>(tile.getType()));
+  auto ring = RingOp::create(b, tile.getLoc(), type, name, nextOffset,
+                             nextBarrier, /*ones=*/false);
+  nextOffset += (ring.bytes() + 1023) / 1024 * 1024;
+  nextBarrier += 16 * stages;
+  return ring;
+}
+
+//===----------------------------------------------------------------------===//
+// Cloning
+//===----------------------------------------------------------------------===//
+
+static std::optional<bool> constantBool(Value v) {
+  if (std::optional<int64_t> c = getConstantIntValue(v))
+    return *c != 0;
+  return std::nullopt;
+}
+
+/// A branch whose side is known is that side.
+void HopperSchedule::cloneIf(OpBuilder &b, scf::IfOp op, IRMapping &map) {
+  std::optional<bool> known =
+      constantBool(map.lookupOrDefault(op.getCondition()));
+  if (!known) {
+    b.clone(*op, map);
+    return;
+  }
+  Block *side = *known ? op.thenBlock() : op.elseBlock();
+  if (!side)
+    return;
+  for (Operation &inner : side->without_terminator())
+    b.clone(inner, map);
+  for (auto [result, value] :
+       llvm::zip(op.getResults(), side->getTerminator()->getOperands()))
+    map.map(result, map.lookupOrDefault(value));
+}
+
+/// A product with a tile of zeros is that tile: the factors of attention's
+/// state are finite.
+static Value foldZeroProduct(linalg::GenericOp op, IRMapping &map) {
+  if (!isProduct(op) || op.getNumReductionLoops())
+    return {};
+  for (OpOperand *input : op.getDpsInputOperands()) {
+    Value v = map.lookupOrDefault(input->get());
+    auto fill = v.getDefiningOp<linalg::FillOp>();
+    if (fill && v.getType() == op.getResult(0).getType() &&
+        matchPattern(fill.getInputs()[0], m_AnyZeroFloat()))
+      return v;
+  }
+  return {};
+}
+
+/// Clones operations of the loop's body for one iteration. `isFirst` is what a
+/// comparison of the induction variable with the lower bound gives there.
+void HopperSchedule::cloneOps(OpBuilder &b, ArrayRef<Operation *> ops,
+                              IRMapping &map, Value isFirst) {
+  for (Operation *op : ops) {
+    auto compare = dyn_cast<arith::CmpIOp>(op);
+    if (compare && compare.getPredicate() == arith::CmpIPredicate::eq &&
+        compare.getLhs() == loop.getInductionVar() &&
+        compare.getRhs() == loop.getLowerBound()) {
+      map.map(compare.getResult(), isFirst);
+      continue;
+    }
+    if (auto either = dyn_cast<arith::OrIOp>(op)) {
+      Value x = map.lookupOrDefault(either.getLhs()),
+            y = map.lookupOrDefault(either.getRhs());
+      std::optional<bool> cx = constantBool(x), cy = constantBool(y);
+      if (cx || cy) {
+        Value folded = cx ? (*cx ? x : y) : (*cy ? y : x);
+        map.map(either.getResult(), folded);
+        continue;
+      }
+    }
+    if (auto branch = dyn_cast<scf::IfOp>(op)) {
+      cloneIf(b, branch, map);
+      continue;
+    }
+    if (auto generic = dyn_cast<linalg::GenericOp>(op))
+      if (Value zero = foldZeroProduct(generic, map)) {
+        map.map(generic.getResult(0), zero);
+        continue;
+      }
+    b.clone(*op, map);
+  }
+}
+
+/// The slice that a tile is, for another value of the induction variable.
+Value HopperSchedule::cloneTile(OpBuilder &b, Value tile, Value iv) {
+  IRMapping map;
+  map.map(loop.getInductionVar(), iv);
+  std::function<void(Value)> clone = [&](Value v) {
+    Operation *op = v.getDefiningOp();
+    if (!op || !loop.getRegion().isAncestor(op->getParentRegion()) ||
+        map.contains(v))
+      return;
+    for (Value operand : op->getOperands())
+      clone(operand);
+    op->walk([&](Operation *inner) {
+      for (Value operand : inner->getOperands())
+        if (!op->isAncestor(operand.getParentRegion()->getParentOp()))
+          clone(operand);
+    });
+    b.clone(*op, map);
+  };
+  clone(tile);
+  return map.lookupOrDefault(tile);
+}
+
+Value HopperSchedule::acquire(OpBuilder &b, RingOp ring, Value tile,
+                              bool polled) {
+  auto type = SlotType::get(b.getContext(), ring.getRing().getType().getTile());
+  auto op = AcquireOp::create(b, tile.getLoc(), type, ring.getRing(), polled);
+  tileOf[op] = tile;
+  return op.getSlot();
+}
+
+WgmmaOp HopperSchedule::scores(OpBuilder &b, Value k) {
+  return WgmmaOp::create(b, first.op.getLoc(), first.op->getResultTypes(),
+                         qSlot, k, ValueRange(), /*transposed=*/false);
+}
+
+WgmmaOp HopperSchedule::output(OpBuilder &b, Value p, Value v,
+                               ValueRange inits) {
+  return WgmmaOp::create(b, second.op.getLoc(), inits.getTypes(), p, v, inits,
+                         /*transposed=*/true);
+}
+
+//===----------------------------------------------------------------------===//
+// The consumers
+//===----------------------------------------------------------------------===//
+
+static void eraseDead(Block &block) {
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block))) {
+    if (isOpTriviallyDead(&op)) {
+      op.erase();
+      continue;
+    }
+    for (Region &region : op.getRegions())
+      for (Block &inner : region)
+        eraseDead(inner);
+  }
+}
+
+void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
+  Location loc = loop.getLoc();
+  Value lower = loop.getLowerBound(), upper = loop.getUpperBound(),
+        step = loop.getStep();
+  Value q = first.a->get(), k = first.b->get(), v = second.b->get(),
+        p = second.a->get(), acc = second.op.getDpsInits()[0],
+        s = first.op->getResult(0);
+
+  // The body without its contractions and loads.
+  DenseSet<Operation *> loads;
+  std::function<void(Value)> skipLoads = [&](Value tile) {
+    Operation *op = tile.getDefiningOp();
+    loads.insert(op);
+    if (!isa<tensor::ExtractSliceOp>(op))
+      skipLoads(op->getOperand(0));
+  };
+  skipLoads(k);
+  skipLoads(v);
+  SmallVector<Operation *> ops;
+  for (Operation &op : loop.getBody()->without_terminator())
+    if (&op != first.op && &op != second.op && !loads.contains(&op))
+      ops.push_back(&op);
+
+  // What must wait for the second contraction: what reads its result, and what
+  // makes its next operand.
+  DenseSet<Value> late;
+  late.insert(loop.getRegionIterArg(outputIndex));
+  SmallVector<Operation *> earlyOps, lateOps;
+  for (Operation *op : ops) {
+    bool isLate = false;
+    op->walk([&](Operation *inner) {
+      for (Value operand : inner->getOperands())
+        isLate |= late.contains(operand);
+    });
+    for (Value result : op->getResults()) {
+      auto type = dyn_cast<RankedTensorType>(result.getType());
+      isLate |= type && type.getRank() == 2 &&
+                type.getElementType() == first.elementType;
+    }
+    if (isLate)
+      late.insert(op->result_begin(), op->result_end());
+    (isLate ? lateOps : earlyOps).push_back(op);
+  }
+  if (!overlap) {
+    earlyOps = ops;
+    lateOps.clear();
+  }
+  // Tiles that are computed early for the late operations.
+  SetVector<Value> pinned;
+  for (Operation *op : lateOps)
+    if (auto generic = dyn_cast<linalg::GenericOp>(op))
+      for (Value input : generic.getDpsInputs()) {
+        auto type = dyn_cast<RankedTensorType>(input.getType());
+        auto from = input.getDefiningOp<linalg::GenericOp>();
+        if (type && type.getRank() == 2 && from &&
+            from->getParentOp() == loop && !late.contains(input))
+          pinned.insert(input);
+      }
+
+  auto constant = [&](bool value) -> Value {
+    return arith::ConstantOp::create(b, loc, b.getBoolAttr(value));
+  };
+  Value isFirst = constant(true), isLater = constant(false);
+  qSlot = acquire(b, qRing, q);
+
+  // The first block's scores and softmax.
+  IRMapping map = outer;
+  for (auto [arg, init] : llvm::zip(loop.getRegionIterArgs(),
+                                    loop.getInitArgs()))
+    map.map(arg, init);
+  map.map(loop.getInductionVar(), lower);
+  {
+    Value slot = acquire(b, kRing, cloneTile(b, k, lower));
+    Value pending = scores(b, slot).getResults()[0];
+    auto wait = WaitGroupOp::create(b, loc, pending.getType(), 0, pending);
+    ReleaseOp::create(b, loc, slot, Value());
+    map.map(s, wait.getResults()[0]);
+    cloneOps(b, ops, map, isFirst);
+  }
+
+  // The rotated loop carries O before it is added to, and P.
+  SmallVector<Value> inits;
+  for (auto [i, value] : llvm::enumerate(loop.getYieldedValues()))
+    inits.push_back(
+        map.lookupOrDefault(i == outputIndex ? acc : Value(value)));
+  inits.push_back(map.lookupOrDefault(p));
+  Value second0 = arith::AddIOp::create(b, loc, lower, step);
+  if (overlap) {
+    Value more = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt,
+                                       second0, upper);
+    auto poll = scf::IfOp::create(b, loc, more);
+    OpBuilder inner = OpBuilder::atBlockBegin(poll.thenBlock());
+    PollOp::create(inner, loc, kRing.getRing());
+  }
+  auto steady = scf::ForOp::create(b, loc, second0, upper, step, inits);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(steady.getBody());
+    Value iv = steady.getInductionVar();
+    Value kSlot = acquire(b, kRing, cloneTile(b, k, iv), /*polled=*/overlap);
+    if (pingPong)
+      TurnBeginOp::create(b, loc);
+    Value pendingS = scores(b, kSlot).getResults()[0];
+    Value before = arith::SubIOp::create(b, loc, iv, step);
+    Value vSlot = acquire(b, vRing, cloneTile(b, v, before));
+    Value pendingO =
+        output(b, steady.getRegionIterArgs().back(), vSlot,
+               ValueRange(steady.getRegionIterArg(outputIndex)))
+            .getResults()[0];
+    if (pingPong)
+      TurnEndOp::create(b, loc);
+
+    IRMapping in = outer;
+    in.map(loop.getInductionVar(), iv);
+    for (auto [i, arg] : llvm::enumerate(loop.getRegionIterArgs()))
+      if (i != outputIndex)
+        in.map(arg, steady.getRegionIterArg(i));
+    auto waitFor = [&](int64_t pending, ValueRange values) {
+      return WaitGroupOp::create(b, loc, values.getTypes(), pending, values)
+          .getResults();
+    };
+    if (overlap) {
+      in.map(s, waitFor(1, pendingS)[0]);
+      ReleaseOp::create(b, loc, kSlot, Value());
+      cloneOps(b, earlyOps, in, isLater);
+      if (!pinned.empty()) {
+        SmallVector<Value> values;
+        for (Value value : pinned)
+          values.push_back(in.lookup(value));
+        auto pin = PinOp::create(b, loc, TypeRange(ValueRange(values)), values);
+        for (auto [value, result] : llvm::zip(pinned, pin.getResults()))
+          in.map(value, result);
+      }
+      // The wait for the next K tile between the softmax and the wait for the
+      // second product keeps the assembler from moving the latter up.
+      Value next = arith::AddIOp::create(b, loc, iv, step);
+      Value more = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt,
+                                         next, upper);
+      auto poll = scf::IfOp::create(b, loc, more);
+      OpBuilder inner = OpBuilder::atBlockBegin(poll.thenBlock());
+      PollOp::create(inner, loc, kRing.getRing());
+      in.map(loop.getRegionIterArg(outputIndex), waitFor(0, pendingO)[0]);
+      ReleaseOp::create(b, loc, vSlot, Value());
+      cloneOps(b, lateOps, in, isLater);
+    } else {
+      auto both = waitFor(0, {pendingS, pendingO});
+      in.map(s, both[0]);
+      in.map(loop.getRegionIterArg(outputIndex), both[1]);
+      ReleaseOp::create(b, loc, kSlot, Value());
+      ReleaseOp::create(b, loc, vSlot, Value());
+      cloneOps(b, earlyOps, in, isLater);
+    }
+    SmallVector<Value> yields;
+    for (auto [i, value] : llvm::enumerate(loop.getYieldedValues()))
+      yields.push_back(
+          in.lookupOrDefault(i == outputIndex ? acc : Value(value)));
+    yields.push_back(in.lookupOrDefault(p));
+    scf::YieldOp::create(b, loc, yields);
+  }
+
+  // The last block's second contraction.
+  Value length = arith::SubIOp::create(b, loc, upper, lower);
+  Value one = arith::ConstantIndexOp::create(b, loc, 1);
+  Value whole = arith::DivUIOp::create(
+      b, loc, arith::SubIOp::create(b, loc, length, one), step);
+  Value last = arith::AddIOp::create(
+      b, loc, lower, arith::MulIOp::create(b, loc, whole, step));
+  Value slot = acquire(b, vRing, cloneTile(b, v, last));
+  Value pending = output(b, steady.getResults().back(), slot,
+                         ValueRange(steady.getResult(outputIndex)))
+                      .getResults()[0];
+  auto wait = WaitGroupOp::create(b, loc, pending.getType(), 0, pending);
+  ReleaseOp::create(b, loc, slot, Value());
+  for (unsigned i = 0; i < loop.getNumResults(); ++i)
+    outer.map(loop.getResult(i),
+              i == outputIndex ? wait.getResults()[0] : steady.getResult(i));
+}
+
+//===----------------------------------------------------------------------===//
+// The producer
+//===----------------------------------------------------------------------===//
+
+bool HopperSchedule::movesRings(Operation *op) {
+  bool found = false;
+  op->walk([&](AcquireOp) { found = true; });
+  return found;
+}
+
+/// A value of the consumers' program in the producer's.
+Value HopperSchedule::materialize(OpBuilder &b, Value v, IRMapping &map) {
+  if (Value known = map.lookupOrNull(v))
+    return known;
+  if (!consumers.getBody().isAncestor(v.getParentRegion()))
+    return v;
+  Operation *op = v.getDefiningOp();
+  assert(op && "loads depend on scalars only");
+  op->walk([&](Operation *inner) {
+    for (Value operand : inner->getOperands())
+      if (!op->isAncestor(operand.getParentRegion()->getParentOp()))
+        map.map(operand, materialize(b, operand, map));
+  });
+  b.clone(*op, map);
+  return map.lookup(v);
+}
+
+/// The loads of what the consumers acquire, in the same order, under the same
+/// control.
+void HopperSchedule::buildProducer(OpBuilder &b, Block &from, IRMapping &map) {
+  for (Operation &op : from) {
+    if (auto acquire = dyn_cast<AcquireOp>(op)) {
+      Value tile = materialize(b, tileOf[&op], map);
+      LoadOp::create(b, op.getLoc(), tile, acquire.getRing(),
+                     acquire.getRing().getType().tileBytes());
+      continue;
+    }
+    if (!movesRings(&op))
+      continue;
+    OpBuilder::InsertionGuard guard(b);
+    if (auto branch = dyn_cast<scf::IfOp>(op)) {
+      auto copy = scf::IfOp::create(
+          b, op.getLoc(), TypeRange(), materialize(b, branch.getCondition(), map),
+          /*addThenBlock=*/true, /*addElseBlock=*/branch.elseBlock() != nullptr);
+      for (auto [block, to] :
+           {std::pair(branch.thenBlock(), copy.thenBlock()),
+            std::pair(branch.elseBlock(), copy.elseBlock())}) {
+        if (!block)
+          continue;
+        b.setInsertionPointToStart(to);
+        IRMapping inner = map;
+        buildProducer(b, *block, inner);
+        if (!to->mightHaveTerminator())
+          scf::YieldOp::create(b, op.getLoc());
+      }
+      continue;
+    }
+    auto source = cast<scf::ForOp>(op);
+    auto copy = scf::ForOp::create(b, op.getLoc(),
+                                   materialize(b, source.getLowerBound(), map),
+                                   materialize(b, source.getUpperBound(), map),
+                                   materialize(b, source.getStep(), map));
+    b.setInsertionPointToStart(copy.getBody());
+    IRMapping inner = map;
+    inner.map(source.getInductionVar(), copy.getInductionVar());
+    buildProducer(b, *source.getBody(), inner);
+  }
+}
+
+LogicalResult HopperSchedule::build() {
+  splitRowSums();
+  chooseParameters();
+  OpBuilder b(loop);
+  Location loc = loop.getLoc();
+  qRing = makeRing(b, "q", first.a->get(), 1);
+  int64_t available = options.target->sharedMemory - nextOffset;
+  auto bytes = [&](Value tile) {
+    return RingType::get(b.getContext(), 1,
+                         cast<RankedTensorType>(tile.getType()))
+        .tileBytes();
+  };
+  int64_t perStage = bytes(first.b->get()) + bytes(second.b->get());
+  int64_t stages = options.stages > 0 ? options.stages
+                                      : std::min<int64_t>(4, available / perStage);
+  if (stages < 1 || stages * perStage > available)
+    return forall.emitOpError("needs ")
+           << nextOffset + std::max<int64_t>(stages, 1) * perStage
+           << " bytes of shared memory a block with "
+           << std::max<int64_t>(stages, 1) << " stages, and "
+           << options.target->chip << " has " << options.target->sharedMemory
+           << "; choose smaller tiles";
+  kRing = makeRing(b, "k", first.b->get(), stages);
+  vRing = makeRing(b, "v", second.b->get(), stages);
+  auto producer = ProducerOp::create(b, loc, producerRegisters);
+  producer.getBody().emplaceBlock();
+
+  // The consumers: the loop and what follows it.
+  SmallVector<Operation *> rest;
+  for (Operation *op = loop->getNextNode(); op != forall.getTerminator();
+       op = op->getNextNode())
+    rest.push_back(op);
+  SetVector<Value> wanted;
+  forall.getTerminator()->walk([&](Operation *op) {
+    for (Value v : op->getOperands())
+      if (Operation *def = v.getDefiningOp())
+        if (def == loop || llvm::is_contained(rest, def))
+          wanted.insert(v);
+  });
+  SmallVector<Value> results = wanted.takeVector();
+  consumers =
+      ConsumersOp::create(b, loc, TypeRange(ValueRange(results)), warpgroups,
+                          consumerRegisters);
+  Block &body = consumers.getBody().emplaceBlock();
+  b.setInsertionPointToStart(&body);
+  IRMapping outer;
+  std::optional<int64_t> low = getConstantIntValue(loop.getLowerBound()),
+                         high = getConstantIntValue(loop.getUpperBound());
+  if (low && high && *low < *high) {
+    buildPipeline(b, outer);
+  } else {
+    // A block may have nothing to visit.
+    Value some =
+        arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt,
+                              loop.getLowerBound(), loop.getUpperBound());
+    auto guarded = scf::IfOp::create(b, loc, loop.getResultTypes(), some,
+                                     /*addThenBlock=*/true,
+                                     /*addElseBlock=*/true);
+    {
+      OpBuilder::InsertionGuard guard(b);
+      b.setInsertionPointToStart(guarded.thenBlock());
+      IRMapping inner;
+      buildPipeline(b, inner);
+      SmallVector<Value> values;
+      for (Value result : loop.getResults())
+        values.push_back(inner.lookup(result));
+      scf::YieldOp::create(b, loc, values);
+      b.setInsertionPointToStart(guarded.elseBlock());
+      scf::YieldOp::create(b, loc, loop.getInitArgs());
+    }
+    for (auto [from, to] : llvm::zip(loop.getResults(), guarded.getResults()))
+      outer.map(from, to);
+  }
+  for (Operation *op : rest)
+    b.clone(*op, outer);
+  SmallVector<Value> yielded;
+  for (Value v : results)
+    yielded.push_back(outer.lookupOrDefault(v));
+  fa::hopper::YieldOp::create(b, loc, yielded);
+  for (auto [from, to] : llvm::zip(results, consumers.getResults()))
+    from.replaceUsesWithIf(to, [&](OpOperand &use) {
+      return forall.getTerminator()->isAncestor(use.getOwner());
+    });
+  for (Operation *op : llvm::reverse(rest))
+    op->erase();
+  loop.erase();
+
+  OpBuilder p = OpBuilder::atBlockBegin(&producer.getBody().front());
+  IRMapping map;
+  buildProducer(p, body, map);
+  eraseDead(*forall.getBody());
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// The passes
+//===----------------------------------------------------------------------===//
+
+static bool isScheduled(func::FuncOp func) {
+  bool found = false;
+  func.walk([&](ConsumersOp) { found = true; });
+  return found;
+}
+
+namespace {
+struct ScheduleHopper
+    : public fa::impl::ScheduleHopperPassBase<ScheduleHopper> {
+  using ScheduleHopperPassBase::ScheduleHopperPassBase;
+
+  void runOnOperation() override {
+    HopperOptions options{fa::lookupNVIDIATarget(chip), overlap, pingPong,
+                          stages};
+    if (!options.target || StringRef(chip) != "sm_90a") {
+      getOperation().emitError("expected the target sm_90a, got ") << chip;
+      return signalPassFailure();
+    }
+    for (func::FuncOp func : collectPrograms(getOperation()))
+      for (auto forall : func.getBody().front().getOps<scf::ForallOp>()) {
+        HopperSchedule schedule(forall, options);
+        std::string why;
+        if (!schedule.match(why)) {
+          remark::missed(
+              forall.getLoc(),
+              remark::RemarkOpts::name("schedule").category("fa-schedule-hopper"))
+              << "left to the Ampere schedule: " << why;
+          continue;
+        }
+        if (failed(schedule.build()))
+          return signalPassFailure();
+      }
+  }
+};
+
+struct LowerHopper : public fa::impl::LowerHopperPassBase<LowerHopper> {
+  using LowerHopperPassBase::LowerHopperPassBase;
+
+  void runOnOperation() override {
+    ScheduleOptions options{fa::lookupNVIDIATarget("sm_90a"), 1, 0, 0};
+    for (func::FuncOp func : collectPrograms(getOperation())) {
+      if (!isScheduled(func))
+        continue;
+      OpBuilder builder(func);
+      if (failed(buildProgram(func, options, builder)))
+        return signalPassFailure();
+      func.erase();
+    }
+  }
+};
+} // namespace
