@@ -61,6 +61,9 @@ typedef struct fa_compile_options {
   const char *function;
   /** Rows and keys of a tile; 0 lets the IO model choose. Default 0. */
   int64_t rows, keys;
+  /** Whether fa-speculate-max runs: "on", "off" or "auto", which asks the
+   * target. Default "auto". */
+  const char *speculate;
   /** Threads of the CPU target; 0 for all. Default 0. */
   int32_t threads;
   /** Not 0: keep the IR after each stage (fa_kernel_stage_ir). Default 0. */

@@ -40,6 +40,7 @@ void fa_compile_options_init(fa_compile_options *options) {
   options->struct_size = sizeof(fa_compile_options);
   options->target = "cpu";
   options->algorithm = "fa2";
+  options->speculate = "auto";
 }
 
 fa_status fa_compile(const char *ir, size_t size,
@@ -68,6 +69,8 @@ fa_status fa_compile(const char *ir, size_t size,
     request.function = options->function;
   request.pipeline.rows = options->rows;
   request.pipeline.keys = options->keys;
+  if (options->speculate)
+    request.pipeline.speculate = options->speculate;
   request.keepStages = options->keep_stages != 0;
   if (llvm::Error error = checkOptions(request.pipeline))
     return fail(FA_INVALID_ARGUMENT, std::move(error));

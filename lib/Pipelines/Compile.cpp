@@ -111,7 +111,12 @@ static std::unique_ptr<MLIRContext> makeContext() {
 
 llvm::Expected<std::unique_ptr<CompiledKernel>>
 fa::compileKernel(StringRef ir, const CompileRequest &request) {
-  llvm::Expected<SmallVector<Stage>> stages = getStages(request.pipeline);
+  PipelineOptions pipeline = request.pipeline;
+  // The schedule that NVIDIA targets have does not know branches on a tile's
+  // values: speculation there only where it was asked for.
+  if (pipeline.target != "cpu" && pipeline.speculate == "auto")
+    pipeline.speculate = "off";
+  llvm::Expected<SmallVector<Stage>> stages = getStages(pipeline);
   if (!stages)
     return stages.takeError();
   std::unique_ptr<MLIRContext> context = makeContext();

@@ -18,7 +18,7 @@ static llvm::Error optionError(const Twine &message) {
 
 /// Stages up to the tile program: each a pass and its options.
 static SmallVector<std::pair<std::string, std::string>>
-stagesOf(const PipelineOptions &options) {
+stagesOf(const PipelineOptions &options, bool speculate) {
   std::string tile = "target=" + options.target +
                      " rows=" + std::to_string(options.rows) +
                      " keys=" + std::to_string(options.keys) +
@@ -33,15 +33,39 @@ stagesOf(const PipelineOptions &options) {
             {"fa-tile", tile},         {"fa-distribute", tile},
             {"fa-pad-tiles", ""},      {"fa-defer-normalization", ""},
             {"fa-fold-scale-exp2", ""}};
-  return {{"fa-decompose", ""},
-          {"fa-online-softmax", ""},
-          {"fa-tile", tile},
-          {"fa-interchange", ""},
-          {"fa-pad-tiles", ""},
-          {"fa-split-mask-loops", ""},
-          {"fa-defer-normalization", ""},
-          {"fa-fuse", ""},
-          {"fa-fold-scale-exp2", ""}};
+  SmallVector<std::pair<std::string, std::string>> stages = {
+      {"fa-decompose", ""},
+      {"fa-online-softmax", ""},
+      {"fa-tile", tile},
+      {"fa-interchange", ""},
+      {"fa-pad-tiles", ""},
+      {"fa-split-mask-loops", ""},
+      {"fa-defer-normalization", ""},
+      {"fa-fuse", ""},
+      {"fa-fold-scale-exp2", ""}};
+  if (speculate)
+    stages.push_back({"fa-speculate-max", ""});
+  return stages;
+}
+
+/// Whether the running maximum is to leave the loop. By itself where tensor
+/// cores are so fast that the softmax between them decides the time.
+static llvm::Expected<bool> speculates(const PipelineOptions &options,
+                                       const TargetInfo &target) {
+  if (options.speculate == "auto")
+    return options.algorithm == "fa2" &&
+           target.tensorCores == TargetInfo::TensorCores::Wgmma;
+  if (options.speculate == "off")
+    return false;
+  if (options.speculate != "on")
+    return optionError("unknown speculate '" + options.speculate +
+                       "'; expected auto, on or off");
+  if (options.algorithm != "fa2")
+    return optionError("expected speculate auto or off with algorithm " +
+                       options.algorithm +
+                       ", got on; only fa2 carries the "
+                       "maximum in its loop");
+  return true;
 }
 
 llvm::Expected<SmallVector<Stage>>
@@ -49,15 +73,19 @@ fa::getStages(const PipelineOptions &options) {
   if (!llvm::is_contained({"standard", "fa1", "fa2"}, options.algorithm))
     return optionError("unknown algorithm '" + options.algorithm +
                        "'; expected standard, fa1 or fa2");
-  if (llvm::Expected<TargetInfo> target = lookupTarget(options.target); !target)
+  llvm::Expected<TargetInfo> target = lookupTarget(options.target);
+  if (!target)
     return target.takeError();
   if (options.rows < 0 || options.keys < 0)
     return optionError("expected tile sizes of at least 1, or 0 to choose, "
                        "got rows=" +
                        Twine(options.rows) + " keys=" + Twine(options.keys));
+  llvm::Expected<bool> speculate = speculates(options, *target);
+  if (!speculate)
+    return speculate.takeError();
   SmallVector<Stage> stages;
   std::string names;
-  for (auto &[name, arguments] : stagesOf(options)) {
+  for (auto &[name, arguments] : stagesOf(options, *speculate)) {
     std::string text = name;
     if (!arguments.empty())
       text += "{" + arguments + "}";
@@ -101,6 +129,9 @@ struct TextOptions : PassPipelineOptions<TextOptions> {
                        llvm::cl::init(0)};
   Option<int64_t> keys{*this, "keys", llvm::cl::desc("keys of a tile"),
                        llvm::cl::init(0)};
+  Option<std::string> speculate{
+      *this, "speculate", llvm::cl::desc("fa-speculate-max: auto, on or off"),
+      llvm::cl::init("auto")};
 };
 } // namespace
 
@@ -118,6 +149,7 @@ void fa::registerPipelines() {
         options.stopAfter = parsed->stopAfter;
         options.rows = parsed->rows;
         options.keys = parsed->keys;
+        options.speculate = parsed->speculate;
         if (llvm::Error e = buildPipeline(manager, options))
           return error(llvm::toString(std::move(e)));
         return success();

@@ -28,12 +28,13 @@ class Kernel:
         algorithm: str = "fa2",
         rows: int = 0,
         keys: int = 0,
+        speculate: str = "auto",
         keep_stages: bool = True,
     ) -> None:
         self.ir = ir
         self.target = target
         self._native = _native.compile(
-            ir, target, algorithm, rows, keys, cpu_threads(), keep_stages
+            ir, target, algorithm, rows, keys, speculate, cpu_threads(), keep_stages
         )
         self._programs: dict[int, Any] = {}
         self._lock = threading.Lock()
@@ -98,6 +99,7 @@ def compile(
     algorithm: str = "fa2",
     rows: int = 0,
     keys: int = 0,
+    speculate: str = "auto",
 ) -> Kernel:
     """Compiles attention IR, or a variant, for a target.
 
@@ -108,10 +110,12 @@ def compile(
             Algorithm 1) or "fa2" (one fused kernel).
         rows: rows of a tile, 0 to let the IO model choose.
         keys: keys of a tile, 0 to let the IO model choose.
+        speculate: "on" or "off": whether `fa-speculate-max` takes the running
+            maximum out of the loop's common path; "auto" asks the target.
 
     Raises:
         CompileError: malformed or unsupported IR; names the location.
         ValueError: an unknown option, with what is allowed.
     """
     text = ir.ir() if isinstance(ir, AttentionConfig) else ir
-    return Kernel(text, target, algorithm=algorithm, rows=rows, keys=keys)
+    return Kernel(text, target, algorithm=algorithm, rows=rows, keys=keys, speculate=speculate)

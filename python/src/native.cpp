@@ -128,13 +128,14 @@ class Kernel {
 public:
   Kernel(const std::string &ir, const std::string &target,
          const std::string &algorithm, int64_t rows, int64_t keys,
-         int32_t threads, bool keepStages) {
+         const std::string &speculate, int32_t threads, bool keepStages) {
     fa_compile_options options;
     fa_compile_options_init(&options);
     options.target = target.c_str();
     options.algorithm = algorithm.c_str();
     options.rows = rows;
     options.keys = keys;
+    options.speculate = speculate.c_str();
     options.threads = threads;
     options.keep_stages = keepStages;
     fa_kernel *compiled = nullptr;
@@ -208,12 +209,13 @@ PYBIND11_MODULE(_native, m) {
       "compile",
       [](const std::string &ir, const std::string &target,
          const std::string &algorithm, int64_t rows, int64_t keys,
-         int32_t threads, bool keepStages) {
+         const std::string &speculate, int32_t threads, bool keepStages) {
         return std::make_unique<Kernel>(ir, target, algorithm, rows, keys,
-                                        threads, keepStages);
+                                        speculate, threads, keepStages);
       },
       py::arg("ir"), py::arg("target"), py::arg("algorithm"), py::arg("rows"),
-      py::arg("keys"), py::arg("threads"), py::arg("keep_stages"));
+      py::arg("keys"), py::arg("speculate"), py::arg("threads"),
+      py::arg("keep_stages"));
   m.def(
       "load",
       [](int device, const std::string &ptx) {

@@ -6,6 +6,12 @@
 // RUN: not fa-opt %s --fa-pipeline="target=sm_80 stop-after=fa-nothing" 2>&1 | FileCheck %s --check-prefix=NOSTAGE
 // RUN: not fa-opt %s --fa-pipeline="target=sm_80 algorithm=fa7" 2>&1 | FileCheck %s --check-prefix=NOALGORITHM
 // RUN: not fa-opt %s --fa-pipeline="target=cpu rows=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a" | FileCheck %s --check-prefix=SPECULATES
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a speculate=off" | FileCheck %s --check-prefix=CLASSIC
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a algorithm=fa1" | FileCheck %s --check-prefix=CLASSIC
+// RUN: fa-opt %s --fa-pipeline="target=sm_80" | FileCheck %s --check-prefix=CLASSIC
+// RUN: not fa-opt %s --fa-pipeline="speculate=maybe" 2>&1 | FileCheck %s --check-prefix=NOSPECULATE
+// RUN: not fa-opt %s --fa-pipeline="algorithm=fa1 speculate=on" 2>&1 | FileCheck %s --check-prefix=FA1SPECULATE
 
 // WHOLE: scf.forall (%{{.*}}, %{{.*}}, %{{.*}}) =
 // WHOLE: math.exp2
@@ -21,6 +27,10 @@
 // NOSTAGE: no stage 'fa-nothing' to stop after; the stages of algorithm fa2 are fa-decompose
 // NOALGORITHM: unknown algorithm 'fa7'; expected standard, fa1 or fa2
 // NEGATIVE: expected tile sizes of at least 1, or 0 to choose, got rows=-1 keys=0
+// SPECULATES: arith.maximumf
+// CLASSIC-NOT: arith.maximumf
+// NOSPECULATE: unknown speculate 'maybe'; expected auto, on or off
+// FA1SPECULATE: expected speculate auto or off with algorithm fa1, got on
 func.func @causal_dynamic(%q: tensor<?x8x?x64xbf16>, %k: tensor<?x2x?x64xbf16>, %v: tensor<?x2x?x64xbf16>) -> (tensor<?x8x?x64xbf16>, tensor<?x8x?xf32>) {
   %o, %lse = fa.attention %q, %k, %v scale 0.125 mask {
   ^bb0(%b: index, %h: index, %i: index, %j: index):

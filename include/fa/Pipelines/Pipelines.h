@@ -30,6 +30,9 @@ struct PipelineOptions {
   std::string stopAfter;
   /// Rows and keys of a tile; 0 lets the IO model choose for the target.
   int64_t rows = 0, keys = 0;
+  /// Whether fa-speculate-max runs: `on`, `off`, or `auto`: on for targets
+  /// whose tensor cores are wgmma.
+  std::string speculate = "auto";
 };
 
 /// One pass of the algorithm and tile levels.

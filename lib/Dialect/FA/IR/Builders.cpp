@@ -107,6 +107,17 @@ Value SoftmaxBuilder::expDifference(Value x, Value shift) {
                      });
 }
 
+Value SoftmaxBuilder::scaledExp2(Value x, Value shift, double scale) {
+  Type type = elementTypeOf(x);
+  return elementwise({x, shift}, type,
+                     [=](OpBuilder &b, Location loc, ValueRange args) -> Value {
+                       Value c = floatConstant(b, loc, type, scale);
+                       Value exponent =
+                           math::FmaOp::create(b, loc, args[0], c, args[1]);
+                       return math::Exp2Op::create(b, loc, exponent);
+                     });
+}
+
 Value SoftmaxBuilder::multiply(Value x, Value y) {
   return elementwise({x, y}, elementTypeOf(x),
                      [](OpBuilder &b, Location loc, ValueRange args) -> Value {

@@ -119,6 +119,48 @@ std::optional<ValuePair> fa::matchExpDifference(Value v) {
   return ValuePair(op.getDpsInputs()[0], op.getDpsInputs()[1]);
 }
 
+/// The f32 that a scalar is, if it is a constant.
+static std::optional<float> f32Constant(Value v) {
+  APFloat value(0.0f);
+  if (!v.getType().isF32() || !matchPattern(v, m_ConstantFloat(&value)))
+    return std::nullopt;
+  return value.convertToFloat();
+}
+
+std::optional<ScaledExp2> fa::matchScaledExp2(Value v) {
+  linalg::GenericOp op = elementwiseOf(v, 2);
+  auto exp = op ? yieldedBy(op).getDefiningOp<math::Exp2Op>() : nullptr;
+  auto fma = exp ? exp.getOperand().getDefiningOp<math::FmaOp>() : nullptr;
+  if (!fma || fma.getA() != op.getBody()->getArgument(0) ||
+      fma.getC() != op.getBody()->getArgument(1))
+    return std::nullopt;
+  std::optional<float> scale = f32Constant(fma.getB());
+  if (!scale)
+    return std::nullopt;
+  return ScaledExp2{op.getDpsInputs()[0], op.getDpsInputs()[1], *scale};
+}
+
+std::optional<std::pair<Value, float>> fa::matchScaled(Value v) {
+  linalg::GenericOp op = elementwiseOf(v, 1);
+  auto mul = op ? yieldedBy(op).getDefiningOp<arith::MulFOp>() : nullptr;
+  if (!mul || mul.getLhs() != op.getBody()->getArgument(0))
+    return std::nullopt;
+  std::optional<float> scale = f32Constant(mul.getRhs());
+  if (!scale)
+    return std::nullopt;
+  return std::make_pair(op.getDpsInputs()[0], *scale);
+}
+
+std::optional<ValuePair> fa::matchAddLog(Value v) {
+  linalg::GenericOp op = elementwiseOf(v, 2);
+  auto add = op ? yieldedBy(op).getDefiningOp<arith::AddFOp>() : nullptr;
+  auto log = add ? add.getRhs().getDefiningOp<math::LogOp>() : nullptr;
+  if (!log || add.getLhs() != op.getBody()->getArgument(0) ||
+      log.getOperand() != op.getBody()->getArgument(1))
+    return std::nullopt;
+  return ValuePair(op.getDpsInputs()[0], op.getDpsInputs()[1]);
+}
+
 Value fa::matchFiniteOrZero(Value v) {
   linalg::GenericOp op = elementwiseOf(v, 1);
   auto select = op ? yieldedBy(op).getDefiningOp<arith::SelectOp>() : nullptr;

@@ -105,14 +105,7 @@ static void foldExp(IRRewriter &rewriter, linalg::GenericOp op, double c) {
         return arith::MulFOp::create(nested, l, args[0],
                                      constant(nested, l, -c));
       });
-  Value folded = b.elementwise(
-      {pair->first, shift}, f32,
-      [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
-        Value exponent = math::FmaOp::create(nested, l, args[0],
-                                             constant(nested, l, c), args[1]);
-        return math::Exp2Op::create(nested, l, exponent);
-      });
-  rewriter.replaceOp(op, folded);
+  rewriter.replaceOp(op, b.scaledExp2(pair->first, shift, c));
 }
 
 namespace {

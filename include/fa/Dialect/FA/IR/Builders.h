@@ -39,6 +39,8 @@ public:
   mlir::Value finiteOrZero(mlir::Value x);
   /// exp(x - shift).
   mlir::Value expDifference(mlir::Value x, mlir::Value shift);
+  /// exp2(x * scale + shift).
+  mlir::Value scaledExp2(mlir::Value x, mlir::Value shift, double scale);
   mlir::Value multiply(mlir::Value x, mlir::Value y);
   /// x / y, and 0 where y is 0.
   mlir::Value divideOrZero(mlir::Value x, mlir::Value y);

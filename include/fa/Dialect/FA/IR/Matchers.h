@@ -32,6 +32,16 @@ std::optional<Contraction> matchContraction(mlir::Value v);
 
 /// exp(x - shift).
 std::optional<ValuePair> matchExpDifference(mlir::Value v);
+/// exp2(fma(x, scale, shift)), what fa-fold-scale-exp2 makes of exp(x - y).
+struct ScaledExp2 {
+  mlir::Value x, shift;
+  float scale;
+};
+std::optional<ScaledExp2> matchScaledExp2(mlir::Value v);
+/// x times a constant.
+std::optional<std::pair<mlir::Value, float>> matchScaled(mlir::Value v);
+/// x + ln y.
+std::optional<ValuePair> matchAddLog(mlir::Value v);
 /// x, with -inf replaced by 0.
 mlir::Value matchFiniteOrZero(mlir::Value v);
 /// x / y, 0 where y is 0.

@@ -8,6 +8,8 @@
 
 #include "mlir/Pass/Pass.h"
 
+#include <limits>
+
 namespace fa {
 #define GEN_PASS_DECL
 #include "fa/Dialect/FA/Transforms/Passes.h.inc"

@@ -272,6 +272,96 @@ def FoldScaleExp2Pass : FA_Pass<"fa-fold-scale-exp2"> {
   }];
 }
 
+def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
+  let summary = "the running maximum leaves the common path of the loop";
+  let description = [{
+    Online softmax (Milakov and Gimelshein 2018; FlashAttention, Dao et al.
+    2022) takes the maximum of each block of scores, and rescales the sum and
+    the output, before the block's weights can be computed. The subtraction of
+    the maximum only keeps the weights in range, and any number near it does
+    as well. So the loop carries a reference R for each row, in log2 units,
+    and computes the weights with the reference of the blocks before. Whether
+    they are in range is checked afterwards, on the weights themselves. Only
+    where one is not (the scores grew past the limit, a NaN, a row's first
+    block) a branch takes the maximum, moves the reference, and computes the
+    weights again.
+
+    Before (per step, `c` = scale * log2(e)):
+    ```mlir
+    %m1 = linalg.generic ...         // max(m, rowmax s)
+    %g  = linalg.generic ...         // m1, 0 where it is -inf
+    %gc = linalg.generic ...         // -g c
+    %a  = linalg.generic ...         // exp2(m c + gc)
+    %p  = linalg.generic ...         // exp2(s c + gc)
+    %l1 = linalg.generic ...         // l a + rowsum p
+    %o1 = linalg.generic ...         // o a
+    %pt = linalg.generic ...         // p as bf16
+    %o2 = linalg.generic ...         // o1 + pt V
+    ```
+    After:
+    ```mlir
+    %p    = linalg.generic ...       // exp2(s c - R)
+    %pt   = linalg.generic ...       // p as bf16
+    %top  = linalg.generic ...       // rowmax pt
+    %need = linalg.generic ...       // !(top < limit)
+    %any  = linalg.generic ...       // or over need
+    %first = arith.cmpi eq, %j0, %c0
+    %go   = arith.ori %first, %any
+    %R1, %pt1, %l1, %o1 = scf.if %go {
+      %mx = linalg.generic ...       // rowmax s
+      %R1 = linalg.generic ...       // where needed: max(R, mx c + headroom)
+      %a  = linalg.generic ...       // exp2(R - R1)
+      ...                            // weights again; l a; o a
+    } else { scf.yield %R, %pt, %l, %o }
+    %l2 = linalg.generic ...         // l1 + rowsum pt1
+    %o2 = linalg.generic ...         // o1 + pt1 V
+    ```
+    A row that does not need the branch keeps its reference in it, and is
+    multiplied by 1: taking the branch for one row, for some rows or for the
+    whole block gives the same bits.
+
+    Numeric contract: approximate, and not bit-identical to the running
+    maximum; the error of the output is of the same size.
+
+    - *Exact*: the output is normalised by the sum of the rounded weights, the
+      very ones that the contraction reads. What rounding of R, or of the
+      weights of a row that one key dominates, does to a row's weights, it does
+      to their sum too. A log-sum-exp is formed from a second sum, of the
+      weights before rounding, within 1e-4; it costs one more addition a score
+      and is there only if the function returns it.
+    - *Range of the weights*: bf16 has f32's range. R is the maximum plus
+      `headroom` = 63, so that a new row's weights are at most 2^-63 and the
+      maximum can grow by 64 before a weight reaches `limit` = 2. Weights below
+      2^-63 of the row's largest can vanish; the sum does not notice. f16 ends
+      at 65504 and has no normal number below 2^-14: `headroom` = 0 and `limit`
+      = 32768. The maximum can grow by 15; a weight below 2^-25 of the row's
+      largest is lost, as with the running maximum.
+    - *Range of V*: the products that are summed are up to 2^-headroom of
+      those of the running maximum. Entries of V below about
+      2^(-126 + headroom + 8), 2^-55 for bf16, lose accuracy where f32 has no
+      subnormal numbers, and products below 2^-126 vanish. Large entries are
+      safer than with the running maximum, unless a row's maximum has grown by
+      more than `headroom`: then weights are up to `limit`, and sums overflow
+      at 1/limit of what they could be.
+    - *NaN and infinity* are out of range, take the branch, and end up in the
+      rows in which they do with the running maximum. Rows with nothing to
+      attend: R stays -inf, output 0, log-sum-exp -inf.
+
+    Weights in f32 have no rounding to make good, and f32 attention is not
+    what tensor cores limit: there the pass changes nothing. Where the loop is
+    not the one above it changes nothing either; remarks say why.
+  }];
+  let options = [
+    Option<"headroom", "headroom", "double",
+           "std::numeric_limits<double>::quiet_NaN()",
+           "log2 of what a row's largest weight may grow by before it is 1, in "
+           "[0, 126]; NaN to choose by the weights' type">,
+    Option<"limit", "limit", "double", "0",
+           "the weight from which on the reference is moved, in (1, 2^60]; 0 "
+           "to choose by the weights' type">
+  ];
+}
+
 def AnnotateIOPass : FA_Pass<"fa-annotate-io"> {
   let summary = "HBM traffic and temporary memory, from the IR of any stage";
   let description = [{

@@ -1,0 +1,524 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Weights against a reference from earlier blocks, checked afterwards.
+
+#include "fa/Dialect/FA/IR/Builders.h"
+#include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/IR/Matchers.h"
+#include "fa/Dialect/FA/Transforms/Passes.h"
+#include "fa/Dialect/FA/Transforms/Utils.h"
+
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/IRMapping.h"
+#include "mlir/IR/Remarks.h"
+
+#include "llvm/Support/FormatVariadic.h"
+
+#include <cmath>
+
+namespace fa {
+#define GEN_PASS_DEF_SPECULATEMAXPASS
+#include "fa/Dialect/FA/Transforms/Passes.h.inc"
+} // namespace fa
+
+using namespace mlir;
+using namespace fa;
+
+#define DEBUG_TYPE "fa-speculate-max"
+
+static constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
+static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+namespace {
+/// Online softmax as a loop carries it, and what is made of it afterwards.
+struct Recurrence {
+  scf::ForOp loop;
+  /// Which carried values the state is.
+  unsigned max = 0, sum = 0, output = 0;
+  Value scores, weights, alpha;
+  /// The weights as the contraction reads them.
+  Value rounded;
+  linalg::GenericOp contraction;
+  /// Scores to log2 units.
+  float scale = 0;
+  /// The log-sum-exp after the loop, if there is one.
+  linalg::GenericOp logSumExp;
+};
+
+/// Where the reference lies and how far the weights may go.
+struct Range {
+  double headroom, limit;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// What is matched
+//===----------------------------------------------------------------------===//
+
+/// Whether all users of a value are among those given.
+static bool onlyUsedBy(Value value, ArrayRef<Operation *> users) {
+  return llvm::all_of(value.getUsers(), [&](Operation *user) {
+    return llvm::is_contained(users, user);
+  });
+}
+
+/// The maximum, and the weights that are computed with it.
+static LogicalResult matchWeights(Recurrence &r, StringRef &reason) {
+  Value max = r.loop.getYieldedValues()[r.max];
+  Operation *reduction = max.getDefiningOp();
+  r.scores = matchRowMax(max)->matrix;
+  reason = "the weights are not exp2(fma(score, c, -max * c)) of the running "
+           "maximum; run fa-fold-scale-exp2 first";
+  std::optional<ScaledExp2> exp;
+  for (Operation *user : r.scores.getUsers())
+    if (user != reduction && user->getNumResults() == 1) {
+      r.weights = user->getResult(0);
+      exp = matchScaledExp2(r.weights);
+    }
+  if (!exp || exp->x != r.scores || !(exp->scale > 0) ||
+      !std::isfinite(exp->scale) ||
+      !onlyUsedBy(r.scores, {reduction, r.weights.getDefiningOp()}))
+    return failure();
+  r.scale = exp->scale;
+  auto negated = matchScaled(exp->shift);
+  if (!negated || negated->second != -r.scale ||
+      matchFiniteOrZero(negated->first) != max)
+    return failure();
+  Value previous = r.loop.getRegionIterArg(r.max);
+  for (Operation *user : previous.getUsers())
+    if (user != reduction && user->getNumResults() == 1)
+      r.alpha = user->getResult(0);
+  std::optional<ScaledExp2> alpha =
+      r.alpha ? matchScaledExp2(r.alpha) : std::nullopt;
+  Operation *yield = r.loop.getBody()->getTerminator();
+  return success(alpha && alpha->x == previous && alpha->shift == exp->shift &&
+                 alpha->scale == r.scale &&
+                 onlyUsedBy(previous, {reduction, r.alpha.getDefiningOp()}) &&
+                 onlyUsedBy(max, {negated->first.getDefiningOp(), yield}) &&
+                 onlyUsedBy(negated->first, {exp->shift.getDefiningOp()}) &&
+                 onlyUsedBy(exp->shift, {r.weights.getDefiningOp(),
+                                         r.alpha.getDefiningOp()}));
+}
+
+/// The carried value that `scaled` is a multiple of, by alpha.
+static std::optional<unsigned> matchRescaled(const Recurrence &r,
+                                             Value scaled) {
+  std::optional<ValuePair> product = matchMultiply(scaled);
+  auto carried = product ? dyn_cast<BlockArgument>(product->first) : nullptr;
+  scf::ForOp loop = r.loop;
+  if (!carried || carried.getOwner() != loop.getBody() ||
+      carried == loop.getInductionVar() || !carried.hasOneUse() ||
+      product->second != r.alpha || !scaled.hasOneUse())
+    return std::nullopt;
+  return carried.getArgNumber() - loop.getNumInductionVars();
+}
+
+/// The sum and the output that the loop carries beside the maximum.
+static LogicalResult matchState(Recurrence &r, StringRef &reason) {
+  reason = "the loop carries something other than a maximum, a sum and an "
+           "output that are rescaled together";
+  if (r.loop.getNumRegionIterArgs() != 3)
+    return failure();
+  bool hasSum = false;
+  for (unsigned i = 0; i < 3; ++i) {
+    Value yielded = r.loop.getYieldedValues()[i];
+    if (i == r.max)
+      continue;
+    if (std::optional<RowReduction> sum = matchRowSum(yielded)) {
+      hasSum = sum->matrix == r.weights && matchRescaled(r, sum->init) == i;
+      r.sum = i;
+    } else if (std::optional<Contraction> output = matchContraction(yielded)) {
+      if (matchRescaled(r, output->init) != i)
+        return failure();
+      r.output = i;
+      r.contraction = yielded.getDefiningOp<linalg::GenericOp>();
+      r.rounded = output->lhs;
+    }
+    if (!yielded.hasOneUse())
+      return failure();
+  }
+  if (!hasSum || !r.contraction || r.alpha.use_empty() ||
+      llvm::range_size(r.alpha.getUsers()) != 2)
+    return failure();
+  auto type = cast<RankedTensorType>(r.rounded.getType()).getElementType();
+  if (!type.isF16() && !type.isBF16()) {
+    reason = "the contraction reads weights in a type that is neither f16 nor "
+             "bf16: there is no rounding to check them by";
+    return failure();
+  }
+  Operation *sum = r.loop.getYieldedValues()[r.sum].getDefiningOp();
+  return success(matchConvert(r.rounded) == r.weights &&
+                 r.rounded.hasOneUse() &&
+                 onlyUsedBy(r.weights, {sum, r.rounded.getDefiningOp()}));
+}
+
+/// What is made of the state: the output over the sum, and m + ln l.
+static LogicalResult matchResults(Recurrence &r, StringRef &reason) {
+  reason = "the maximum and the sum are used by more than a division and a "
+           "log-sum-exp after the loop";
+  Value max = r.loop.getResult(r.max), sum = r.loop.getResult(r.sum),
+        output = r.loop.getResult(r.output);
+  Operation *division = nullptr;
+  for (Operation *user : sum.getUsers()) {
+    auto generic = dyn_cast<linalg::GenericOp>(user);
+    Value value = generic && generic->getNumResults() == 1
+                      ? generic.getResult(0)
+                      : Value();
+    if (value && matchDivideOrZero(value) == ValuePair(output, sum)) {
+      division = user;
+      continue;
+    }
+    std::optional<ValuePair> lse = value ? matchAddLog(value) : std::nullopt;
+    if (!lse || lse->second != sum || r.logSumExp)
+      return failure();
+    r.logSumExp = generic;
+  }
+  if (!division)
+    return failure();
+  if (!r.logSumExp)
+    return success(max.use_empty());
+  Value shift = matchAddLog(r.logSumExp.getResult(0))->first;
+  double scale = 1;
+  if (auto scaled = matchScaled(shift)) {
+    if (!shift.hasOneUse())
+      return failure();
+    scale = scaled->second;
+    Operation *multiply = shift.getDefiningOp();
+    return success(scaled->first == max && onlyUsedBy(max, {multiply}) &&
+                   static_cast<float>(kLog2E * scale) == r.scale);
+  }
+  return success(shift == max && onlyUsedBy(max, {r.logSumExp}) &&
+                 static_cast<float>(kLog2E) == r.scale);
+}
+
+/// Matches the loop; no reason means that there is no running maximum in it.
+static std::optional<Recurrence> matchRecurrence(scf::ForOp loop,
+                                                 StringRef &reason) {
+  for (unsigned i = 0; i < loop.getNumRegionIterArgs(); ++i) {
+    std::optional<RowReduction> max = matchRowMax(loop.getYieldedValues()[i]);
+    if (!max || max->init != loop.getRegionIterArg(i))
+      continue;
+    std::optional<APFloat> start = matchFill(loop.getInitArgs()[i]);
+    if (!start || !start->isInfinity() || !start->isNegative()) {
+      reason = "the running maximum does not start from -inf";
+      return std::nullopt;
+    }
+    Recurrence r;
+    r.loop = loop;
+    r.max = i;
+    if (failed(matchWeights(r, reason)) || failed(matchState(r, reason)) ||
+        failed(matchResults(r, reason)))
+      return std::nullopt;
+    return r;
+  }
+  return std::nullopt;
+}
+
+//===----------------------------------------------------------------------===//
+// The rewrite
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Rewrites one loop.
+class Speculator {
+public:
+  Speculator(IRRewriter &rewriter, Recurrence &r, Range range)
+      : rewriter(rewriter), b(rewriter, r.loop.getLoc()), r(r), range(range),
+        loc(r.loop.getLoc()), f32(rewriter.getF32Type()),
+        type(cast<RankedTensorType>(r.rounded.getType()).getElementType()) {}
+  void run();
+
+private:
+  /// The state of a step: `exact` and `exactSum` only for a log-sum-exp.
+  struct State {
+    Value reference, rounded, sum, output, exactSum, exact;
+    SmallVector<Value> values() const {
+      SmallVector<Value> all = {reference, rounded, sum, output};
+      if (exactSum)
+        all.append({exactSum, exact});
+      return all;
+    }
+  };
+  void carryExactSum();
+  Value negate(Value x);
+  /// exp2(score * c - reference).
+  Value weightsFor(Value reference) {
+    return b.scaledExp2(r.scores, negate(reference), r.scale);
+  }
+  Value isOutOfRange(Value rounded);
+  Value anyOf(Value flags);
+  Value moveReference(Value reference, Value need);
+  State rescale(const State &state, Value need);
+  void finishStep(const State &state);
+  void finishLogSumExp();
+
+  IRRewriter &rewriter;
+  SoftmaxBuilder b;
+  Recurrence &r;
+  Range range;
+  Location loc;
+  Type f32, type;
+  /// Which carried value the sum of the unrounded weights is.
+  std::optional<unsigned> exactSum;
+};
+} // namespace
+
+static Value constant(OpBuilder &b, Location loc, Type type, double value) {
+  return arith::ConstantOp::create(b, loc, b.getFloatAttr(type, value));
+}
+
+/// The loop carries one value more, which starts as the sum does.
+void Speculator::carryExactSum() {
+  exactSum = r.loop.getNumRegionIterArgs();
+  rewriter.setInsertionPoint(r.loop);
+  FailureOr<LoopLikeOpInterface> replaced = r.loop.replaceWithAdditionalYields(
+      rewriter, r.loop.getInitArgs()[r.sum],
+      /*replaceInitOperandUsesInLoop=*/false,
+      [](OpBuilder &, Location, ArrayRef<BlockArgument> added) {
+        return SmallVector<Value>(added.begin(), added.end());
+      });
+  r.loop = cast<scf::ForOp>(replaced->getOperation());
+}
+
+Value Speculator::negate(Value x) {
+  return b.elementwise(
+      x, f32, [](OpBuilder &nested, Location l, ValueRange args) -> Value {
+        return arith::NegFOp::create(nested, l, args[0]);
+      });
+}
+
+/// Per row: a weight that is not below the limit, or not a number.
+Value Speculator::isOutOfRange(Value rounded) {
+  SmallVector<OpFoldResult> rows = {
+      tensor::getMixedSize(rewriter, loc, r.loop.getRegionIterArg(r.max), 0)};
+  Value top = b.reduceRows(
+      rounded, b.fill(rows, type, 0.0),
+      [](OpBuilder &nested, Location l, ValueRange args) -> Value {
+        return arith::MaximumFOp::create(nested, l, args[0], args[1]);
+      });
+  return b.elementwise(
+      top, rewriter.getI1Type(),
+      [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
+        return arith::CmpFOp::create(nested, l, arith::CmpFPredicate::UGE,
+                                     args[0],
+                                     constant(nested, l, type, range.limit));
+      });
+}
+
+Value Speculator::anyOf(Value flags) {
+  Value empty = tensor::EmptyOp::create(rewriter, loc, ArrayRef<OpFoldResult>(),
+                                        rewriter.getI1Type());
+  Value no =
+      arith::ConstantOp::create(rewriter, loc, rewriter.getBoolAttr(false));
+  Value start = linalg::FillOp::create(rewriter, loc, no, empty).getResult(0);
+  AffineMap maps[] = {rewriter.getMultiDimIdentityMap(1),
+                      AffineMap::get(1, 0, rewriter.getContext())};
+  Value any = linalg::GenericOp::create(
+                  rewriter, loc, start.getType(), flags, start, maps,
+                  utils::IteratorType::reduction,
+                  [](OpBuilder &nested, Location l, ValueRange args) {
+                    Value either =
+                        arith::OrIOp::create(nested, l, args[0], args[1]);
+                    linalg::YieldOp::create(nested, l, either);
+                  })
+                  .getResult(0);
+  return tensor::ExtractOp::create(rewriter, loc, any, ValueRange());
+}
+
+/// The reference of the rows that need another one: above all scores so far.
+Value Speculator::moveReference(Value reference, Value need) {
+  Value start = b.fill({tensor::getMixedSize(rewriter, loc, reference, 0)}, f32,
+                       -kInfinity);
+  Value max = b.rowMax(r.scores, start);
+  return b.elementwise(
+      {need, max, reference}, f32,
+      [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
+        Value none = constant(nested, l, f32, -kInfinity);
+        Value isFirst = arith::CmpFOp::create(
+            nested, l, arith::CmpFPredicate::OEQ, args[2], none);
+        Value moves = arith::OrIOp::create(nested, l, args[0], isFirst);
+        Value above = math::FmaOp::create(
+            nested, l, args[1], constant(nested, l, f32, r.scale),
+            constant(nested, l, f32, range.headroom));
+        Value moved = arith::MaxNumFOp::create(nested, l, above, args[2]);
+        return arith::SelectOp::create(nested, l, moves, moved, args[2]);
+      });
+}
+
+/// The branch: each row for itself, so that one that needs nothing gets what
+/// it would have without the branch.
+Speculator::State Speculator::rescale(const State &state, Value need) {
+  State next;
+  next.reference = moveReference(state.reference, need);
+  Value shift = b.finiteOrZero(next.reference);
+  Value alpha = b.elementwise(
+      {state.reference, shift}, f32,
+      [](OpBuilder &nested, Location l, ValueRange args) -> Value {
+        Value difference = arith::SubFOp::create(nested, l, args[0], args[1]);
+        return math::Exp2Op::create(nested, l, difference);
+      });
+  Value weights = weightsFor(shift);
+  next.rounded = b.convert(weights, type);
+  next.sum = b.multiply(state.sum, alpha);
+  next.output = b.multiply(state.output, alpha);
+  if (state.exactSum) {
+    next.exactSum = b.multiply(state.exactSum, alpha);
+    next.exact = weights;
+  }
+  return next;
+}
+
+/// The block's weights join the sum and the output.
+void Speculator::finishStep(const State &state) {
+  Operation *yield = r.loop.getBody()->getTerminator();
+  yield->setOperand(r.max, state.reference);
+  yield->setOperand(r.sum, b.rowSum(b.convert(state.rounded, f32), state.sum));
+  IRMapping map;
+  map.map(r.contraction.getDpsInputs()[0], state.rounded);
+  map.map(r.contraction.getDpsInits()[0], state.output);
+  Operation *contraction = rewriter.clone(*r.contraction, map);
+  yield->setOperand(r.output, contraction->getResult(0));
+  if (exactSum)
+    yield->setOperand(*exactSum, b.rowSum(state.exact, state.exactSum));
+}
+
+/// (R + log2 l) ln 2.
+void Speculator::finishLogSumExp() {
+  rewriter.setInsertionPoint(r.logSumExp);
+  Value lse = b.elementwise(
+      {r.loop.getResult(r.max), r.loop.getResult(*exactSum)}, f32,
+      [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
+        Value log = math::Log2Op::create(nested, l, args[1]);
+        Value sum = arith::AddFOp::create(nested, l, args[0], log);
+        return arith::MulFOp::create(nested, l, sum,
+                                     constant(nested, l, f32, kLn2));
+      });
+  rewriter.replaceOp(r.logSumExp, lse);
+}
+
+void Speculator::run() {
+  if (r.logSumExp)
+    carryExactSum();
+  rewriter.setInsertionPoint(r.loop.getBody()->getTerminator());
+  State before;
+  before.reference = r.loop.getRegionIterArg(r.max);
+  before.sum = r.loop.getRegionIterArg(r.sum);
+  before.output = r.loop.getRegionIterArg(r.output);
+  Value weights = weightsFor(before.reference);
+  before.rounded = b.convert(weights, type);
+  if (exactSum) {
+    before.exactSum = r.loop.getRegionIterArg(*exactSum);
+    before.exact = weights;
+  }
+  Value need = isOutOfRange(before.rounded);
+  Value any = anyOf(need);
+  Value first =
+      arith::CmpIOp::create(rewriter, loc, arith::CmpIPredicate::eq,
+                            r.loop.getInductionVar(), r.loop.getLowerBound());
+  Value go = arith::OrIOp::create(rewriter, loc, first, any);
+  SmallVector<Value> kept = before.values();
+  auto branch =
+      scf::IfOp::create(rewriter, loc, TypeRange(ValueRange(kept)), go,
+                        /*withElseRegion=*/true);
+  rewriter.setInsertionPointToStart(branch.thenBlock());
+  scf::YieldOp::create(rewriter, loc, rescale(before, need).values());
+  rewriter.setInsertionPointToStart(branch.elseBlock());
+  scf::YieldOp::create(rewriter, loc, kept);
+  rewriter.setInsertionPointAfter(branch);
+  State after;
+  after.reference = branch.getResult(0);
+  after.rounded = branch.getResult(1);
+  after.sum = branch.getResult(2);
+  after.output = branch.getResult(3);
+  if (exactSum) {
+    after.exactSum = branch.getResult(4);
+    after.exact = branch.getResult(5);
+  }
+  finishStep(after);
+  if (r.logSumExp)
+    finishLogSumExp();
+}
+
+//===----------------------------------------------------------------------===//
+// The pass
+//===----------------------------------------------------------------------===//
+
+namespace {
+struct SpeculateMaxPass : fa::impl::SpeculateMaxPassBase<SpeculateMaxPass> {
+  using SpeculateMaxPassBase::SpeculateMaxPassBase;
+
+  void runOnOperation() override {
+    func::FuncOp func = getOperation();
+    if (failed(checkOptions()))
+      return signalPassFailure();
+    SmallVector<scf::ForOp> loops;
+    func.walk([&](scf::ForOp loop) { loops.push_back(loop); });
+    IRRewriter rewriter(&getContext());
+    bool found = false;
+    for (scf::ForOp loop : loops) {
+      StringRef reason;
+      std::optional<Recurrence> r = matchRecurrence(loop, reason);
+      found |= r || !reason.empty();
+      if (!reason.empty() && !r)
+        remark::missed(loop.getLoc(), remarkOptions("NotSpeculated")) << reason;
+      if (r && failed(speculate(rewriter, *r)))
+        return signalPassFailure();
+    }
+    if (!found)
+      remark::missed(func.getLoc(), remarkOptions("NotSpeculated"))
+          << "no loop carries a running maximum";
+    if (failed(cleanUp(func)))
+      signalPassFailure();
+  }
+
+  remark::RemarkOpts remarkOptions(StringRef name) {
+    return remark::RemarkOpts::name(name)
+        .category(DEBUG_TYPE)
+        .function(getOperation().getName());
+  }
+
+  LogicalResult checkOptions() {
+    if (!std::isnan(headroom) && !(headroom >= 0 && headroom <= 126))
+      return getOperation().emitError()
+             << "expected headroom in [0, 126], got "
+             << llvm::formatv("{0}", double(headroom)).str()
+             << "; leave it out to choose by the weights' type";
+    if (limit != 0 && !(limit > 1 && limit <= 0x1p60))
+      return getOperation().emitError()
+             << "expected limit in (1, 2^60], got "
+             << llvm::formatv("{0}", double(limit)).str()
+             << "; leave it out to choose by the weights' type";
+    return success();
+  }
+
+  LogicalResult speculate(IRRewriter &rewriter, Recurrence &r) {
+    Type type = cast<RankedTensorType>(r.rounded.getType()).getElementType();
+    Range range = type.isF16() ? Range{0, 32768} : Range{63, 2};
+    if (!std::isnan(headroom))
+      range.headroom = headroom;
+    if (limit != 0)
+      range.limit = limit;
+    if (type.isF16() && range.limit > 65504)
+      return r.loop.emitError("expected a limit that f16 weights can reach, at "
+                              "most 65504, got ")
+             << llvm::formatv("{0}", range.limit).str()
+             << "; leave it out to choose by the weights' type";
+    remark::passed(r.loop.getLoc(), remarkOptions("Speculated"))
+        << llvm::formatv("weights against a carried reference: headroom {0}, "
+                         "limit {1}{2}",
+                         range.headroom, range.limit,
+                         r.logSumExp ? ", a second sum for the log-sum-exp"
+                                     : "")
+               .str();
+    Speculator(rewriter, r, range).run();
+    return success();
+  }
+};
+} // namespace

@@ -1,0 +1,87 @@
+// RUN: fa-opt %s --fa-pipeline="target=sm_80 rows=64 keys=32 speculate=on" --split-input-file | FileCheck %s
+
+// The common path has neither maximum nor rescaling; the branch has both, and
+// reads nothing of the common path but which rows need it. What is summed is
+// what the contraction reads.
+// CHECK-LABEL: func @bf16
+// CHECK-DAG: %[[LIMIT:.*]] = arith.constant 2.000000e+00 : bf16
+// CHECK-DAG: %[[HEADROOM:.*]] = arith.constant 6.300000e+01 : f32
+// CHECK: scf.for %[[J:.*]] = %[[LB:.*]] to {{.*}} iter_args(%[[R:.*]] = %{{.*}}, %[[L:.*]] = %{{.*}}, %[[O:.*]] = %{{.*}})
+// CHECK: %[[S:.*]] = scf.if
+// CHECK: arith.negf
+// CHECK: math.fma
+// CHECK-NEXT: math.exp2
+// CHECK: %[[P:.*]] = linalg.generic
+// CHECK: arith.truncf
+// CHECK: %[[TOP:.*]] = linalg.generic {{.*}} ins(%[[P]]
+// CHECK: arith.maximumf
+// CHECK: %[[NEED:.*]] = linalg.generic {{.*}} ins(%[[TOP]]
+// CHECK: arith.cmpf uge, %{{.*}}, %[[LIMIT]] : bf16
+// CHECK: %[[OR:.*]] = linalg.generic {{.*}} iterator_types = ["reduction"]} ins(%[[NEED]]
+// CHECK: arith.ori
+// CHECK: %[[ANY:.*]] = tensor.extract %[[OR]][]
+// CHECK: %[[FIRST:.*]] = arith.cmpi eq, %[[J]], %[[LB]]
+// CHECK: %[[GO:.*]] = arith.ori %[[FIRST]], %[[ANY]]
+// CHECK: %[[NEW:.*]]:4 = scf.if %[[GO]]
+// CHECK: %[[MAX:.*]] = linalg.generic {{.*}} ins(%[[S]]
+// CHECK: arith.maxnumf
+// CHECK: linalg.generic {{.*}} ins(%[[NEED]], %[[MAX]], %[[R]]
+// CHECK: math.fma %{{.*}}, %{{.*}}, %[[HEADROOM]]
+// CHECK: arith.subf
+// CHECK-NEXT: math.exp2
+// CHECK: ins(%[[S]],
+// CHECK: } else {
+// CHECK-NEXT: scf.yield %[[R]], %[[P]], %[[L]], %[[O]]
+// CHECK: ins(%[[NEW]]#1 : tensor<64x32xbf16>)
+// CHECK: arith.extf
+// CHECK: outs(%[[NEW]]#2 : tensor<64xf32>)
+// CHECK: arith.addf
+// CHECK: ins(%[[NEW]]#1, %{{.*}} : tensor<64x32xbf16>, {{.*}} outs(%[[NEW]]#3
+// CHECK-NOT: math.log2
+func.func @bf16(%q: tensor<1x8x?x64xbf16>, %k: tensor<1x2x?x64xbf16>, %v: tensor<1x2x?x48xbf16>) -> tensor<1x8x?x48xbf16> {
+  %o = fa.attention %q, %k, %v scale 0.125 mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %seen = arith.cmpi sle, %j, %i : index
+    fa.yield %seen : i1
+  } : (tensor<1x8x?x64xbf16>, tensor<1x2x?x64xbf16>, tensor<1x2x?x48xbf16>) -> tensor<1x8x?x48xbf16>
+  return %o : tensor<1x8x?x48xbf16>
+}
+
+// -----
+
+// A log-sum-exp has a sum of the weights before rounding; the division has
+// the other one.
+// CHECK-LABEL: func @log_sum_exp
+// CHECK-DAG: %[[LN2:.*]] = arith.constant 0.69314{{.*}} : f32
+// CHECK: %[[STATE:.*]]:4 = scf.for
+// CHECK: %[[NEW:.*]]:6 = scf.if
+// CHECK: ins(%[[NEW]]#5 : tensor<64x32xf32>) outs(%[[NEW]]#4 : tensor<64xf32>)
+// CHECK: scf.yield
+// CHECK: ins(%[[STATE]]#2, %[[STATE]]#1
+// CHECK: arith.divf
+// CHECK: ins(%[[STATE]]#0, %[[STATE]]#3
+// CHECK: math.log2
+// CHECK-NEXT: arith.addf
+// CHECK-NEXT: arith.mulf %{{.*}}, %[[LN2]]
+func.func @log_sum_exp(%q: tensor<1x1x128x64xbf16>) -> (tensor<1x1x128x64xbf16>, tensor<1x1x128xf32>) {
+  %o, %lse = fa.attention %q, %q, %q : (tensor<1x1x128x64xbf16>, tensor<1x1x128x64xbf16>, tensor<1x1x128x64xbf16>) -> (tensor<1x1x128x64xbf16>, tensor<1x1x128xf32>)
+  return %o, %lse : tensor<1x1x128x64xbf16>, tensor<1x1x128xf32>
+}
+
+// -----
+
+// f16 has no room above the maximum and little below.
+// CHECK-LABEL: func @f16
+// CHECK-DAG: arith.constant 3.276800e+04 : f16
+// CHECK: scf.for
+// CHECK: math.tanh
+// CHECK: arith.maximumf
+// CHECK: scf.if
+func.func @f16(%q: tensor<1x1x128x64xf16>) -> tensor<1x1x128x64xf16> {
+  %o = fa.attention %q, %q, %q score {
+  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+    %t = math.tanh %s : f32
+    fa.yield %t : f32
+  } : (tensor<1x1x128x64xf16>, tensor<1x1x128x64xf16>, tensor<1x1x128x64xf16>) -> tensor<1x1x128x64xf16>
+  return %o : tensor<1x1x128x64xf16>
+}
