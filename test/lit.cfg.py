@@ -3,6 +3,8 @@
 #
 # lit's configuration. Features that a test may require or mark unsupported:
 #   fa-run  the program is built
+#   fake-cuda  the driver made of host memory is built: %fake_cuda, and
+#              %fake_cuda_old without an entry point
 #   ptxas   NVIDIA's assembler is on the PATH
 #   gpu     the driver finds a device
 #   clang-format  version 22 is installed (the style check)
@@ -85,6 +87,11 @@ def have_python_module():
 
 if os.path.exists(os.path.join(fa_bin, "fa-run")):
     config.available_features.add("fa-run")
+fake_cuda = os.path.join(config.fa_obj_root, "test", "unit", "runtime", "libfa_fake_cuda")
+if os.path.exists(fake_cuda + ".so"):
+    config.available_features.add("fake-cuda")
+    config.substitutions.append(("%fake_cuda_old", fake_cuda + "_old.so"))
+    config.substitutions.append(("%fake_cuda", fake_cuda + ".so"))
 ptxas = shutil.which("ptxas")
 if ptxas:
     config.available_features.add("ptxas")

@@ -65,6 +65,9 @@ bool fa::run::report(llvm::raw_ostream &os, const std::vector<Result> &results,
     os << "\n";
   }
   for (const Result &r : results)
+    if (!r.note.empty())
+      os << r.stage << ": " << r.note << "\n";
+  for (const Result &r : results)
     if (!r.passed) {
       os << "first wrong stage: " << r.stage << ": " << r.difference << "\n";
       break;

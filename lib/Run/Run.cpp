@@ -1,11 +1,14 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
+#include "GPU.h"
 #include "Inputs.h"
 
 #include "fa/Analysis/IOModel.h"
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Pipelines/Compile.h"
 #include "fa/Target/CPU/Program.h"
+#include "fa/Target/TargetInfo.h"
 
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -33,19 +36,22 @@ public:
   Runner(ModuleOp module, const Options &options)
       : module(module), options(options) {}
   llvm::Error prepare();
+  llvm::Error loadKernel();
+  llvm::Error computeReference();
   llvm::Expected<std::vector<Result>> runStages();
 
 private:
   llvm::Error applyPasses(ModuleOp target, const std::string &pipeline);
+  llvm::Expected<std::vector<TensorRef>> makeResults(const Program &program);
   llvm::Expected<std::vector<TensorRef>>
   execute(ModuleOp target, unsigned repeat, Result &result);
   llvm::Expected<std::vector<TensorRef>>
   reference(const std::string &precision);
-  llvm::Error computeReference();
   void judge(const std::vector<TensorRef> &outs, Result &result);
   std::vector<int64_t> countBytes(func::FuncOp function);
   std::string locate(const Comparison &c, size_t number) const;
   llvm::Expected<Result> executeStage(ModuleOp current, const Stage &stage);
+  llvm::Expected<Result> executeKernel(ModuleOp current);
 
   ModuleOp module;
   const Options &options;
@@ -55,6 +61,8 @@ private:
   std::vector<TensorRef> inputs, exact, naive;
   std::vector<Role> roles;
   int64_t tileRows = 64;
+  /// What the stages end in on a GPU; null on the CPU.
+  std::unique_ptr<GPUProgram> kernel;
 };
 
 } // namespace
@@ -96,7 +104,29 @@ llvm::Error Runner::prepare() {
   if (!made)
     return made.takeError();
   inputs = std::move(*made);
-  return options.check ? computeReference() : llvm::Error::success();
+  return llvm::Error::success();
+}
+
+/// Compiles for the GPU and loads the kernels. Comes before the references,
+/// which may take minutes: what is missing is said at once.
+llvm::Error Runner::loadKernel() {
+  if (llvm::Error error = GPUProgram::findDevice())
+    return error;
+  OwningOpRef<ModuleOp> copy(module.clone());
+  for (auto function : llvm::make_early_inc_range(copy->getOps<func::FuncOp>()))
+    if (function.getName() != name)
+      function.erase();
+  for (const Stage &stage : options.stages)
+    if (llvm::Error error = applyPasses(*copy, stage.pipeline))
+      return error;
+  auto ptx = compileToPTX(*copy, options.target);
+  if (!ptx)
+    return ptx.takeError();
+  auto loaded = GPUProgram::load(*ptx);
+  if (!loaded)
+    return loaded.takeError();
+  kernel = std::move(*loaded);
+  return llvm::Error::success();
 }
 
 /// Runs one pass, on functions or, if it is not made for those, on the module.
@@ -131,6 +161,18 @@ llvm::Error Runner::applyPasses(ModuleOp target, const std::string &pipeline) {
                   (parsed ? "failed: " : "is not known: ") + messages);
 }
 
+/// Memory for the results, whose shapes the program knows.
+llvm::Expected<std::vector<TensorRef>>
+Runner::makeResults(const Program &program) {
+  auto shapes = program.resultShapes(inputs);
+  if (!shapes)
+    return shapes.takeError();
+  std::vector<TensorRef> outs;
+  for (const TensorRef &t : *shapes)
+    outs.push_back(store.allocate(t.dtype, t.shape));
+  return outs;
+}
+
 llvm::Expected<std::vector<TensorRef>>
 Runner::execute(ModuleOp target, unsigned repeat, Result &result) {
   cpu::CompileOptions compile;
@@ -139,13 +181,11 @@ Runner::execute(ModuleOp target, unsigned repeat, Result &result) {
   auto program = Program::compile(target, compile);
   if (!program)
     return program.takeError();
-  auto shapes = (*program)->resultShapes(inputs);
-  if (!shapes)
-    return shapes.takeError();
-  std::vector<TensorRef> outs, all = inputs;
-  for (const TensorRef &t : *shapes)
-    outs.push_back(store.allocate(t.dtype, t.shape));
-  all.insert(all.end(), outs.begin(), outs.end());
+  auto outs = makeResults(**program);
+  if (!outs)
+    return outs.takeError();
+  std::vector<TensorRef> all = inputs;
+  all.insert(all.end(), outs->begin(), outs->end());
   cpu::RunOptions runOptions;
   runOptions.threads = options.threads;
   result.seconds = 0;
@@ -255,6 +295,35 @@ llvm::Expected<Result> Runner::executeStage(ModuleOp current,
   return result;
 }
 
+/// The kernel's run, as a stage after the last one, whose IR is `current`.
+llvm::Expected<Result> Runner::executeKernel(ModuleOp current) {
+  constexpr unsigned kSamples = 10;
+  Result result;
+  result.stage = "kernel (" + options.target + ")";
+  cpu::CompileOptions compile;
+  compile.function = name;
+  auto program = Program::compile(current, compile);
+  if (!program)
+    return program.takeError();
+  auto outs = makeResults(**program);
+  if (!outs)
+    return outs.takeError();
+  unsigned repeat = options.repeat ? options.repeat : kSamples;
+  if (llvm::Error error = kernel->run(inputs, *outs, repeat, result))
+    return runError(result.stage + ": " + llvm::toString(std::move(error)));
+  result.gigaflops =
+      result.seconds > 0 ? problem.flops() / result.seconds * 1e-9 : 0;
+  auto note = kernel->describe();
+  if (!note)
+    return note.takeError();
+  result.note = "median of " + std::to_string(repeat) + " on " + *note;
+  if (options.check)
+    judge(*outs, result);
+  if (options.io)
+    result.io = countBytes(current.lookupSymbol<func::FuncOp>(name));
+  return result;
+}
+
 /// The rows of a block, from the loop over them: the widest step in the
 /// function's outermost loop whose steps are not 1.
 static std::optional<int64_t> rowsOfTile(func::FuncOp function) {
@@ -291,8 +360,9 @@ llvm::Expected<std::vector<Result>> Runner::runStages() {
       return result.takeError();
     results.push_back(std::move(*result));
   }
-  if (!options.eachStage || options.stages.empty()) {
-    auto result = executeStage(*current, last);
+  if (kernel || !options.eachStage || options.stages.empty()) {
+    auto result =
+        kernel ? executeKernel(*current) : executeStage(*current, last);
     if (!result)
       return result.takeError();
     results.push_back(std::move(*result));
@@ -302,11 +372,17 @@ llvm::Expected<std::vector<Result>> Runner::runStages() {
 
 llvm::Expected<std::vector<Result>> fa::run::run(ModuleOp module,
                                                  const Options &options) {
-  if (options.target != "cpu")
-    return runError("target '" + options.target +
-                    "' can't be run by this program; expected cpu");
+  auto target = lookupTarget(options.target);
+  if (!target)
+    return target.takeError();
   Runner runner(module, options);
   if (llvm::Error error = runner.prepare())
     return std::move(error);
+  if (target->kind == TargetInfo::Kind::NVIDIA)
+    if (llvm::Error error = runner.loadKernel())
+      return std::move(error);
+  if (options.check)
+    if (llvm::Error error = runner.computeReference())
+      return std::move(error);
   return runner.runStages();
 }

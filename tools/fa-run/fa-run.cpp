@@ -34,7 +34,7 @@ struct Flags {
   cl::opt<std::string> function{"func", cl::cat(category),
                                 cl::desc("the function to run")};
   cl::opt<std::string> target{"target", cl::init("cpu"), cl::cat(category),
-                              cl::desc("cpu")};
+                              cl::desc("cpu, sm_80, sm_90a, ...")};
   cl::opt<bool> check{"check", cl::cat(category),
                       cl::desc("compare with a float64 reference")};
   cl::opt<bool> eachStage{"each-stage", cl::cat(category),
@@ -55,8 +55,10 @@ struct Flags {
                             cl::desc("normal, uniform, large or zero")};
   cl::opt<std::string> layout{"layout", cl::init("bhsd"), cl::cat(category),
                               cl::desc("of the inputs: bhsd, bshd or strided")};
-  cl::opt<unsigned> repeat{"repeat", cl::init(1), cl::cat(category),
-                           cl::desc("runs, of which the best counts")};
+  cl::opt<unsigned> repeat{
+      "repeat", cl::init(0), cl::cat(category),
+      cl::desc("runs, of which the best counts (on a GPU samples, of which the "
+               "median); 0: 1 on the CPU, 10 on a GPU")};
   cl::opt<std::string> passes{
       "passes", cl::cat(category),
       cl::desc("passes before execution, separated by commas; without it the "
@@ -65,7 +67,8 @@ struct Flags {
                                  cl::cat(category),
                                  cl::desc("standard, fa1 or fa2")};
   cl::opt<std::string> stopAfter{"stop-after", cl::cat(category),
-                                 cl::desc("the last pass to run")};
+                                 cl::desc("the last pass to run; what it "
+                                          "leaves runs on the CPU")};
   cl::opt<int64_t> rows{"rows", cl::init(0), cl::cat(category),
                         cl::desc("rows of a tile, 0: chosen")};
   cl::opt<int64_t> keys{"keys", cl::init(0), cl::cat(category),
@@ -127,6 +130,8 @@ static llvm::Expected<fa::run::Options> makeOptions(const Flags &flags) {
   if (!stages)
     return stages.takeError();
   options.stages.assign(stages->begin(), stages->end());
+  if (!pipeline.stopAfter.empty())
+    options.target = "cpu";
   return options;
 }
 

@@ -33,6 +33,8 @@ namespace run {
 struct Options {
   /// The function; empty: the only public one.
   std::string function;
+  /// Where the last stage runs: `cpu`, or an NVIDIA target, whose kernel then
+  /// runs on device 0. The stages before the last run on the CPU.
   std::string target = "cpu";
   bool check = false;
   bool eachStage = false;
@@ -50,7 +52,8 @@ struct Options {
   /// bhsd (contiguous), bshd (heads inside of the length) or strided (gaps in
   /// every dimension).
   std::string layout = "bhsd";
-  unsigned repeat = 1;
+  /// 0: once on the CPU, 10 samples on a GPU.
+  unsigned repeat = 0;
   /// The passes to run before execution.
   std::vector<Stage> stages;
 };
@@ -58,10 +61,11 @@ struct Options {
 /// What happened to one stage.
 struct Result {
   std::string stage;
-  /// Best of the repetitions.
+  /// Best of the repetitions; on a GPU their median.
   double seconds = 0;
   /// Without regard to the mask: 2 B Hq Sq Sk (D + Dv) / time.
   double gigaflops = 0;
+  /// -1: not known.
   int64_t temporaryBytes = 0;
   bool checked = false, passed = true;
   double error = 0, limit = 0;
@@ -70,6 +74,8 @@ struct Result {
   std::optional<std::vector<int64_t>> io;
   /// Where and how it differs; empty if it doesn't.
   std::string difference;
+  /// What it ran on, for a kernel; else empty.
+  std::string note;
 };
 
 /// Splits "a,b{x=1,y=2},c" into stages. The stages of a target come from

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 namespace {
 
@@ -40,6 +41,38 @@ bool isCurrentContextPrimary() {
 }
 
 void record(const std::string &call) { state.calls.push_back(call); }
+
+/// For programs that cannot reach the state: FAKE_CUDA_CC=90 is the device's
+/// compute capability, FAKE_CUDA_VERSION=12020 the driver's CUDA version.
+void configureFromEnvironment() {
+  if (const char *text = std::getenv("FAKE_CUDA_CC")) {
+    state.behaviour.major = std::atoi(text) / 10;
+    state.behaviour.minor = std::atoi(text) % 10;
+  }
+  if (const char *text = std::getenv("FAKE_CUDA_VERSION"))
+    state.behaviour.driverVersion = std::atoi(text);
+}
+
+/// With FAKE_CUDA_LOG=1 each launch is a line on stderr: grid, block, shared
+/// memory, then the parameters, a pointer as the bytes that are left there.
+void logLaunch(const fake::Launch &launch) {
+  const char *text = std::getenv("FAKE_CUDA_LOG");
+  if (!text || std::strcmp(text, "1") != 0)
+    return;
+  std::string line = "fake launch " + launch.kernel +
+                     " grid=" + std::to_string(launch.grid[0]) +
+                     " block=" + std::to_string(launch.block[0]) +
+                     " smem=" + std::to_string(launch.smem) + ":";
+  for (uint64_t word : launch.params) {
+    auto it = state.memory.upper_bound(word);
+    bool isPointer = it != state.memory.begin() &&
+                     word < std::prev(it)->first + std::prev(it)->second;
+    line += isPointer ? " &" + std::to_string(std::prev(it)->first +
+                                              std::prev(it)->second - word)
+                      : " " + std::to_string(static_cast<int64_t>(word));
+  }
+  std::fprintf(stderr, "%s\n", line.c_str());
+}
 
 /// The kernels of PTX text and how many parameters each one has.
 void parseEntries(const std::string &text, Module &module) {
@@ -142,7 +175,10 @@ void *fakeCurrentContext() {
 }
 int fakeContextDepth() { return static_cast<int>(contexts.size()); }
 
-int cuInit(unsigned) { return state.behaviour.initResult; }
+int cuInit(unsigned) {
+  configureFromEnvironment();
+  return state.behaviour.initResult;
+}
 int cuDriverGetVersion(int *version) {
   *version = state.behaviour.driverVersion;
   return kSuccess;
@@ -277,6 +313,7 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
     launch.params.push_back(word);
   }
   record("launch " + kernel->name);
+  logLaunch(launch);
   state.launches.push_back(std::move(launch));
   return kSuccess;
 }
