@@ -276,6 +276,54 @@ static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
   return best;
 }
 
+/// Whether the warpgroup-wide matrix instructions and TMA take the operands:
+/// 16-bit elements, rows in whole chunks of 16 bytes, one instruction's width.
+static bool takesWgmma(const TargetInfo &target, const TileProblem &p) {
+  return target.tensorCores == TargetInfo::TensorCores::Wgmma &&
+         p.elementBits == 16 && p.headDim % 8 == 0 && p.valueDim % 8 == 0 &&
+         p.headDim <= 256 && p.valueDim <= 256;
+}
+
+/// Tiles by head dim: rows for as many warpgroups of 64 as have the registers
+/// for S, P and O, and keys as long as a stage of K and V, twice, and Q fit in
+/// shared memory. Measured on an H200 with the speculated softmax.
+static TileSizes chooseForWgmma(const TargetInfo &target,
+                                const TileProblem &p) {
+  struct Row {
+    int64_t headDim, rows, keys;
+  };
+  static constexpr Row table[] = {
+      {64, 192, 128}, {128, 128, 128}, {192, 128, 96}, {256, 128, 80}};
+  int64_t d = std::max(p.headDim, p.valueDim);
+  const Row *row = llvm::find_if(
+      table, [&](const Row &row) { return d <= row.headDim; });
+  TileSizes s;
+  s.rows = row->rows;
+  s.keys = row->keys;
+  if (p.queryLength)
+    s.rows = std::min<int64_t>(s.rows, llvm::alignTo(std::max<int64_t>(
+                                           *p.queryLength, 1), 64));
+  if (p.keyLength)
+    s.keys = std::min<int64_t>(s.keys, llvm::alignTo(std::max<int64_t>(
+                                           *p.keyLength, 1), 16));
+  s.warps = s.rows / 16;
+  s.stages = 2;
+  auto panels = [](int64_t cols) { return llvm::alignTo(cols, 64); };
+  s.sharedBytes = 2 * (s.rows * panels(p.headDim) +
+                       s.stages * s.keys *
+                           (panels(p.headDim) + panels(p.valueDim)));
+  s.registers = s.keys / 2 + p.valueDim / 2 + s.keys / 4;
+  s.reason =
+      llvm::formatv("{0} the table's row for head dims up to {1}: {2} "
+                    "warpgroups of 64 rows; {3} of {4} shared memory with 2 "
+                    "stages; S, P and O take {5} registers",
+                    trafficText(p, s.rows), row->headDim, s.rows / 64,
+                    kib(s.sharedBytes), kib(target.sharedBytesPerBlock),
+                    s.registers)
+          .str();
+  return s;
+}
+
 static llvm::Expected<TileSizes> chooseOnCPU(const TargetInfo &target,
                                              const TileProblem &p) {
   // Computation is in f32, whatever is stored.
@@ -325,6 +373,7 @@ llvm::Expected<TileSizes> fa::chooseTileSizes(const TargetInfo &target,
             .str());
   llvm::Expected<TileSizes> sizes =
       algorithm == TileAlgorithm::FA1           ? chooseFA1(target, problem)
+      : takesWgmma(target, problem)             ? chooseForWgmma(target, problem)
       : target.kind == TargetInfo::Kind::NVIDIA ? chooseOnGPU(target, problem)
                                                 : chooseOnCPU(target, problem);
   if (sizes)
