@@ -142,6 +142,7 @@ PASSES = [
     "fa-defer-normalization",
     "fa-fuse",
     "fa-fold-scale-exp2",
+    "fa-speculate-max",
 ]
 # Not run on mutants: fa-emit-ptx writes files.
 WRITERS = {"fa-emit-ptx", "fa-pipeline"}
@@ -473,13 +474,18 @@ def choose_flags(rng, following, every):
         flags = [rng.choice(every)]
     elif kind == 7:
         target, algorithm = rng.choice(TARGETS), rng.choice(["standard", "fa1", "fa2"])
-        flags = [f"--fa-pipeline=target={target} algorithm={algorithm}"]
+        speculate = rng.choice(["auto", "on", "off"])
+        flags = [f"--fa-pipeline=target={target} algorithm={algorithm} speculate={speculate}"]
     else:
         flags = rng.sample(every, rng.randint(1, len(every)))
     sizes = [1, 7, 16, 64, 128] * 3 + [0, -1, 4096, 2**31, 2**63 - 1]
     options = {
         "--fa-tile": lambda: f"--fa-tile=rows={rng.choice(sizes)} keys={rng.choice(sizes)}",
         "--fa-distribute": lambda: f"--fa-distribute=rows={rng.choice(sizes)}",
+        "--fa-speculate-max": lambda: (
+            f"--fa-speculate-max=headroom={rng.choice([0, 8, 63, 126, 127])}"
+            f" limit={rng.choice([0, 1, 1.5, 2, 65504, 2.0**60])}"
+        ),
         "--fa-online-softmax": lambda: f"--fa-online-softmax=passes={rng.choice([1, 1, 1, 2, 0])}",
     }
     return [options[f]() if f in options and rng.random() < 0.5 else f for f in flags]

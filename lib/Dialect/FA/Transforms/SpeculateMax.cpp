@@ -69,6 +69,19 @@ static bool onlyUsedBy(Value value, ArrayRef<Operation *> users) {
   });
 }
 
+/// Whether rows stay rows in all of these: a matrix is read by (i, j) and a
+/// row vector by (i), which the matchers of bodies do not ask.
+static bool areRowwise(ArrayRef<Value> values) {
+  return llvm::all_of(values, [](Value value) {
+    auto op = value.getDefiningOp<linalg::GenericOp>();
+    return op && llvm::all_of(op.getIndexingMapsArray(), [](AffineMap map) {
+             return map == AffineMap::getMultiDimIdentityMap(map.getNumDims(),
+                                                             map.getContext())
+                               .getMajorSubMap(map.getNumResults());
+           });
+  });
+}
+
 /// The maximum, and the weights that are computed with it.
 static LogicalResult matchWeights(Recurrence &r, StringRef &reason) {
   Value max = r.loop.getYieldedValues()[r.max];
@@ -98,13 +111,16 @@ static LogicalResult matchWeights(Recurrence &r, StringRef &reason) {
   std::optional<ScaledExp2> alpha =
       r.alpha ? matchScaledExp2(r.alpha) : std::nullopt;
   Operation *yield = r.loop.getBody()->getTerminator();
-  return success(alpha && alpha->x == previous && alpha->shift == exp->shift &&
-                 alpha->scale == r.scale &&
-                 onlyUsedBy(previous, {reduction, r.alpha.getDefiningOp()}) &&
-                 onlyUsedBy(max, {negated->first.getDefiningOp(), yield}) &&
-                 onlyUsedBy(negated->first, {exp->shift.getDefiningOp()}) &&
-                 onlyUsedBy(exp->shift, {r.weights.getDefiningOp(),
-                                         r.alpha.getDefiningOp()}));
+  return success(
+      alpha &&
+      areRowwise({max, negated->first, exp->shift, r.weights, r.alpha}) &&
+      alpha->x == previous && alpha->shift == exp->shift &&
+      alpha->scale == r.scale &&
+      onlyUsedBy(previous, {reduction, r.alpha.getDefiningOp()}) &&
+      onlyUsedBy(max, {negated->first.getDefiningOp(), yield}) &&
+      onlyUsedBy(negated->first, {exp->shift.getDefiningOp()}) &&
+      onlyUsedBy(exp->shift,
+                 {r.weights.getDefiningOp(), r.alpha.getDefiningOp()}));
 }
 
 /// The carried value that `scaled` is a multiple of, by alpha.
@@ -113,7 +129,7 @@ static std::optional<unsigned> matchRescaled(const Recurrence &r,
   std::optional<ValuePair> product = matchMultiply(scaled);
   auto carried = product ? dyn_cast<BlockArgument>(product->first) : nullptr;
   scf::ForOp loop = r.loop;
-  if (!carried || carried.getOwner() != loop.getBody() ||
+  if (!carried || !areRowwise(scaled) || carried.getOwner() != loop.getBody() ||
       carried == loop.getInductionVar() || !carried.hasOneUse() ||
       product->second != r.alpha || !scaled.hasOneUse())
     return std::nullopt;
@@ -155,6 +171,7 @@ static LogicalResult matchState(Recurrence &r, StringRef &reason) {
   }
   Operation *sum = r.loop.getYieldedValues()[r.sum].getDefiningOp();
   return success(matchConvert(r.rounded) == r.weights &&
+                 areRowwise({r.rounded, r.loop.getYieldedValues()[r.sum]}) &&
                  r.rounded.hasOneUse() &&
                  onlyUsedBy(r.weights, {sum, r.rounded.getDefiningOp()}));
 }
@@ -171,12 +188,13 @@ static LogicalResult matchResults(Recurrence &r, StringRef &reason) {
     Value value = generic && generic->getNumResults() == 1
                       ? generic.getResult(0)
                       : Value();
-    if (value && matchDivideOrZero(value) == ValuePair(output, sum)) {
+    if (value && matchDivideOrZero(value) == ValuePair(output, sum) &&
+        areRowwise(value)) {
       division = user;
       continue;
     }
     std::optional<ValuePair> lse = value ? matchAddLog(value) : std::nullopt;
-    if (!lse || lse->second != sum || r.logSumExp)
+    if (!lse || lse->second != sum || r.logSumExp || !areRowwise(value))
       return failure();
     r.logSumExp = generic;
   }
@@ -187,7 +205,7 @@ static LogicalResult matchResults(Recurrence &r, StringRef &reason) {
   Value shift = matchAddLog(r.logSumExp.getResult(0))->first;
   double scale = 1;
   if (auto scaled = matchScaled(shift)) {
-    if (!shift.hasOneUse())
+    if (!shift.hasOneUse() || !areRowwise(shift))
       return failure();
     scale = scaled->second;
     Operation *multiply = shift.getDefiningOp();
