@@ -478,6 +478,50 @@ LogicalResult KernelEmitter::emitPartialSums(PartialSumsOp op) {
   return success();
 }
 
+LogicalResult KernelEmitter::emitExceeds(ExceedsOp op) {
+  FragmentLayout layout = *plan.layout(op.getTile());
+  auto values = registers(op.getTile(), layout);
+  if (failed(values))
+    return failure();
+  Type type = getElementTypeOrSelf(op.getTile());
+  double limit = op.getLimit().convertToDouble();
+  Value top = values->front(), found;
+  ArrayRef<Value> rest = ArrayRef(*values).drop_front();
+  if (type.isF32()) {
+    for (Value v : rest)
+      top = arith::MaximumFOp::create(b, loc, top, v);
+  } else if (limit == 2) {
+    // In both formats the highest bit of the exponent says it. Weights have no
+    // sign.
+    for (Value v : rest)
+      top = arith::OrIOp::create(b, loc, top, v);
+    Value bits = arith::AndIOp::create(b, loc, top, i32(0x40004000));
+    found = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne, bits,
+                                  i32(0));
+  } else {
+    StringRef text = type.isBF16() ? "max.NaN.bf16x2 $0, $1, $2;"
+                                   : "max.NaN.f16x2 $0, $1, $2;";
+    for (Value v : rest)
+      top = ptx(text, "=r,r,r", {top, v}, b.getI32Type(), false).front();
+  }
+  if (!found) {
+    Value bound =
+        arith::ConstantOp::create(b, loc, b.getFloatAttr(type, limit));
+    SmallVector<Value> words{top};
+    for (unsigned e = 0; e < (type.isF32() ? 1 : 2); ++e) {
+      Value over =
+          arith::CmpFOp::create(b, loc, arith::CmpFPredicate::UGE,
+                                element(words, e, type, layout), bound);
+      found = found ? Value(arith::OrIOp::create(b, loc, found, over)) : over;
+    }
+  }
+  scalars.map(op.getResult(),
+              NVVM::VoteSyncOp::create(b, loc, b.getI1Type(), i32(-1), found,
+                                       NVVM::VoteSyncKind::any)
+                  .getResult());
+  return success();
+}
+
 //===----------------------------------------------------------------------===//
 // Dispatch
 //===----------------------------------------------------------------------===//
@@ -526,6 +570,8 @@ LogicalResult KernelEmitter::emitHopper(Operation *op) {
     return emitPin(pin);
   if (auto sums = dyn_cast<PartialSumsOp>(op))
     return emitPartialSums(sums);
+  if (auto exceeds = dyn_cast<ExceedsOp>(op))
+    return emitExceeds(exceeds);
   if (isa<TurnBeginOp, TurnEndOp>(op)) {
     emitTurn(isa<TurnBeginOp>(op));
     return success();

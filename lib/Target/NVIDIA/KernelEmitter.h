@@ -236,6 +236,7 @@ private:
   mlir::LogicalResult emitWaitGroup(hopper::WaitGroupOp op);
   mlir::LogicalResult emitPin(hopper::PinOp op);
   mlir::LogicalResult emitPartialSums(hopper::PartialSumsOp op);
+  mlir::LogicalResult emitExceeds(hopper::ExceedsOp op);
   void initBarriers(hopper::ConsumersOp role);
   void emitTurn(bool begin);
   /// The rings whose position an op or its regions move.

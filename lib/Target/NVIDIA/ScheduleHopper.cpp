@@ -19,6 +19,7 @@
 
 #include "Program.h"
 
+#include "fa/Dialect/FA/Transforms/Passes.h"
 #include "fa/Dialect/Hopper/IR/Hopper.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
@@ -72,6 +73,7 @@ private:
   bool isTile(Value v, int64_t maxRows, std::string &why);
   void chooseParameters();
   void splitRowSums();
+  void decideByWarp();
   bool collectSums(Value v, Value carried, DenseSet<Operation *> &chain);
 
   RingOp makeRing(OpBuilder &b, StringRef name, Value tile, unsigned stages);
@@ -405,6 +407,69 @@ void HopperSchedule::splitRowSums() {
 }
 
 //===----------------------------------------------------------------------===//
+// Branches of rows
+//===----------------------------------------------------------------------===//
+
+/// The generic op whose body is one operation of type Op on its block
+/// arguments, or null.
+template <typename Op> static linalg::GenericOp matchBody(Value v) {
+  auto generic = v.getDefiningOp<linalg::GenericOp>();
+  if (!generic || generic->getNumResults() != 1)
+    return {};
+  Block &body = *generic.getBody();
+  return body.getTerminator()->getOperand(0).getDefiningOp<Op>() &&
+                 llvm::hasSingleElement(body.without_terminator())
+             ? generic
+             : linalg::GenericOp();
+}
+
+/// A branch on "some row of P is not below the limit" that treats each row for
+/// itself is taken by warp, from P's registers; which rows they are is found in
+/// the branch.
+void HopperSchedule::decideByWarp() {
+  SmallVector<scf::IfOp> branches(loop.getBody()->getOps<scf::IfOp>());
+  for (scf::IfOp branch : branches) {
+    auto either = branch.getCondition().getDefiningOp<arith::OrIOp>();
+    if (!branch->hasAttr(fa::kRowwiseAttr) || !either)
+      continue;
+    auto extract = either.getRhs().getDefiningOp<tensor::ExtractOp>();
+    auto any = extract ? matchBody<arith::OrIOp>(extract.getTensor())
+                       : linalg::GenericOp();
+    auto need = any ? matchBody<arith::CmpFOp>(any.getDpsInputs()[0])
+                    : linalg::GenericOp();
+    auto top = need ? matchBody<arith::MaximumFOp>(need.getDpsInputs()[0])
+                    : linalg::GenericOp();
+    if (!top)
+      continue;
+    auto compare = cast<arith::CmpFOp>(need.getBody()->front());
+    FloatAttr limit;
+    if (compare.getPredicate() != arith::CmpFPredicate::UGE ||
+        compare.getLhs() != need.getBody()->getArgument(0) ||
+        !matchPattern(compare.getRhs(), m_Constant(&limit)))
+      continue;
+    OpBuilder b(either);
+    Value exceeds =
+        ExceedsOp::create(b, extract.getLoc(), b.getI1Type(),
+                          top.getDpsInputs()[0],
+                          b.getF64FloatAttr(limit.getValueAsDouble()));
+    either.getRhsMutable().set(exceeds);
+    b.setInsertionPointToStart(branch.thenBlock());
+    IRMapping map;
+    b.clone(*top, map);
+    Operation *inside = b.clone(*need, map);
+    need.getResult(0).replaceUsesWithIf(
+        inside->getResult(0), [&](OpOperand &use) {
+          return branch.getThenRegion().isAncestor(
+              use.getOwner()->getParentRegion());
+        });
+    for (Operation *op : {extract.getOperation(), any.getOperation(),
+                          need.getOperation(), top.getOperation()})
+      if (op->use_empty())
+        op->erase();
+  }
+}
+
+//===----------------------------------------------------------------------===//
 // Parameters
 //===----------------------------------------------------------------------===//
 
@@ -446,28 +511,22 @@ RingOp HopperSchedule::makeRing(OpBuilder &b, StringRef name, Value tile,
 // Cloning
 //===----------------------------------------------------------------------===//
 
+static void eraseDead(Block &block) {
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block))) {
+    if (isOpTriviallyDead(&op)) {
+      op.erase();
+      continue;
+    }
+    for (Region &region : op.getRegions())
+      for (Block &inner : region)
+        eraseDead(inner);
+  }
+}
+
 static std::optional<bool> constantBool(Value v) {
   if (std::optional<int64_t> c = getConstantIntValue(v))
     return *c != 0;
   return std::nullopt;
-}
-
-/// A branch whose side is known is that side.
-void HopperSchedule::cloneIf(OpBuilder &b, scf::IfOp op, IRMapping &map) {
-  std::optional<bool> known =
-      constantBool(map.lookupOrDefault(op.getCondition()));
-  if (!known) {
-    b.clone(*op, map);
-    return;
-  }
-  Block *side = *known ? op.thenBlock() : op.elseBlock();
-  if (!side)
-    return;
-  for (Operation &inner : side->without_terminator())
-    b.clone(inner, map);
-  for (auto [result, value] :
-       llvm::zip(op.getResults(), side->getTerminator()->getOperands()))
-    map.map(result, map.lookupOrDefault(value));
 }
 
 /// A product with a tile of zeros is that tile: the factors of attention's
@@ -483,6 +542,83 @@ static Value foldZeroProduct(linalg::GenericOp op, IRMapping &map) {
       return v;
   }
   return {};
+}
+
+/// Clones an elementwise operation; values that are the same everywhere go into
+/// its body, and inputs that the folded body does not read are left out.
+static bool cloneFolded(OpBuilder &b, linalg::GenericOp op, IRMapping &map) {
+  if (op.getNumReductionLoops())
+    return false;
+  SmallVector<Value> constants;
+  bool any = false;
+  for (Value input : op.getDpsInputs()) {
+    auto fill = map.lookupOrDefault(input).getDefiningOp<linalg::FillOp>();
+    Attribute value;
+    bool known = fill && matchPattern(fill.getInputs()[0], m_Constant(&value));
+    constants.push_back(known ? fill.getInputs()[0] : Value());
+    any |= known;
+  }
+  if (!any)
+    return false;
+  auto copy = cast<linalg::GenericOp>(b.clone(*op, map));
+  Block &body = *copy.getBody();
+  for (auto [i, constant] : llvm::enumerate(constants))
+    if (constant)
+      body.getArgument(i).replaceAllUsesWith(constant);
+  for (Operation &inner : llvm::make_early_inc_range(body.without_terminator())) {
+    OpBuilder at(&inner);
+    SmallVector<Value> folded;
+    if (inner.getNumResults() && succeeded(at.tryFold(&inner, folded))) {
+      inner.replaceAllUsesWith(folded);
+      inner.erase();
+    }
+  }
+  eraseDead(body);
+  SmallVector<Value> inputs;
+  SmallVector<AffineMap> maps;
+  SmallVector<AffineMap> oldMaps = copy.getIndexingMapsArray();
+  llvm::BitVector unused(body.getNumArguments());
+  for (auto [i, input] : llvm::enumerate(copy.getDpsInputs())) {
+    if (body.getArgument(i).use_empty()) {
+      unused.set(i);
+      continue;
+    }
+    inputs.push_back(input);
+    maps.push_back(oldMaps[i]);
+  }
+  for (unsigned i = copy.getNumDpsInputs(); i < oldMaps.size(); ++i)
+    maps.push_back(oldMaps[i]);
+  auto smaller = linalg::GenericOp::create(
+      b, copy.getLoc(), copy.getResultTypes(), inputs, copy.getDpsInits(), maps,
+      copy.getIteratorTypesArray());
+  body.eraseArguments(unused);
+  smaller.getRegion().takeBody(copy.getRegion());
+  map.map(op.getResults(), smaller.getResults());
+  copy.erase();
+  return true;
+}
+
+/// A branch whose side is known is that side.
+void HopperSchedule::cloneIf(OpBuilder &b, scf::IfOp op, IRMapping &map) {
+  std::optional<bool> known =
+      constantBool(map.lookupOrDefault(op.getCondition()));
+  if (!known) {
+    b.clone(*op, map);
+    return;
+  }
+  Block *side = *known ? op.thenBlock() : op.elseBlock();
+  if (!side)
+    return;
+  for (Operation &inner : side->without_terminator()) {
+    auto generic = dyn_cast<linalg::GenericOp>(inner);
+    if (Value zero = generic ? foldZeroProduct(generic, map) : Value())
+      map.map(generic.getResult(0), zero);
+    else if (!generic || !cloneFolded(b, generic, map))
+      b.clone(inner, map);
+  }
+  for (auto [result, value] :
+       llvm::zip(op.getResults(), side->getTerminator()->getOperands()))
+    map.map(result, map.lookupOrDefault(value));
 }
 
 /// Clones operations of the loop's body for one iteration. `isFirst` is what a
@@ -564,18 +700,6 @@ WgmmaOp HopperSchedule::output(OpBuilder &b, Value p, Value v,
 //===----------------------------------------------------------------------===//
 // The consumers
 //===----------------------------------------------------------------------===//
-
-static void eraseDead(Block &block) {
-  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block))) {
-    if (isOpTriviallyDead(&op)) {
-      op.erase();
-      continue;
-    }
-    for (Region &region : op.getRegions())
-      for (Block &inner : region)
-        eraseDead(inner);
-  }
-}
 
 void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
   Location loc = loop.getLoc();
@@ -825,6 +949,7 @@ void HopperSchedule::buildProducer(OpBuilder &b, Block &from, IRMapping &map) {
 }
 
 LogicalResult HopperSchedule::build() {
+  decideByWarp();
   splitRowSums();
   chooseParameters();
   OpBuilder b(loop);

@@ -445,6 +445,7 @@ void Speculator::run() {
   auto branch =
       scf::IfOp::create(rewriter, loc, TypeRange(ValueRange(kept)), go,
                         /*withElseRegion=*/true);
+  branch->setAttr(kRowwiseAttr, rewriter.getUnitAttr());
   rewriter.setInsertionPointToStart(branch.thenBlock());
   scf::YieldOp::create(rewriter, loc, rescale(before, need).values());
   rewriter.setInsertionPointToStart(branch.elseBlock());

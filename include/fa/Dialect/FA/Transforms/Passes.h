@@ -11,6 +11,11 @@
 #include <limits>
 
 namespace fa {
+/// On an scf.if: each row of its results is the same on both sides, unless that
+/// row itself is what the condition asks for. So a target may decide for groups
+/// of rows, each for itself.
+inline constexpr llvm::StringLiteral kRowwiseAttr = "fa.rowwise";
+
 #define GEN_PASS_DECL
 #include "fa/Dialect/FA/Transforms/Passes.h.inc"
 

@@ -262,6 +262,18 @@ def Hopper_PartialSumsOp : Hopper_Op<"partial_sums", [Pure]> {
   let hasVerifier = 1;
 }
 
+def Hopper_ExceedsOp : Hopper_Op<"exceeds", [Pure]> {
+  let summary = "whether a warp holds an element that is not below a limit";
+  let description = [{
+    True in each warp that holds an element that is not below `limit`; a NaN is
+    not. Warps may differ, so what depends on the result must be the same for
+    a row on either side unless that row itself has such an element.
+  }];
+  let arguments = (ins Hopper_Tile:$tile, F64Attr:$limit);
+  let results = (outs I1:$result);
+  let assemblyFormat = "$tile `limit` $limit attr-dict `:` type($tile)";
+}
+
 def Hopper_StageOp : Hopper_Op<"stage", [AllTypesMatch<["tile", "result"]>]> {
   let summary = "puts a computed tile into shared memory for a TMA store";
   let description = [{
