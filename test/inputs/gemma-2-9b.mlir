@@ -5,7 +5,7 @@
 // 4096, query_pre_attn_scalar 256 (scale 1/16): Gemma team 2024, "Gemma 2:
 // Improving Open Language Models at a Practical Size", table 1, and
 // config.json of google/gemma-2-9b. 5120 of the context's 8192 tokens: more than
-// the window, and a float64 reference in minutes, not tens of them; bf16.
+// the window, and all stages with a float64 reference in a minute or two; bf16.
 func.func @gemma_2_9b(%q: tensor<1x16x5120x256xbf16>, %k: tensor<1x8x5120x256xbf16>,
                       %v: tensor<1x8x5120x256xbf16>)
     -> tensor<1x16x5120x256xbf16> {

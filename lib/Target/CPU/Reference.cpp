@@ -198,7 +198,7 @@ Value ReferenceBuilder::scores(Value at[3]) {
   Value keyHead =
       arith::DivUIOp::create(b, loc, head, index(op.getGroupSize()));
   Value none = number(-std::numeric_limits<double>::infinity());
-  return loop(keys, emptyRow(keys), [&](Value j, Value row) -> Value {
+  auto score = [&](Value j) -> Value {
     Value dot = loop(
         index(op.getHeadDim()), number(0.0), [&](Value d, Value sum) -> Value {
           Value x = toReal(read(op.getQuery(), {batch, head, i, d}));
@@ -208,11 +208,28 @@ Value ReferenceBuilder::scores(Value at[3]) {
     Value s = rounded(dot);
     s = rounded(
         arith::MulFOp::create(b, loc, s, number(op.getScaleOrDefault())));
-    if (!op.getScore().empty())
-      s = rounded(cloneFunction(op.getScore(), {s, batch, head, i, j}));
-    if (!op.getMask().empty()) {
+    if (op.getScore().empty())
+      return s;
+    return rounded(cloneFunction(op.getScore(), {s, batch, head, i, j}));
+  };
+  return loop(keys, emptyRow(keys), [&](Value j, Value row) -> Value {
+    Value s;
+    if (op.getMask().empty()) {
+      s = score(j);
+    } else {
       Value seen = cloneFunction(op.getMask(), {batch, head, i, j});
-      s = arith::SelectOp::create(b, loc, seen, s, none);
+      auto yield = [&](Value v) { scf::YieldOp::create(b, loc, v); };
+      s = scf::IfOp::create(
+              b, loc, seen,
+              [&](OpBuilder &, Location) {
+                OpBuilder::InsertionGuard guard(b);
+                yield(score(j));
+              },
+              [&](OpBuilder &, Location) {
+                OpBuilder::InsertionGuard guard(b);
+                yield(none);
+              })
+              .getResult(0);
     }
     return tensor::InsertOp::create(b, loc, s, row, ValueRange{j});
   });
@@ -252,7 +269,11 @@ Value ReferenceBuilder::weightedSum(Value row, Value sum, Value batch,
   });
   return loop(keys, out, [&](Value j, Value o) -> Value {
     Value p = rounded(arith::DivFOp::create(b, loc, read(row, j), divisor));
-    return loop(dims, o, [&](Value d, Value r) -> Value {
+    // A weight of 0 adds nothing. Masked keys have it, often half of them.
+    Value counts =
+        arith::CmpFOp::create(b, loc, arith::CmpFPredicate::UNE, p, zero);
+    Value used = arith::SelectOp::create(b, loc, counts, dims, index(0));
+    return loop(used, o, [&](Value d, Value r) -> Value {
       Value v = toReal(read(op.getValue(), {batch, keyHead, j, d}));
       Value next = add(read(r, d), arith::MulFOp::create(b, loc, p, v));
       return tensor::InsertOp::create(b, loc, next, r, ValueRange{d});

@@ -21,3 +21,19 @@ func.func @f(%q: tensor<1x2x?x8xf16>, %k: tensor<1x1x?x8xf16>, %v: tensor<1x1x?x
      -> (tensor<1x2x?x8xf16>, tensor<1x2x?xf32>)
   return %o, %lse : tensor<1x2x?x8xf16>, tensor<1x2x?xf32>
 }
+
+// Masked scores are not computed, weights of 0 not added.
+// CHECK-LABEL: func.func @masked
+// CHECK: %[[SEEN:.*]] = arith.cmpi sle
+// CHECK: scf.if %[[SEEN]] -> (f64)
+// CHECK: arith.cmpf une
+func.func @masked(%q: tensor<1x1x4x8xf16>) -> tensor<1x1x4x8xf16> {
+  %o = fa.attention %q, %q, %q
+    mask {
+    ^bb0(%b: index, %h: index, %i: index, %j: index):
+      %seen = arith.cmpi sle, %j, %i : index
+      fa.yield %seen : i1
+    } : (tensor<1x1x4x8xf16>, tensor<1x1x4x8xf16>, tensor<1x1x4x8xf16>)
+     -> tensor<1x1x4x8xf16>
+  return %o : tensor<1x1x4x8xf16>
+}

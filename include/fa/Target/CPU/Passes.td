@@ -170,6 +170,8 @@ def ReferencePass : Pass<"fa-reference", "::mlir::func::FuncOp"> {
     `precision=f64` every float of the score and mask regions is widened and
     the results are f64 tensors. With `precision=same` it is the naive formula
     in the inputs' own type: scores and weights rounded to it, sums in f32.
+    Masked scores are not computed, and values of weight 0 are not added, even
+    if they are not finite.
 
     Before: `%o = fa.attention %q, %k, %v`. After: `scf.forall (b, h, i)` around
     three `scf.for` over the keys; memory O(Sk) per thread.
