@@ -87,6 +87,9 @@ FA_API void fa_kernel_free(fa_kernel *kernel);
 /** Inputs and results that the kernel takes, in that order. */
 FA_API int32_t fa_kernel_num_args(const fa_kernel *kernel);
 
+/** How many of them are results. */
+FA_API int32_t fa_kernel_num_results(const fa_kernel *kernel);
+
 /** The stages that were run, in order. Strings live as long as the kernel. */
 FA_API int32_t fa_kernel_num_stages(const fa_kernel *kernel);
 /** The pass's name, NULL out of range. */

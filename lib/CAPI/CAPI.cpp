@@ -92,6 +92,10 @@ int32_t fa_kernel_num_args(const fa_kernel *kernel) {
   return kernel ? kernel->kernel->numArguments : 0;
 }
 
+int32_t fa_kernel_num_results(const fa_kernel *kernel) {
+  return kernel ? kernel->kernel->numResults : 0;
+}
+
 int32_t fa_kernel_num_stages(const fa_kernel *kernel) {
   return kernel ? static_cast<int32_t>(kernel->kernel->stages.size()) : 0;
 }

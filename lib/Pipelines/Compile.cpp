@@ -131,6 +131,7 @@ fa::compileKernel(StringRef ir, const CompileRequest &request) {
   std::string function = func->getName().str();
   auto kernel = std::make_unique<CompiledKernel>();
   kernel->numArguments = func->getNumArguments() + func->getNumResults();
+  kernel->numResults = func->getNumResults();
   for (const Stage &stage : *stages) {
     if (llvm::Error error =
             runPipeline(*module, stage.pipeline, stage.name, collector))

@@ -225,7 +225,7 @@ static int64_t blocksPerSM(const TargetInfo &target, const TileSizes &s) {
 static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
                                              const TileProblem &p) {
   TileSizes best;
-  std::pair<double, bool> bestCost;
+  std::tuple<double, bool, bool, bool> bestCost;
   int64_t leastShared = INT64_MAX, leastRegisters = INT64_MAX;
   for (int64_t rows : {128, 64, 32, 16})
     for (int64_t keys : {64, 32, 16}) {
@@ -244,10 +244,17 @@ static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
       if (s.sharedBytes > target.sharedBytesPerBlock ||
           s.registers > target.registersPerThread)
         continue;
-      // Least traffic, then two blocks on an SM (but not by steps so short that
-      // rescaling the state outweighs them), then most keys.
-      bool shared = blocksPerSM(target, s) >= 2 && keys >= 32;
-      std::pair<double, bool> cost = {trafficOf(p, rows), !shared};
+      // Least traffic; no steps so short that rescaling the state outweighs
+      // what fewer keys gain; with mma.sync no accumulators of more than three
+      // quarters of the registers, from where on ptxas spills; two blocks on an
+      // SM; then most keys.
+      RegisterUse use = registersOf(p, s);
+      bool crowded =
+          target.tensorCores == TargetInfo::TensorCores::MmaSync &&
+          4 * (use.scores + use.output) > 3 * target.registersPerThread;
+      bool shared = blocksPerSM(target, s) >= 2;
+      std::tuple<double, bool, bool, bool> cost = {trafficOf(p, rows),
+                                                   keys < 32, crowded, !shared};
       if (best.rows == 0 || cost < bestCost) {
         best = s;
         bestCost = cost;

@@ -8,7 +8,7 @@ import functools
 from typing import Any
 
 from fa import _native
-from fa._arrays import View, library_of
+from fa._arrays import View, views_of
 from fa._config import AttentionConfig
 from fa._kernel import Kernel
 
@@ -61,7 +61,10 @@ def attention(
     """Softmax attention: softmax(scale * q k^T) v, row by row.
 
     Args:
-        q: queries [B, Hq, Sq, D]; float32, float16 or bfloat16; any strides.
+        q: queries [B, Hq, Sq, D]; float32, float16 or bfloat16; any strides on
+            the CPU (negative and 0, too), unit stride along D on a GPU. An
+            array of NumPy, PyTorch or CuPy, or any object that exports
+            `__dlpack__`, `__cuda_array_interface__` or `__array_interface__`.
         k: keys [B, Hk, Sk, D]; Hk divides Hq (grouped-query attention).
         v: values [B, Hk, Sk, Dv].
         is_causal: query i sees keys j <= i.
@@ -71,24 +74,22 @@ def attention(
     Returns:
         out [B, Hq, Sq, Dv] in q's element type, or (out, lse) with lse
         [B, Hq, Sq] in float32 (natural logarithm). A row with nothing to
-        attend has out 0 and lse -inf.
+        attend has out 0 and lse -inf. They are arrays of q's library: NumPy,
+        PyTorch, CuPy, or one with `__array_namespace__().from_dlpack` (JAX). For
+        another object they are NumPy arrays on the CPU (`fa.Array` for
+        bfloat16 without ml_dtypes) and `fa.Array` on a GPU, which exports
+        `__dlpack__` and the array interface.
 
     Raises:
         ValueError: shapes, types or a scale that do not fit.
-        TypeError: arrays of a library or element type that is not known.
+        TypeError: no array, or one of another element type or kind of device.
 
-    On CUDA arrays the call returns before the GPU has finished, like any op of
-    the array's library. Source: Dao et al., FlashAttention (2022) and
+    On CUDA arrays of PyTorch and CuPy the call returns before the GPU has
+    finished, like any op of theirs on their current stream; on those of other
+    libraries, whose streams are not known, it waits for the GPU. Source: Dao et al., FlashAttention (2022) and
     FlashAttention-2 (2023).
     """
-    library = library_of(q)
-    for name, array in (("key", k), ("value", v)):
-        if library_of(array) is not library or library.device(array) != library.device(q):
-            raise ValueError(
-                f"expected {name} of the same library and device as query, "
-                f"got {type(array).__name__}; move it to where query is"
-            )
-    views = [library.view(array) for array in (q, k, v)]
+    library, views = views_of((q, k, v), ("query", "key", "value"))
     _check(*views)
     (batch, query_heads, rows, head_dim), value_dim = (
         views[0].shape,
@@ -104,10 +105,11 @@ def attention(
         None if scale is None else float(scale),
         bool(return_lse),
     )
-    device = library.device(q)
-    out = library.empty(q, (batch, query_heads, rows, value_dim), config.dtype)
-    results = [out]
+    device = views[0].device
+    results = [library.empty(q, (batch, query_heads, rows, value_dim), config.dtype, device)]
     if return_lse:
-        results.append(library.empty(q, (batch, query_heads, rows), "f32"))
-    _kernel(config, _target(device))(q, k, v, *results)
-    return (out, results[1]) if return_lse else out
+        results.append(library.empty(q, (batch, query_heads, rows), "f32", device))
+    views += map(library.view, results)
+    _kernel(config, _target(device)).run(library, views)
+    out = [library.finish(q, result) for result in results]
+    return tuple(out) if return_lse else out[0]

@@ -96,3 +96,8 @@ def cpu_threads() -> int:
             "unset it for all processors"
         )
     return threads
+
+
+def cuda_driver() -> str:
+    """The CUDA driver's library: FA_CUDA_DRIVER, like the runtime library."""
+    return os.environ.get("FA_CUDA_DRIVER") or "libcuda.so.1"

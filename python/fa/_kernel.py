@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from fa import _native
-from fa._arrays import library_of
+from fa._arrays import Library, View, check_result, views_of
 from fa._config import AttentionConfig, cpu_threads
 
 
@@ -81,15 +81,34 @@ class Kernel:
     def __call__(self, *arrays: Any) -> None:
         """Runs on inputs followed by results, all of one library and device.
 
-        GPU kernels are enqueued on the library's current stream.
+        GPU kernels are enqueued on the current stream of PyTorch and CuPy; for
+        arrays of another library the call waits for the GPU.
         """
-        library = library_of(arrays[0])
-        device = library.device(arrays[0])
-        views = [library.view(array).native() for array in arrays]
+        names = [f"argument {i}" for i in range(len(arrays))]
+        if len(arrays) != self._native.num_args():
+            raise ValueError(
+                f"expected {self._native.num_args()} arrays, inputs and then results, got "
+                f"{len(arrays)}; see the kernel's ir"
+            )
+        library, views = views_of(arrays, names)
+        results = self._native.num_results()
+        for view, name in list(zip(views, names))[len(views) - results :]:
+            check_result(view, name)
+        self.run(library, views)
+
+    def run(self, library: Library, views: list[View]) -> None:
+        """Runs on views of one library and device; their results are writable."""
+        device = views[0].device
+        native = [view.native() for view in views]
         if device is None:
-            self._native.run(views)
-        else:
-            self._program(device).launch(views, library.stream(device))
+            self._native.run(native)
+            return
+        for stream in {view.stream for view in views} - {None}:
+            _native.synchronize(device, stream)
+        stream = library.stream(device)
+        self._program(device).launch(native, stream)
+        if library.waits:
+            _native.synchronize(device, stream)
 
 
 def compile(

@@ -3,6 +3,7 @@
 //
 // fa._native: the C API and the runtime library as Python sees them.
 
+#include "DLPack.h"
 #include "fa-c/fa.h"
 #include "fa-runtime/fa_runtime.h"
 
@@ -123,6 +124,22 @@ private:
   fa_rt_status status;
 };
 
+/// Memory of a GPU. Freeing it waits for the device.
+class DeviceMemory {
+public:
+  DeviceMemory(int device, size_t size) : device(device) {
+    check(fa_rt_alloc(device, size, &data));
+  }
+  DeviceMemory(const DeviceMemory &) = delete;
+  DeviceMemory &operator=(const DeviceMemory &) = delete;
+  ~DeviceMemory() { fa_rt_free(device, data); }
+  uintptr_t pointer() const { return reinterpret_cast<uintptr_t>(data); }
+
+private:
+  int device;
+  void *data = nullptr;
+};
+
 /// What the compiler made of one module.
 class Kernel {
 public:
@@ -154,6 +171,8 @@ public:
   std::vector<std::pair<std::string, std::string>> io() const {
     return named(fa_kernel_stage_io);
   }
+  int32_t numArgs() const { return fa_kernel_num_args(kernel.get()); }
+  int32_t numResults() const { return fa_kernel_num_results(kernel.get()); }
   py::object ptx() const {
     const char *text = fa_kernel_ptx(kernel.get());
     return text ? py::object(py::str(text)) : py::object(py::none());
@@ -224,10 +243,30 @@ PYBIND11_MODULE(_native, m) {
         return program;
       },
       py::arg("device"), py::arg("ptx"));
+  m.def(
+      "synchronize",
+      [](int device, uintptr_t stream) {
+        fa_rt_status status;
+        {
+          py::gil_scoped_release release;
+          status = fa_rt_stream_synchronize(device,
+                                            reinterpret_cast<void *>(stream));
+        }
+        check(status);
+      },
+      py::arg("device"), py::arg("stream"));
+  m.def("dlpack_view", &fa::python::viewDLPack, py::arg("capsule"));
+  m.def("dlpack_export", &fa::python::exportDLPack, py::arg("view"),
+        py::arg("device"), py::arg("owner"), py::arg("versioned"));
+  py::class_<DeviceMemory>(m, "DeviceMemory")
+      .def(py::init<int, size_t>(), py::arg("device"), py::arg("size"))
+      .def_property_readonly("pointer", &DeviceMemory::pointer);
   py::class_<Kernel>(m, "Kernel")
       .def("stages", &Kernel::stages)
       .def("io", &Kernel::io)
       .def("ptx", &Kernel::ptx)
+      .def("num_args", &Kernel::numArgs)
+      .def("num_results", &Kernel::numResults)
       .def("run", &Kernel::run, py::arg("views"));
   py::class_<Program>(m, "Program")
       .def("launch", &Program::launch, py::arg("views"), py::arg("stream"))

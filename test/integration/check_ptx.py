@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs PTX files made by fa on a GPU, checks them and times them.
+"""Checks PTX made by fa: assembles it, or runs it on a GPU and times it.
 
-Needs PyTorch and the CUDA driver only. Each FILE may carry what it computes:
+    check_ptx.py --assemble                 # every shipped configuration
+    check_ptx.py --assemble FILE.ptx ...
+
+runs ptxas (on the PATH or of the package triton) and prints registers and
+memory of each kernel; it fails where a kernel spills or uses local memory.
+Without files it needs the Python package fa. No GPU is needed.
 
     check_ptx.py dense.ptx causal.ptx:causal local.ptx:causal,window=256
 
+needs PyTorch and the CUDA driver only. Each FILE may carry what it computes.
 Inputs are random; the reference is float64. The rule is the project's:
 max|out - ref| <= 2 max|naive16 - ref| + 1e-5, where naive16 is the same formula
 in the inputs' precision. Prints one row a file and shape.
@@ -15,16 +21,30 @@ in the inputs' precision. Prints one row a file and shape.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import ctypes
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
 import statistics
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-import torch
-import torch.nn.functional as F
 from ptx_header import Program, evaluate, parse_header
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-DTYPES = {
+try:
+    import torch
+    import torch.nn.functional as F
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+except ImportError:
+    torch = None
+
+DTYPES = torch and {
     "f16": torch.float16,
     "bf16": torch.bfloat16,
     "f32": torch.float32,
@@ -33,6 +53,115 @@ DTYPES = {
     "i1": torch.bool,
 }
 
+# --- Assembling --------------------------------------------------------------------
+
+HEAD_DIMS = [(d, d) for d in (16, 32, 64, 80, 96, 128, 256)]
+HEAD_DIMS += [(64, 128), (128, 64), (192, 128), (96, 128), (80, 128), (256, 128), (96, 24)]
+
+
+def find_ptxas() -> str | None:
+    """NVIDIA's assembler: on the PATH, or in the package triton."""
+    found = shutil.which("ptxas")
+    spec = None if found else importlib.util.find_spec("triton")
+    for folder in spec.submodule_search_locations if spec else []:
+        path = pathlib.Path(folder, "backends/nvidia/bin/ptxas")
+        if os.access(path, os.X_OK):
+            return str(path)
+    return found
+
+
+@dataclass
+class Assembled:
+    """What ptxas says of one kernel; sizes in bytes."""
+
+    name: str
+    kernel: str
+    threads: int
+    registers: int
+    smem: int
+    stack: int
+    spilled: int
+    messages: list
+
+    @property
+    def good(self) -> bool:
+        return not self.stack and not self.spilled and not self.messages
+
+    HEADER = f"{'configuration':34} {'threads':>7} {'registers':>9} {'smem':>7} {'stack':>5} {'spilled':>7}"
+
+    def __str__(self) -> str:
+        verdict = "" if self.good else "  FAIL " + " ".join(self.messages)
+        return (
+            f"{self.name:34} {self.threads:7} {self.registers:9} {self.smem:7} "
+            f"{self.stack:5} {self.spilled:7}{verdict}"
+        )
+
+
+def assemble(name: str, text: str, chip: str, ptxas: str) -> list[Assembled]:
+    """One row for each kernel of a PTX text."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "kernel.ptx")
+        path.write_text(text)
+        command = [ptxas, "-v", f"-arch={chip}", str(path), "-o", str(path) + ".cubin"]
+        done = subprocess.run(command, capture_output=True, text=True)
+    log = done.stdout + done.stderr
+    if done.returncode:
+        raise RuntimeError(f"{name}: ptxas does not take it: {log}")
+    rows = []
+    for launch in parse_header(text).launches:
+        kernel = re.escape(launch["kernel"])
+        part = re.search(rf"entry function '{kernel}'.*?(?=Compiling entry|\Z)", log, re.DOTALL)[0]
+
+        def number(pattern: str, part: str = part) -> int:
+            return sum(map(int, re.findall(pattern, part)))
+
+        rows.append(
+            Assembled(
+                name,
+                launch["kernel"],
+                int(launch["block"]),
+                number(r"Used (\d+) registers"),
+                int(launch.get("smem", 0)) + number(r"(\d+) bytes smem"),
+                number(r"(\d+) bytes stack frame") + number(r"(\d+) bytes lmem"),
+                number(r"(\d+) bytes spill (?:stores|loads)"),
+                # C75xx: instructions that were serialised.
+                sorted(set(re.findall(r"C75\d\d", log))),
+            )
+        )
+    return rows
+
+
+def configurations(chip: str) -> Iterable[tuple[str, str]]:
+    """(name, PTX) of what fa.attention compiles, with default options."""
+    import fa
+    from fa._config import AttentionConfig
+
+    for dims in HEAD_DIMS:
+        for dtype in ("f16", "bf16"):
+            for causal in (False, True):
+                for lse in (False, True) if dtype == "bf16" else (False,):
+                    config = AttentionConfig(dtype, 8, 2, *dims, is_causal=causal, return_lse=lse)
+                    words = [dtype, "D={} Dv={}".format(*dims)]
+                    words += ["causal"] * causal + ["lse"] * lse
+                    yield " ".join(words), fa.compile(config, chip).asm["ptx"]
+
+
+def assemble_all(texts: Iterable[tuple[str, str]], chip: str) -> list[Assembled]:
+    """Rows of (name, PTX) pairs; RuntimeError without ptxas."""
+    ptxas = find_ptxas()
+    if not ptxas:
+        raise RuntimeError("no ptxas on the PATH or in the package triton; install one of them")
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        jobs = [pool.submit(assemble, name, text, chip, ptxas) for name, text in texts]
+        return [row for job in jobs for row in job.result()]
+
+
+def table(rows: list[Assembled]) -> str:
+    """The rows as text."""
+    return "\n".join([Assembled.HEADER, *map(str, rows)])
+
+
+# --- Running -----------------------------------------------------------------------
 
 cuda = None
 
@@ -267,10 +396,19 @@ def run_time(kernel, flags, sizes):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("files", nargs="+", help="FILE.ptx[:flag,flag=value]")
+    parser.add_argument("files", nargs="*", help="FILE.ptx[:flag,flag=value]")
+    parser.add_argument("--assemble", action="store_true", help="ptxas only, no GPU")
+    parser.add_argument("--chip", default="sm_80", help="the target to assemble for (sm_80)")
     parser.add_argument("--no-time", action="store_true")
     parser.add_argument("--quick", action="store_true", help="one shape")
     options = parser.parse_args()
+    if options.assemble:
+        files = [(name, pathlib.Path(name).read_text()) for name in options.files]
+        rows = assemble_all(files or configurations(options.chip), options.chip)
+        print(table(rows))
+        return 0 if all(row.good for row in rows) else 1
+    if not options.files or torch is None:
+        parser.error("expected PTX files and PyTorch; --assemble needs neither")
     global cuda
     cuda = ctypes.CDLL("libcuda.so.1")
     bad = 0

@@ -45,7 +45,8 @@ struct CompiledKernel {
   std::vector<CompiledStage> stages;
   std::unique_ptr<cpu::Program> program;
   std::string ptx;
-  int32_t numArguments = 0;
+  /// Inputs and results; results.
+  int32_t numArguments = 0, numResults = 0;
 };
 
 /// Errors in the options alone: an unknown target or algorithm, bad sizes.

@@ -77,8 +77,13 @@ TEST(TileSizes, OnGPUsByHeadDim) {
   // where 32 keys leave room for two.
   EXPECT_TILE(choose("sm_90a", heads(128)), 128, 64);
   EXPECT_TILE(choose("sm_80", heads(128)), 128, 32);
-  // Only one block fits 100 KiB in any case.
-  EXPECT_TILE(choose("sm_89", heads(128)), 128, 64);
+  // Only one block fits 100 KiB in any case, but with 64 keys S and O take 192
+  // registers, and mma.sync's fragments have to spill.
+  EXPECT_TILE(choose("sm_89", heads(128)), 128, 32);
+  EXPECT_TILE(choose("sm_80", {64, 128, 16}), 128, 32);
+  EXPECT_TILE(choose("sm_80", {192, 128, 16}), 128, 32);
+  // Spilling a little costs less than steps of 16 keys.
+  EXPECT_TILE(choose("sm_80", heads(160)), 128, 32);
   EXPECT_TILE(choose("sm_80", heads(256)), 64, 64);
   EXPECT_TILE(choose("sm_90a", heads(256)), 64, 32);
   // 99 KiB: a ring of two stages of 64 keys is too much.

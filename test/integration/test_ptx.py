@@ -1,0 +1,54 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Every configuration that ships is assembled and does not spill. Needs ptxas."""
+
+from __future__ import annotations
+
+import check_ptx
+import pytest
+
+if not check_ptx.find_ptxas():
+    pytest.skip("no ptxas on the PATH or in the package triton", allow_module_level=True)
+
+
+def test_nothing_spills_on_sm_80(capsys):
+    rows = check_ptx.assemble_all(check_ptx.configurations("sm_80"), "sm_80")
+    with capsys.disabled():
+        print("", check_ptx.table(rows), sep="\n")
+    assert not [str(row) for row in rows if not row.good]
+
+
+SPILLING = """\
+//!fa.program version=1 name=f target=sm_80
+//!fa.launch kernel=f block=32 smem=128 grid=1 args=0
+//!fa.end
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry f(.param .u64 p) {
+  .local .align 4 .b8 depot[64];
+  .reg .b64 %rd<4>;
+  .reg .b32 %r<4>;
+  ld.param.u64 %rd1, [p];
+  ld.global.u32 %r1, [%rd1];
+  and.b32 %r2, %r1, 15;
+  mul.wide.u32 %rd2, %r2, 4;
+  mov.u64 %rd3, depot;
+  add.u64 %rd2, %rd2, %rd3;
+  st.local.u32 [%rd2], %r1;
+  ld.local.u32 %r3, [depot+8];
+  st.global.u32 [%rd1], %r3;
+  ret;
+}
+"""
+
+
+def test_local_memory_is_seen():
+    (row,) = check_ptx.assemble_all([("planted", SPILLING)], "sm_80")
+    assert not row.good and row.stack == 64 and row.smem == 128
+    assert "FAIL" in str(row)
+
+
+def test_bad_ptx_is_an_error():
+    with pytest.raises(RuntimeError, match="planted: ptxas does not take it"):
+        check_ptx.assemble_all([("planted", SPILLING.replace("ret;", "rat;"))], "sm_80")
