@@ -6,6 +6,7 @@
 #   fake-cuda  the driver made of host memory is built: %fake_cuda, and
 #              %fake_cuda_old without an entry point
 #   ptxas   NVIDIA's assembler is on the PATH
+#   nvdisasm  and its disassembler
 #   gpu     the driver finds a device
 #   clang-format  version 22 is installed (the style check)
 #   numpy   the interpreter that runs the tests has it
@@ -96,6 +97,10 @@ ptxas = shutil.which("ptxas")
 if ptxas:
     config.available_features.add("ptxas")
     llvm_config.with_environment("PATH", os.path.dirname(ptxas), append_path=True)
+nvdisasm = shutil.which("nvdisasm")
+if nvdisasm:
+    config.available_features.add("nvdisasm")
+    llvm_config.with_environment("PATH", os.path.dirname(nvdisasm), append_path=True)
 if os.path.exists(os.path.join(config.llvm_tools_dir, "clang-format")):
     config.available_features.add("clang-format")
 if have_gpu():

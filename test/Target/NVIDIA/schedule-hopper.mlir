@@ -1,0 +1,244 @@
+// The structure of the schedule: two roles, the rotated loop, the order of its
+// products, waits and releases. What is computed is executed elsewhere.
+
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper --canonicalize --cse | FileCheck %s
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a speculate=off" --fa-schedule-hopper --canonicalize --cse | FileCheck %s --check-prefix=ONLINE
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="overlap=0" --canonicalize --cse | FileCheck %s --check-prefix=BOTH
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="overlap=1" --canonicalize --cse | FileCheck %s --check-prefix=UNDER
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="ping-pong=0" --canonicalize --cse | FileCheck %s --check-prefix=FREE
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="ping-pong=1" --canonicalize --cse | FileCheck %s --check-prefix=TURNS
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="stages=1" --canonicalize --cse | FileCheck %s --check-prefix=STAGES
+
+// The canonical case: all sizes known, D=128.
+
+// CHECK-LABEL: func.func @dense(
+// CHECK: %[[QT:.*]] = tensor.extract_slice %arg0
+// CHECK: %[[Q:.*]] = hopper.ring "q" at 1024 barriers 0 : <1, tensor<128x128xbf16>>
+// CHECK: %[[K:.*]] = hopper.ring "k" at 33792 barriers 16 : <3, tensor<128x128xbf16>>
+// CHECK: %[[V:.*]] = hopper.ring "v" at 132096 barriers 64 : <3, tensor<128x128xbf16>>
+// The producer loads what the consumers acquire, in their order, and nothing
+// else.
+// CHECK: hopper.producer registers 24 {
+// CHECK-NEXT: hopper.load %[[QT]] into %[[Q]]
+// CHECK-NEXT: %[[K0:.*]] = tensor.extract_slice %arg1
+// CHECK-NEXT: hopper.load %[[K0]] into %[[K]]
+// CHECK-NEXT: scf.for %[[N:.*]] = %c128 to %c1024 step %c128 {
+// CHECK-NEXT: %[[KN:.*]] = tensor.extract_slice %arg1[{{.*}}, %[[N]], 0]
+// CHECK-NEXT: hopper.load %[[KN]] into %[[K]]
+// CHECK-NEXT: %[[P:.*]] = arith.subi %[[N]], %c128
+// CHECK-NEXT: %[[VP:.*]] = tensor.extract_slice %arg2[{{.*}}, %[[P]], 0]
+// CHECK-NEXT: hopper.load %[[VP]] into %[[V]]
+// CHECK-NEXT: }
+// CHECK-NEXT: %[[VL:.*]] = tensor.extract_slice %arg2[{{.*}}, 896, 0]
+// CHECK-NEXT: hopper.load %[[VL]] into %[[V]]
+// CHECK-NEXT: }
+// The first block: its scores and its weights, by its own maximum. Nothing was
+// assumed, so nothing is computed again.
+// CHECK: hopper.consumers 2 registers 240 -> (tensor<128x128xbf16>) {
+// CHECK-NEXT: %[[QS:.*]] = hopper.acquire %[[Q]]
+// CHECK-NEXT: %[[KS:.*]] = hopper.acquire %[[K]] :
+// CHECK-NEXT: %[[S0:.*]] = hopper.wgmma %[[QS]], %[[KS]] :
+// CHECK-NEXT: hopper.wait_group 0, %[[S0]]
+// CHECK-NEXT: hopper.release %[[KS]]
+// CHECK: arith.maxnumf
+// CHECK: math.exp2
+// CHECK-NOT: math.exp2
+// CHECK-NOT: scf.if
+// CHECK: hopper.partial_sums
+// CHECK-NEXT: hopper.poll %[[K]]
+// The rotated loop carries O before it is added to, and P.
+// CHECK-NEXT: %[[R:.*]]:4 = scf.for %{{.*}} = %c128 to %c1024 step %c128 iter_args(%[[M:.*]] = %{{.*}}, %[[L:.*]] = %{{.*}}, %[[O:.*]] = %{{.*}}, %[[PP:.*]] = %{{.*}}) -> (tensor<128xf32>, tensor<128x8xf32>, tensor<128x128xf32>, tensor<128x128xbf16>)
+// CHECK-NEXT: %[[KS:.*]] = hopper.acquire %[[K]] polled
+// CHECK-NEXT: hopper.turn_begin
+// CHECK-NEXT: %[[SN:.*]] = hopper.wgmma %[[QS]], %[[KS]] :
+// CHECK-NEXT: %[[VS:.*]] = hopper.acquire %[[V]] :
+// CHECK-NEXT: %[[ON:.*]] = hopper.wgmma %[[PP]], %[[VS]] transposed init(%[[O]])
+// CHECK-NEXT: hopper.turn_end
+// CHECK-NEXT: %[[S:.*]] = hopper.wait_group 1, %[[SN]]
+// CHECK-NEXT: hopper.release %[[KS]]
+// The softmax, and no maximum, under the second product.
+// CHECK-NOT: arith.max
+// CHECK: ins(%[[S]], %{{.*}} : tensor<128x128xf32>, tensor<128xf32>)
+// CHECK: math.exp2
+// CHECK-NOT: arith.max
+// CHECK: hopper.pin
+// CHECK: scf.if
+// CHECK-NEXT: hopper.poll %[[K]]
+// CHECK-NEXT: }
+// CHECK-NEXT: hopper.wait_group 0, %[[ON]]
+// CHECK-NEXT: hopper.release %[[VS]]
+// CHECK: arith.truncf
+// CHECK: %[[LARGE:.*]] = hopper.exceeds %{{.*}} limit 2.000000e+00 : tensor<128x128xbf16>
+// CHECK: scf.if %[[LARGE]]
+// CHECK: } else {
+// CHECK-NEXT: scf.yield %[[M]], %{{.*}}, %[[L]], %{{.*}} :
+// CHECK-NEXT: }
+// CHECK: hopper.partial_sums
+// CHECK: scf.yield
+// The last product; sums of rows are complete only now.
+// CHECK: %[[VS:.*]] = hopper.acquire %[[V]] :
+// CHECK-NEXT: %[[OL:.*]] = hopper.wgmma %[[R]]#3, %[[VS]] transposed init(%[[R]]#2)
+// CHECK-NEXT: %[[OD:.*]] = hopper.wait_group 0, %[[OL]]
+// CHECK-NEXT: hopper.release %[[VS]]
+// CHECK: ins(%[[R]]#1 : tensor<128x8xf32>)
+// CHECK: arith.addf
+// CHECK: arith.divf
+// CHECK: %[[OUT:.*]] = linalg.generic
+// CHECK: arith.truncf
+// CHECK: hopper.yield %[[OUT]]
+// CHECK: scf.forall.in_parallel
+
+// Without speculation every block has its maximum, and O is scaled after its
+// product.
+// ONLINE-LABEL: func.func @dense(
+// ONLINE: hopper.consumers 2
+// ONLINE: scf.for
+// ONLINE: hopper.wait_group 1
+// ONLINE: arith.maxnumf
+// ONLINE: math.exp2
+// ONLINE: hopper.pin
+// ONLINE: hopper.poll
+// ONLINE: %[[O:.*]] = hopper.wait_group 0
+// ONLINE-NEXT: hopper.release
+// ONLINE-NOT: hopper.exceeds
+// ONLINE: ins(%[[O]],
+// ONLINE: arith.mulf
+// ONLINE: scf.yield
+
+// Without overlap one wait for both products, before the softmax.
+// BOTH-LABEL: func.func @dense(
+// BOTH: hopper.consumers
+// BOTH-NOT: hopper.poll
+// BOTH: scf.for
+// BOTH-NEXT: %[[KS:.*]] = hopper.acquire %{{[0-9]+}} :
+// BOTH: %[[S:.*]] = hopper.wgmma
+// BOTH: %[[O:.*]] = hopper.wgmma
+// BOTH: hopper.wait_group 0, %[[S]], %[[O]] : tensor<128x128xf32>, tensor<128x128xf32>
+// BOTH-NEXT: hopper.release %[[KS]]
+// BOTH-NEXT: hopper.release
+// BOTH-NOT: hopper.pin
+// BOTH-NOT: hopper.poll
+// BOTH: math.exp2
+// BOTH: hopper.exceeds
+// BOTH: hopper.yield
+
+// FREE-LABEL: func.func @dense(
+// FREE-NOT: hopper.turn_
+// FREE: hopper.yield
+
+// One stage is enough, and the rings take what they need.
+// STAGES-LABEL: func.func @dense(
+// STAGES: hopper.ring "k" at 33792 barriers 16 : <1,
+// STAGES: hopper.ring "v" at 66560 barriers 32 : <1,
+func.func @dense(%q: tensor<2x4x512x128xbf16>, %k: tensor<2x4x1024x128xbf16>, %v: tensor<2x4x1024x128xbf16>) -> tensor<2x4x512x128xbf16> {
+  %o = fa.attention %q, %k, %v scale 0.088388346
+    : (tensor<2x4x512x128xbf16>, tensor<2x4x1024x128xbf16>, tensor<2x4x1024x128xbf16>) -> tensor<2x4x512x128xbf16>
+  return %o : tensor<2x4x512x128xbf16>
+}
+
+// Sizes that are not known: a block may have nothing to visit, and both roles
+// agree on it. Tiles are padded; TMA pads by itself.
+
+// CHECK-LABEL: func.func @dynamic(
+// CHECK: hopper.producer
+// CHECK-NEXT: %[[SOME:.*]] = arith.cmpi sgt, %[[SK:.*]], %c0
+// CHECK-NEXT: scf.if %[[SOME]] {
+// CHECK-NEXT: hopper.load %{{.*}} into %{{.*}} bytes 24576 :
+// CHECK: hopper.consumers 3 registers 160
+// CHECK-NEXT: %[[SOME:.*]] = arith.cmpi sgt, %[[SK]], %c0
+// CHECK-NEXT: scf.if %[[SOME]]
+// CHECK-NEXT: hopper.acquire
+// CHECK: hopper.wait_group 0, %{{.*}} : tensor<192x64xf32>
+// CHECK-NEXT: hopper.release
+// CHECK-NEXT: scf.yield
+// CHECK-NEXT: } else {
+// CHECK-NEXT: scf.yield
+// CHECK: hopper.yield
+
+// At D=64 three warpgroups take turns, each with both its products: no room for
+// the softmax of one block beside the product of another.
+// CHECK-LABEL: func.func @three_warpgroups(
+// CHECK: hopper.consumers 3 registers 160
+// CHECK: hopper.turn_begin
+// CHECK: hopper.turn_end
+// CHECK-NEXT: hopper.wait_group 0, %{{.*}}, %{{.*}} : tensor<192x128xf32>, tensor<192x64xf32>
+// UNDER-LABEL: func.func @three_warpgroups(
+// UNDER: hopper.wait_group 1
+// UNDER: hopper.poll
+// UNDER: hopper.wait_group 0
+func.func @dynamic(%q: tensor<?x4x?x64xf16>, %k: tensor<?x4x?x64xf16>, %v: tensor<?x4x?x64xf16>) -> tensor<?x4x?x64xf16> {
+  %o = fa.attention %q, %k, %v scale 0.125
+    : (tensor<?x4x?x64xf16>, tensor<?x4x?x64xf16>, tensor<?x4x?x64xf16>) -> tensor<?x4x?x64xf16>
+  return %o : tensor<?x4x?x64xf16>
+}
+func.func @three_warpgroups(%q: tensor<2x4x384x64xf16>, %k: tensor<2x4x512x64xf16>, %v: tensor<2x4x512x64xf16>) -> tensor<2x4x384x64xf16> {
+  %o = fa.attention %q, %k, %v scale 0.125
+    : (tensor<2x4x384x64xf16>, tensor<2x4x512x64xf16>, tensor<2x4x512x64xf16>) -> tensor<2x4x384x64xf16>
+  return %o : tensor<2x4x384x64xf16>
+}
+
+// Causal: the loop ends where the block's rows end, in both roles, and full
+// tiles take the scores without the mask.
+
+// CHECK-LABEL: func.func @causal(
+// CHECK: %[[END:.*]] = affine.min
+// CHECK: hopper.producer
+// CHECK: scf.for %{{.*}} = %c128 to %[[END]] step %c128
+// CHECK-NOT: linalg.generic
+// CHECK: hopper.consumers 2
+// CHECK: scf.for %{{.*}} = %c128 to %[[END]] step %c128
+// CHECK: %[[S:.*]] = hopper.wait_group 1
+// CHECK: hopper.release
+// CHECK: scf.if
+// CHECK-NEXT: scf.yield %[[S]]
+// CHECK-NEXT: } else {
+// CHECK: arith.select
+// CHECK: }
+// CHECK: math.exp2
+// CHECK: hopper.wait_group 0
+func.func @causal(%q: tensor<1x4x512x128xbf16>, %k: tensor<1x4x512x128xbf16>, %v: tensor<1x4x512x128xbf16>) -> tensor<1x4x512x128xbf16> {
+  %o = fa.attention %q, %k, %v scale 0.088388346
+    mask {
+    ^bb0(%b: index, %h: index, %i: index, %j: index):
+      %seen = arith.cmpi sle, %j, %i : index
+      fa.yield %seen : i1
+    } : (tensor<1x4x512x128xbf16>, tensor<1x4x512x128xbf16>, tensor<1x4x512x128xbf16>) -> tensor<1x4x512x128xbf16>
+  return %o : tensor<1x4x512x128xbf16>
+}
+
+// Two results: the log-sum-exp is the consumers' second one. Its sum is of the
+// weights before they are rounded, so there are two sums where the weights'
+// reference is not the maximum.
+
+// CHECK-LABEL: func.func @lse(
+// CHECK: %[[R:.*]]:2 = hopper.consumers 2 registers 240 -> (tensor<128x128xbf16>, tensor<128xf32>) {
+// CHECK: math.log
+// CHECK: hopper.yield %{{.*}}, %{{.*}} : tensor<128x128xbf16>, tensor<128xf32>
+// CHECK: tensor.parallel_insert_slice %[[R]]#0
+// CHECK: tensor.parallel_insert_slice %[[R]]#1
+func.func @lse(%q: tensor<2x4x512x128xbf16>, %k: tensor<2x4x512x128xbf16>, %v: tensor<2x4x512x128xbf16>) -> (tensor<2x4x512x128xbf16>, tensor<2x4x512xf32>) {
+  %o, %lse = fa.attention %q, %k, %v scale 0.088388346
+    : (tensor<2x4x512x128xbf16>, tensor<2x4x512x128xbf16>, tensor<2x4x512x128xbf16>) -> (tensor<2x4x512x128xbf16>, tensor<2x4x512xf32>)
+  return %o, %lse : tensor<2x4x512x128xbf16>, tensor<2x4x512xf32>
+}
+
+// D=256: one stage of K and V at a time fits twice; O fills the registers, so
+// neither overlap nor turns.
+
+// CHECK-LABEL: func.func @wide(
+// CHECK: hopper.ring "k" at {{.*}} : <2, tensor<80x256xbf16>>
+// CHECK: hopper.consumers 2 registers 240
+// CHECK-NOT: hopper.turn_
+// CHECK-NOT: hopper.poll
+// CHECK: hopper.wait_group 0, %{{.*}}, %{{.*}} : tensor<128x80xf32>, tensor<128x256xf32>
+// CHECK: hopper.yield
+// TURNS-LABEL: func.func @wide(
+// TURNS: hopper.turn_begin
+// TURNS-NEXT: hopper.wgmma
+// TURNS: hopper.wgmma
+// TURNS-NEXT: hopper.turn_end
+func.func @wide(%q: tensor<2x4x512x256xbf16>, %k: tensor<2x4x512x256xbf16>, %v: tensor<2x4x512x256xbf16>) -> tensor<2x4x512x256xbf16> {
+  %o = fa.attention %q, %k, %v scale 0.0625
+    : (tensor<2x4x512x256xbf16>, tensor<2x4x512x256xbf16>, tensor<2x4x512x256xbf16>) -> tensor<2x4x512x256xbf16>
+  return %o : tensor<2x4x512x256xbf16>
+}
