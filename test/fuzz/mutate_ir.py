@@ -78,6 +78,16 @@ TYPES = [
     b"tuple<>",
 ]
 WORDS = [
+    b"hopper.ring",
+    b"hopper.load",
+    b"hopper.acquire",
+    b"hopper.release",
+    b"hopper.wgmma",
+    b"hopper.wait_group",
+    b"hopper.turn_begin",
+    b"hopper.yield",
+    b"polled",
+    b"transposed",
     b"fa.attention",
     b"fa.yield",
     b"fa.online_softmax",
@@ -146,6 +156,13 @@ PASSES = [
 ]
 # Not run on mutants: fa-emit-ptx writes files.
 WRITERS = {"fa-emit-ptx", "fa-pipeline"}
+# The way to a kernel for sm_90a, from attention on.
+HOPPER = [
+    "--fa-pipeline=target=sm_90a",
+    "--fa-schedule-hopper",
+    "--fa-lower-hopper",
+    "--fa-lower-to-nvvm",
+]
 TARGETS = ["cpu", "sm_80", "sm_90a"]
 
 
@@ -455,9 +472,42 @@ def collect(options, runner, passes):
                     break
                 seeds.append((ir, passes[n:]))
     for file in sorted(pathlib.Path(options.tests, "Dialect", "FA").rglob("*.mlir")):
-        for part in re.split(rb"^// -----.*$", file.read_bytes(), flags=re.M):
-            if b"func" in part:
-                seeds.append((part, passes))
+        seeds += [(part, passes) for part in functions(file)]
+    return seeds
+
+
+def functions(file):
+    """The parts of a test that is read with --split-input-file."""
+    parts = re.split(rb"^// -----.*$", file.read_bytes(), flags=re.M)
+    return [part for part in parts if b"func" in part]
+
+
+def collect_hopper(options, runner):
+    """[(IR, flags of the passes that follow)] on the way to a kernel for sm_90a."""
+    seeds = []
+    inputs = sorted(pathlib.Path(options.tests, "inputs").rglob("*.mlir"))
+    inputs += [pathlib.Path(options.tests, "Target", "NVIDIA", "schedule-hopper.mlir")]
+    for file in inputs:
+        # Each function alone: a batch of mutants is to be small.
+        text = file.read_bytes()
+        parts = re.split(rb"^(?=func\.func)", text, flags=re.M)[1:]
+        for part in [text] if file.parent.name == "inputs" else parts:
+            if b"f32" in part and b"f16" not in part:
+                continue
+            seeds.append((part, HOPPER))
+            for speculate in ("on", "off"):
+                first = [f"{HOPPER[0]} speculate={speculate}"]
+                for overlap in (0, 1):
+                    scheduled = [*first, f"{HOPPER[1]}=overlap={overlap}"]
+                    for clean in ([], ["--canonicalize", "--cse"]):
+                        ir = runner.stage(part, scheduled + clean)
+                        if ir is not None:
+                            seeds.append((ir, HOPPER[2:]))
+                ir = runner.stage(part, first)
+                if ir is not None:
+                    seeds.append((ir, HOPPER[1:]))
+    for file in sorted(pathlib.Path(options.tests, "Dialect", "Hopper").rglob("*.mlir")):
+        seeds += [(part, HOPPER[2:]) for part in functions(file)]
     return seeds
 
 
@@ -476,11 +526,21 @@ def choose_flags(rng, following, every):
         target, algorithm = rng.choice(TARGETS), rng.choice(["standard", "fa1", "fa2"])
         speculate = rng.choice(["auto", "on", "off"])
         flags = [f"--fa-pipeline=target={target} algorithm={algorithm} speculate={speculate}"]
+        if target == "sm_90a":
+            flags += HOPPER[1:]
     else:
         flags = rng.sample(every, rng.randint(1, len(every)))
     sizes = [1, 7, 16, 64, 128] * 3 + [0, -1, 4096, 2**31, 2**63 - 1]
     options = {
         "--fa-tile": lambda: f"--fa-tile=rows={rng.choice(sizes)} keys={rng.choice(sizes)}",
+        "--fa-schedule-hopper": lambda: (
+            f"--fa-schedule-hopper=overlap={rng.choice([-1, 0, 1])}"
+            f" ping-pong={rng.choice([-1, 0, 1])} stages={rng.choice([-1, 0, 1, 2, 3, 9])}"
+        ),
+        "--fa-pipeline=target=sm_90a": lambda: (
+            f"--fa-pipeline=target=sm_90a speculate={rng.choice(['on', 'off'])}"
+            + rng.choice(["", f" rows={rng.choice(sizes)} keys={rng.choice(sizes)}"])
+        ),
         "--fa-distribute": lambda: f"--fa-distribute=rows={rng.choice(sizes)}",
         "--fa-speculate-max": lambda: (
             f"--fa-speculate-max=headroom={rng.choice([0, 8, 63, 126, 127])}"
@@ -509,6 +569,7 @@ def main():
         action="store_false",
         help="mutate the inputs only, not the IR after each pass",
     )
+    parser.add_argument("--hopper", action="store_true", help="the passes of sm_90a")
     options = parser.parse_args()
 
     start = time.time()
@@ -518,7 +579,10 @@ def main():
     passes = [f"--{name}" for name in names if re.search(rf"--{name}\b", known)]
     every = sorted(set(re.findall(r"^ +--(fa-[\w-]+)", known, re.M)) - WRITERS)
     every = [f"--{name}" for name in every]
-    seeds = collect(options, runner, passes)
+    if options.hopper:
+        seeds, passes = collect_hopper(options, runner), HOPPER
+    else:
+        seeds = collect(options, runner, passes)
     corpus = [text for text, _ in seeds]
     rng = random.Random(options.seed)
     batches = []
