@@ -48,7 +48,9 @@ namespace {
 /// What the schedule of one block is to be; -1: chosen.
 struct HopperOptions {
   const fa::NVIDIATarget *target;
-  int overlap = -1, pingPong = -1, stages = -1;
+  int overlap = -1, pingPong = -1, stages = -1, persistent = -1, stage = -1,
+      ones = -1;
+  int64_t section = 32 << 20;
 };
 
 /// Rows of a warpgroup's part of a tile.
@@ -83,6 +85,9 @@ private:
   void cloneIf(OpBuilder &b, scf::IfOp op, IRMapping &map);
   Value cloneTile(OpBuilder &b, Value tile, Value iv);
   Value acquire(OpBuilder &b, RingOp ring, Value tile, bool polled = false);
+  void releaseQ(OpBuilder &b, Value next);
+  bool boundsVary();
+  void stageStores();
   WgmmaOp scores(OpBuilder &b, Value k);
   WgmmaOp output(OpBuilder &b, Value p, Value v, ValueRange inits);
   void buildProducer(OpBuilder &b, Block &from, IRMapping &map);
@@ -98,7 +103,7 @@ private:
   unsigned outputIndex = 0;
 
   int64_t warpgroups = 0, consumerRegisters = 0, producerRegisters = 0;
-  bool overlap = false, pingPong = false;
+  bool overlap = false, pingPong = false, persistent = false;
   int64_t nextOffset = firstTile, nextBarrier = 0;
   RingOp qRing, kRing, vRing;
   Value qSlot;
@@ -494,6 +499,7 @@ void HopperSchedule::chooseParameters() {
                                  : warpgroups <= 2 && live <= 170;
   pingPong = options.pingPong >= 0 ? options.pingPong
                                    : warpgroups > 1 && second.n <= 128;
+  persistent = options.persistent != 0;
 }
 
 RingOp HopperSchedule::makeRing(OpBuilder &b, StringRef name, Value tile,
@@ -686,6 +692,16 @@ Value HopperSchedule::acquire(OpBuilder &b, RingOp ring, Value tile,
   return op.getSlot();
 }
 
+/// Q is free for the next tile after the last block's scores.
+void HopperSchedule::releaseQ(OpBuilder &b, Value next) {
+  if (!persistent)
+    return;
+  Value isLast =
+      arith::CmpIOp::create(b, loop.getLoc(), arith::CmpIPredicate::sge, next,
+                            loop.getUpperBound());
+  ReleaseOp::create(b, loop.getLoc(), qSlot, isLast);
+}
+
 WgmmaOp HopperSchedule::scores(OpBuilder &b, Value k) {
   return WgmmaOp::create(b, first.op.getLoc(), first.op->getResultTypes(),
                          qSlot, k, ValueRange(), /*transposed=*/false);
@@ -777,6 +793,7 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
     Value pending = scores(b, slot).getResults()[0];
     auto wait = WaitGroupOp::create(b, loc, pending.getType(), 0, pending);
     ReleaseOp::create(b, loc, slot, Value());
+    releaseQ(b, arith::AddIOp::create(b, loc, lower, step));
     map.map(s, wait.getResults()[0]);
     cloneOps(b, ops, map, isFirst);
   }
@@ -825,6 +842,7 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
     if (overlap) {
       in.map(s, waitFor(1, pendingS)[0]);
       ReleaseOp::create(b, loc, kSlot, Value());
+      releaseQ(b, arith::AddIOp::create(b, loc, iv, step));
       cloneOps(b, earlyOps, in, isLater);
       if (!pinned.empty()) {
         SmallVector<Value> values;
@@ -851,6 +869,7 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
       in.map(loop.getRegionIterArg(outputIndex), both[1]);
       ReleaseOp::create(b, loc, kSlot, Value());
       ReleaseOp::create(b, loc, vSlot, Value());
+      releaseQ(b, arith::AddIOp::create(b, loc, iv, step));
       cloneOps(b, earlyOps, in, isLater);
     }
     SmallVector<Value> yields;
@@ -948,6 +967,79 @@ void HopperSchedule::buildProducer(OpBuilder &b, Block &from, IRMapping &map) {
   }
 }
 
+/// Whether the loop's bounds depend on which block it is: tiles differ in
+/// length.
+bool HopperSchedule::boundsVary() {
+  std::function<bool(Value, unsigned)> depends = [&](Value v, unsigned depth) {
+    if (v == forall.getInductionVars().back())
+      return true;
+    Operation *op = v.getDefiningOp();
+    return op && depth < 16 && forall->isAncestor(op) &&
+           llvm::any_of(op->getOperands(),
+                        [&](Value o) { return depends(o, depth + 1); });
+  };
+  return depends(loop.getLowerBound(), 0) || depends(loop.getUpperBound(), 0);
+}
+
+/// Whether a tile that is inserted is cut only where the tensor ends, which is
+/// what TMA does by itself.
+static bool isCutByTensor(tensor::ParallelInsertSliceOp insert,
+                          RankedTensorType tile) {
+  llvm::SmallBitVector dropped = insert.getDroppedDims();
+  unsigned at = 0;
+  for (unsigned d = 0; d < dropped.size(); ++d) {
+    if (dropped.test(d))
+      continue;
+    OpFoldResult size = insert.getMixedSizes()[d];
+    int64_t whole = tile.getDimSize(at++);
+    if (getConstantIntValue(size) == whole)
+      continue;
+    auto min = cast<Value>(size).getDefiningOp<affine::AffineMinOp>();
+    if (!min || min.getMap().getNumResults() != 2)
+      return false;
+    auto constant = dyn_cast<AffineConstantExpr>(min.getMap().getResult(0));
+    if (!constant)
+      constant = dyn_cast<AffineConstantExpr>(min.getMap().getResult(1));
+    auto offset = dyn_cast<Value>(insert.getMixedOffsets()[d]);
+    if (!constant || constant.getValue() != whole || !offset ||
+        !llvm::is_contained(min.getOperands(), offset))
+      return false;
+  }
+  return at == 2;
+}
+
+/// Results of 16-bit elements go through shared memory, where they have room.
+void HopperSchedule::stageStores() {
+  if (options.stage == 0)
+    return;
+  Operation *yield = consumers.getBody().front().getTerminator();
+  forall.getTerminator()->walk([&](tensor::ParallelInsertSliceOp insert) {
+    if (insert.getSource().getDefiningOp() != consumers)
+      return;
+    unsigned number = cast<OpResult>(insert.getSource()).getResultNumber();
+    Value value = yield->getOperand(number);
+    auto slice = value.getDefiningOp<tensor::ExtractSliceOp>();
+    Value tile = slice ? slice.getSource() : value;
+    auto type = dyn_cast<RankedTensorType>(tile.getType());
+    if (!type || type.getRank() != 2 || !type.hasStaticShape() ||
+        type.getElementTypeBitWidth() != 16 || type.getDimSize(1) % 8 ||
+        insert.getDestType().getRank() > 5 || !isCutByTensor(insert, type))
+      return;
+    int64_t bytes =
+        RingType::get(type.getContext(), 1, type).tileBytes();
+    if (nextOffset + bytes > options.target->sharedMemory)
+      return;
+    OpBuilder b(slice ? slice : yield);
+    Value staged =
+        StageOp::create(b, tile.getLoc(), type, tile, nextOffset);
+    nextOffset += bytes;
+    if (slice)
+      slice.getSourceMutable().set(staged);
+    else
+      yield->setOperand(number, staged);
+  });
+}
+
 LogicalResult HopperSchedule::build() {
   decideByWarp();
   splitRowSums();
@@ -962,6 +1054,10 @@ LogicalResult HopperSchedule::build() {
         .tileBytes();
   };
   int64_t perStage = bytes(first.b->get()) + bytes(second.b->get());
+  // The output is staged where two stages leave room for it.
+  int64_t staging = first.m * llvm::divideCeil(second.n, 64) * 128;
+  if (options.stage != 0 && 2 * perStage + staging <= available)
+    available -= staging;
   int64_t stages = options.stages > 0 ? options.stages
                                       : std::min<int64_t>(4, available / perStage);
   if (stages < 1 || stages * perStage > available)
@@ -973,6 +1069,10 @@ LogicalResult HopperSchedule::build() {
            << "; choose smaller tiles";
   kRing = makeRing(b, "k", first.b->get(), stages);
   vRing = makeRing(b, "v", second.b->get(), stages);
+  if (persistent) {
+    TileQueueOp::create(b, loc, nextBarrier, boundsVary(), options.section);
+    nextBarrier += 24;
+  }
   auto producer = ProducerOp::create(b, loc, producerRegisters);
   producer.getBody().emplaceBlock();
 
@@ -1036,6 +1136,7 @@ LogicalResult HopperSchedule::build() {
     op->erase();
   loop.erase();
 
+  stageStores();
   OpBuilder p = OpBuilder::atBlockBegin(&producer.getBody().front());
   IRMapping map;
   buildProducer(p, body, map);
@@ -1060,7 +1161,7 @@ struct ScheduleHopper
 
   void runOnOperation() override {
     HopperOptions options{fa::lookupNVIDIATarget(chip), overlap, pingPong,
-                          stages};
+                          stages, persistent, stage, ones, section};
     if (!options.target || StringRef(chip) != "sm_90a") {
       getOperation().emitError("expected the target sm_90a, got ") << chip;
       return signalPassFailure();
