@@ -481,8 +481,10 @@ LogicalResult KernelEmitter::emitStage(StageOp op) {
     return failure();
   auto panels = RingType::get(b.getContext(), 1,
                               cast<RankedTensorType>(op.getTile().getType()));
-  // What was stored before must have been read.
-  waitStores();
+  // What was stored before must have been read. (Where a slot is reused, its
+  // release has waited for that.)
+  if (!op.getSlot())
+    waitStores();
   syncWarpgroup();
   Value row = remC(lane(), 16), half = divC(lane(), 16), swizzle = remC(lane(), 8);
   Value base = addC(add(smemAddress, mulC(add(mulC(warp(), 16), row), rowBytes)),
@@ -505,6 +507,7 @@ LogicalResult KernelEmitter::emitStage(StageOp op) {
   syncWarpgroup();
   TileValue t = *tile(op.getTile());
   t.staged = op.getOffset();
+  t.reused = op.getSlot();
   tiles[op.getResult()] = t;
   return success();
 }
@@ -518,7 +521,6 @@ LogicalResult KernelEmitter::storeStaged(const TileValue &source,
       mapAddress({dest.base->buffer, dest.dims[0], warpgroupRows}, op);
   if (failed(map))
     return failure();
-  OpBuilder::InsertionGuard guard(b);
   Value leader = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
                                        remC(threadId(), 128), i32(0));
   auto branch = scf::IfOp::create(b, loc, leader);
@@ -548,7 +550,23 @@ LogicalResult KernelEmitter::storeStaged(const TileValue &source,
     ptx(text, constraints + ",~{memory}", operands, {});
   }
   ptx("cp.async.bulk.commit_group;", "~{memory}", {}, {});
+  if (source.reused)
+    waitStores();
+  b.setInsertionPointAfter(branch);
+  if (!source.reused)
+    return success();
+  syncWarpgroup();
+  emitRelease(slots[source.reused], lane());
   return success();
+}
+
+/// One arrival of the thread whose `who` is 0: a predicate, not a branch, since
+/// products may be in flight.
+void KernelEmitter::emitRelease(const Slot &slot, Value who) {
+  ptx("{\n.reg .pred p;\nsetp.eq.s32 p, $1, 0;\n"
+      "@p mbarrier.arrive.shared::cta.b64 _, [$0];\n}",
+      "r,r,~{memory}",
+      {barrierAddress(slot.ring, Barrier::Empty, slot.stage), who}, {});
 }
 
 //===----------------------------------------------------------------------===//
@@ -817,11 +835,7 @@ LogicalResult KernelEmitter::emitHopper(Operation *op) {
         return failure();
       who = arith::SelectOp::create(b, loc, condition, who, i32(1));
     }
-    // A predicate, not a branch: products may be in flight.
-    ptx("{\n.reg .pred p;\nsetp.eq.s32 p, $1, 0;\n"
-        "@p mbarrier.arrive.shared::cta.b64 _, [$0];\n}",
-        "r,r,~{memory}",
-        {barrierAddress(slot.ring, Barrier::Empty, slot.stage), who}, {});
+    emitRelease(slot, who);
     return success();
   }
   if (auto wgmma = dyn_cast<WgmmaOp>(op))

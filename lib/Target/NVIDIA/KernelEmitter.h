@@ -54,6 +54,8 @@ struct TileValue {
   llvm::SmallVector<mlir::Value> valid;
   /// A copy in shared memory at this offset that TMA can store; -1: none.
   int64_t staged = -1;
+  /// The ring's slot that the copy took the place of; null: none.
+  mlir::Value reused;
 };
 
 /// Whether a tile's registers are words of two elements.
@@ -160,6 +162,7 @@ private:
   mlir::FailureOr<mlir::Value> emitExtract(mlir::tensor::ExtractOp op,
                                            mlir::IRMapping &map);
   mlir::LogicalResult emitSlicing(mlir::Operation *op);
+  mlir::LogicalResult emitColumn(mlir::tensor::ExtractSliceOp op);
   mlir::LogicalResult emitInsert(mlir::OffsetSizeAndStrideOpInterface op,
                                  mlir::Value source, mlir::Value dest,
                                  llvm::SmallBitVector dropped);
@@ -259,6 +262,7 @@ private:
   mlir::LogicalResult storeStaged(const TileValue &source,
                                   const GlobalSlice &dest);
   void waitStores();
+  void emitRelease(const Slot &slot, mlir::Value who);
   void syncWarpgroup();
   mlir::FailureOr<mlir::Value> mapAddress(const TensorMap &map,
                                           mlir::Operation *op);

@@ -75,10 +75,15 @@ private:
   bool isTile(Value v, int64_t maxRows, std::string &why);
   void chooseParameters();
   void splitRowSums();
+  void findSums();
   void decideByWarp();
   bool collectSums(Value v, Value carried, DenseSet<Operation *> &chain);
 
-  RingOp makeRing(OpBuilder &b, StringRef name, Value tile, unsigned stages);
+  RingOp makeRing(OpBuilder &b, StringRef name, Value tile, unsigned stages,
+                  bool ones = false);
+  bool isAccumulated(unsigned i) const {
+    return i == outputIndex || (sums && i == sumsIndex);
+  }
   void buildPipeline(OpBuilder &b, IRMapping &outer);
   void cloneOps(OpBuilder &b, ArrayRef<Operation *> ops, IRMapping &map,
                 Value isFirst);
@@ -87,6 +92,7 @@ private:
   Value acquire(OpBuilder &b, RingOp ring, Value tile, bool polled = false);
   void releaseQ(OpBuilder &b, Value next);
   bool boundsVary();
+  bool canStage();
   void stageStores();
   WgmmaOp scores(OpBuilder &b, Value k);
   WgmmaOp output(OpBuilder &b, Value p, Value v, ValueRange inits);
@@ -101,9 +107,15 @@ private:
   Contraction first, second;
   /// The loop's result that the second contraction makes.
   unsigned outputIndex = 0;
+  /// The sums of P's rows, where the tensor cores make them too, and the loop's
+  /// result that they are.
+  PartialSumsOp sums;
+  unsigned sumsIndex = 0;
 
   int64_t warpgroups = 0, consumerRegisters = 0, producerRegisters = 0;
   bool overlap = false, pingPong = false, persistent = false;
+  /// The result is staged where Q lay.
+  bool reuseQ = false;
   int64_t nextOffset = firstTile, nextBarrier = 0;
   RingOp qRing, kRing, vRing;
   Value qSlot;
@@ -238,6 +250,19 @@ bool HopperSchedule::matchTiles(std::string &why) {
     return false;
   }
   return true;
+}
+
+/// The generic op whose body is one operation of type Op on its block
+/// arguments, or null.
+template <typename Op> static linalg::GenericOp matchBody(Value v) {
+  auto generic = v.getDefiningOp<linalg::GenericOp>();
+  if (!generic || generic->getNumResults() != 1)
+    return {};
+  Block &body = *generic.getBody();
+  return body.getTerminator()->getOperand(0).getDefiningOp<Op>() &&
+                 llvm::hasSingleElement(body.without_terminator())
+             ? generic
+             : linalg::GenericOp();
 }
 
 //===----------------------------------------------------------------------===//
@@ -411,22 +436,40 @@ void HopperSchedule::splitRowSums() {
   }
 }
 
+/// Sums of what the second contraction reads can be one more panel of V that is
+/// all ones.
+void HopperSchedule::findSums() {
+  for (auto [i, value] : llvm::enumerate(loop.getYieldedValues())) {
+    auto partial = value.getDefiningOp<PartialSumsOp>();
+    if (!partial || partial->getParentOp() != loop)
+      continue;
+    Value tile = partial.getTile();
+    if (auto ext = matchBody<arith::ExtFOp>(tile))
+      tile = ext.getDpsInputs()[0];
+    if (tile != second.a->get())
+      continue;
+    sums = partial;
+    sumsIndex = i;
+    // Every column is the whole sum.
+    for (Operation *user : llvm::make_early_inc_range(loop.getResult(i).getUsers())) {
+      auto total = cast<linalg::GenericOp>(user);
+      OpBuilder b(total);
+      auto type = cast<RankedTensorType>(total.getResult(0).getType());
+      SmallVector<OpFoldResult> zero(2, b.getIndexAttr(0)),
+          one(2, b.getIndexAttr(1)),
+          sizes{b.getIndexAttr(type.getDimSize(0)), b.getIndexAttr(1)};
+      Value column = tensor::ExtractSliceOp::create(
+          b, total.getLoc(), type, loop.getResult(i), zero, sizes, one);
+      total.getResult(0).replaceAllUsesWith(column);
+      total.erase();
+    }
+    return;
+  }
+}
+
 //===----------------------------------------------------------------------===//
 // Branches of rows
 //===----------------------------------------------------------------------===//
-
-/// The generic op whose body is one operation of type Op on its block
-/// arguments, or null.
-template <typename Op> static linalg::GenericOp matchBody(Value v) {
-  auto generic = v.getDefiningOp<linalg::GenericOp>();
-  if (!generic || generic->getNumResults() != 1)
-    return {};
-  Block &body = *generic.getBody();
-  return body.getTerminator()->getOperand(0).getDefiningOp<Op>() &&
-                 llvm::hasSingleElement(body.without_terminator())
-             ? generic
-             : linalg::GenericOp();
-}
 
 /// A branch on "some row of P is not below the limit" that treats each row for
 /// itself is taken by warp, from P's registers; which rows they are is found in
@@ -503,11 +546,11 @@ void HopperSchedule::chooseParameters() {
 }
 
 RingOp HopperSchedule::makeRing(OpBuilder &b, StringRef name, Value tile,
-                                unsigned stages) {
+                                unsigned stages, bool ones) {
   auto type = RingType::get(b.getContext(), stages,
                             cast<RankedTensorType>(tile.getType()));
   auto ring = RingOp::create(b, tile.getLoc(), type, name, nextOffset,
-                             nextBarrier, /*ones=*/false);
+                             nextBarrier, ones);
   nextOffset += (ring.bytes() + 1023) / 1024 * 1024;
   nextBarrier += 16 * stages;
   return ring;
@@ -694,7 +737,7 @@ Value HopperSchedule::acquire(OpBuilder &b, RingOp ring, Value tile,
 
 /// Q is free for the next tile after the last block's scores.
 void HopperSchedule::releaseQ(OpBuilder &b, Value next) {
-  if (!persistent)
+  if (!persistent || reuseQ)
     return;
   Value isLast =
       arith::CmpIOp::create(b, loop.getLoc(), arith::CmpIPredicate::sge, next,
@@ -737,13 +780,16 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
   skipLoads(v);
   SmallVector<Operation *> ops;
   for (Operation &op : loop.getBody()->without_terminator())
-    if (&op != first.op && &op != second.op && !loads.contains(&op))
+    if (&op != first.op && &op != second.op && &op != sums &&
+        !loads.contains(&op))
       ops.push_back(&op);
 
   // What must wait for the second contraction: what reads its result, and what
   // makes its next operand.
   DenseSet<Value> late;
-  late.insert(loop.getRegionIterArg(outputIndex));
+  for (unsigned i = 0; i < loop.getNumRegionIterArgs(); ++i)
+    if (isAccumulated(i))
+      late.insert(loop.getRegionIterArg(i));
   SmallVector<Operation *> earlyOps, lateOps;
   for (Operation *op : ops) {
     bool isLate = false;
@@ -780,7 +826,8 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
     return arith::ConstantOp::create(b, loc, b.getBoolAttr(value));
   };
   Value isFirst = constant(true), isLater = constant(false);
-  qSlot = acquire(b, qRing, q);
+  if (!qSlot)
+    qSlot = acquire(b, qRing, q);
 
   // The first block's scores and softmax.
   IRMapping map = outer;
@@ -798,11 +845,21 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
     cloneOps(b, ops, map, isFirst);
   }
 
-  // The rotated loop carries O before it is added to, and P.
+  // The rotated loop carries O (and the sums) before it is added to, and P.
+  auto carried = [&](unsigned i, Value yielded) -> Value {
+    if (sums && i == sumsIndex)
+      return sums.getAcc();
+    return i == outputIndex ? acc : yielded;
+  };
   SmallVector<Value> inits;
   for (auto [i, value] : llvm::enumerate(loop.getYieldedValues()))
-    inits.push_back(
-        map.lookupOrDefault(i == outputIndex ? acc : Value(value)));
+    inits.push_back(map.lookupOrDefault(carried(i, value)));
+  auto accumulators = [&](ValueRange state) {
+    SmallVector<Value> values{state[outputIndex]};
+    if (sums)
+      values.push_back(state[sumsIndex]);
+    return values;
+  };
   inits.push_back(map.lookupOrDefault(p));
   Value second0 = arith::AddIOp::create(b, loc, lower, step);
   if (overlap) {
@@ -823,21 +880,26 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
     Value pendingS = scores(b, kSlot).getResults()[0];
     Value before = arith::SubIOp::create(b, loc, iv, step);
     Value vSlot = acquire(b, vRing, cloneTile(b, v, before));
-    Value pendingO =
+    SmallVector<Value> pendingO =
         output(b, steady.getRegionIterArgs().back(), vSlot,
-               ValueRange(steady.getRegionIterArg(outputIndex)))
-            .getResults()[0];
+               accumulators(steady.getRegionIterArgs()))
+            .getResults();
     if (pingPong)
       TurnEndOp::create(b, loc);
 
     IRMapping in = outer;
     in.map(loop.getInductionVar(), iv);
     for (auto [i, arg] : llvm::enumerate(loop.getRegionIterArgs()))
-      if (i != outputIndex)
+      if (!isAccumulated(i))
         in.map(arg, steady.getRegionIterArg(i));
     auto waitFor = [&](int64_t pending, ValueRange values) {
       return WaitGroupOp::create(b, loc, values.getTypes(), pending, values)
           .getResults();
+    };
+    auto bindOutput = [&](ValueRange values) {
+      in.map(loop.getRegionIterArg(outputIndex), values[0]);
+      if (sums)
+        in.map(loop.getRegionIterArg(sumsIndex), values[1]);
     };
     if (overlap) {
       in.map(s, waitFor(1, pendingS)[0]);
@@ -860,13 +922,15 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
       auto poll = scf::IfOp::create(b, loc, more);
       OpBuilder inner = OpBuilder::atBlockBegin(poll.thenBlock());
       PollOp::create(inner, loc, kRing.getRing());
-      in.map(loop.getRegionIterArg(outputIndex), waitFor(0, pendingO)[0]);
+      bindOutput(waitFor(0, pendingO));
       ReleaseOp::create(b, loc, vSlot, Value());
       cloneOps(b, lateOps, in, isLater);
     } else {
-      auto both = waitFor(0, {pendingS, pendingO});
-      in.map(s, both[0]);
-      in.map(loop.getRegionIterArg(outputIndex), both[1]);
+      SmallVector<Value> pending{pendingS};
+      pending.append(pendingO);
+      ValueRange all = waitFor(0, pending);
+      in.map(s, all[0]);
+      bindOutput(all.drop_front());
       ReleaseOp::create(b, loc, kSlot, Value());
       ReleaseOp::create(b, loc, vSlot, Value());
       releaseQ(b, arith::AddIOp::create(b, loc, iv, step));
@@ -874,8 +938,7 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
     }
     SmallVector<Value> yields;
     for (auto [i, value] : llvm::enumerate(loop.getYieldedValues()))
-      yields.push_back(
-          in.lookupOrDefault(i == outputIndex ? acc : Value(value)));
+      yields.push_back(in.lookupOrDefault(carried(i, value)));
     yields.push_back(in.lookupOrDefault(p));
     scf::YieldOp::create(b, loc, yields);
   }
@@ -888,14 +951,16 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
   Value last = arith::AddIOp::create(
       b, loc, lower, arith::MulIOp::create(b, loc, whole, step));
   Value slot = acquire(b, vRing, cloneTile(b, v, last));
-  Value pending = output(b, steady.getResults().back(), slot,
-                         ValueRange(steady.getResult(outputIndex)))
-                      .getResults()[0];
-  auto wait = WaitGroupOp::create(b, loc, pending.getType(), 0, pending);
+  ValueRange pending = output(b, steady.getResults().back(), slot,
+                              accumulators(steady.getResults()))
+                           .getResults();
+  auto wait = WaitGroupOp::create(b, loc, pending.getTypes(), 0, pending);
   ReleaseOp::create(b, loc, slot, Value());
   for (unsigned i = 0; i < loop.getNumResults(); ++i)
     outer.map(loop.getResult(i),
-              i == outputIndex ? wait.getResults()[0] : steady.getResult(i));
+              i == outputIndex      ? wait.getResults()[0]
+              : isAccumulated(i) ? wait.getResults()[1]
+                                 : steady.getResult(i));
 }
 
 //===----------------------------------------------------------------------===//
@@ -1008,6 +1073,26 @@ static bool isCutByTensor(tensor::ParallelInsertSliceOp insert,
   return at == 2;
 }
 
+/// Whether TMA can store what an insertion inserts.
+static bool isStageable(tensor::ParallelInsertSliceOp insert,
+                        RankedTensorType tile) {
+  return tile && tile.getRank() == 2 && tile.hasStaticShape() &&
+         tile.getElementTypeBitWidth() == 16 && tile.getDimSize(1) % 8 == 0 &&
+         insert.getDestType().getRank() <= 5 && isCutByTensor(insert, tile);
+}
+
+/// Whether exactly one result will be staged.
+bool HopperSchedule::canStage() {
+  unsigned count = 0;
+  forall.getTerminator()->walk([&](tensor::ParallelInsertSliceOp insert) {
+    Value tile = insert.getSource();
+    if (auto slice = tile.getDefiningOp<tensor::ExtractSliceOp>())
+      tile = slice.getSource();
+    count += isStageable(insert, dyn_cast<RankedTensorType>(tile.getType()));
+  });
+  return count == 1;
+}
+
 /// Results of 16-bit elements go through shared memory, where they have room.
 void HopperSchedule::stageStores() {
   if (options.stage == 0)
@@ -1021,18 +1106,19 @@ void HopperSchedule::stageStores() {
     auto slice = value.getDefiningOp<tensor::ExtractSliceOp>();
     Value tile = slice ? slice.getSource() : value;
     auto type = dyn_cast<RankedTensorType>(tile.getType());
-    if (!type || type.getRank() != 2 || !type.hasStaticShape() ||
-        type.getElementTypeBitWidth() != 16 || type.getDimSize(1) % 8 ||
-        insert.getDestType().getRank() > 5 || !isCutByTensor(insert, type))
+    if (!isStageable(insert, type))
       return;
     int64_t bytes =
         RingType::get(type.getContext(), 1, type).tileBytes();
-    if (nextOffset + bytes > options.target->sharedMemory)
+    if (!reuseQ && nextOffset + bytes > options.target->sharedMemory)
       return;
     OpBuilder b(slice ? slice : yield);
-    Value staged =
-        StageOp::create(b, tile.getLoc(), type, tile, nextOffset);
-    nextOffset += bytes;
+    Value staged = StageOp::create(
+        b, tile.getLoc(), type, tile,
+        reuseQ ? int64_t(qRing.getOffset()) : nextOffset,
+        reuseQ ? qSlot : Value());
+    if (!reuseQ)
+      nextOffset += bytes;
     if (slice)
       slice.getSourceMutable().set(staged);
     else
@@ -1044,6 +1130,7 @@ LogicalResult HopperSchedule::build() {
   decideByWarp();
   splitRowSums();
   chooseParameters();
+  bool wantOnes = options.ones != 0 && second.n % 64 == 0 && second.n <= 128;
   OpBuilder b(loop);
   Location loc = loop.getLoc();
   qRing = makeRing(b, "q", first.a->get(), 1);
@@ -1053,11 +1140,22 @@ LogicalResult HopperSchedule::build() {
                          cast<RankedTensorType>(tile.getType()))
         .tileBytes();
   };
-  int64_t perStage = bytes(first.b->get()) + bytes(second.b->get());
+  int64_t panelOfOnes = second.k * 128;
+  auto fits = [&](int64_t ones) {
+    return 2 * (bytes(first.b->get()) + bytes(second.b->get()) + ones) <=
+           available;
+  };
+  if (wantOnes && fits(panelOfOnes))
+    findSums();
+  int64_t perStage = bytes(first.b->get()) + bytes(second.b->get()) +
+                     (sums ? panelOfOnes : 0);
   // The output is staged where two stages leave room for it.
   int64_t staging = first.m * llvm::divideCeil(second.n, 64) * 128;
   if (options.stage != 0 && 2 * perStage + staging <= available)
     available -= staging;
+  else
+    reuseQ = options.stage != 0 && persistent && canStage() &&
+             staging <= qRing.bytes();
   int64_t stages = options.stages > 0 ? options.stages
                                       : std::min<int64_t>(4, available / perStage);
   if (stages < 1 || stages * perStage > available)
@@ -1068,7 +1166,7 @@ LogicalResult HopperSchedule::build() {
            << options.target->chip << " has " << options.target->sharedMemory
            << "; choose smaller tiles";
   kRing = makeRing(b, "k", first.b->get(), stages);
-  vRing = makeRing(b, "v", second.b->get(), stages);
+  vRing = makeRing(b, "v", second.b->get(), stages, sums != nullptr);
   if (persistent) {
     TileQueueOp::create(b, loc, nextBarrier, boundsVary(), options.section);
     nextBarrier += 24;
@@ -1094,6 +1192,8 @@ LogicalResult HopperSchedule::build() {
                           consumerRegisters);
   Block &body = consumers.getBody().emplaceBlock();
   b.setInsertionPointToStart(&body);
+  if (reuseQ)
+    qSlot = acquire(b, qRing, first.a->get());
   IRMapping outer;
   std::optional<int64_t> low = getConstantIntValue(loop.getLowerBound()),
                          high = getConstantIntValue(loop.getUpperBound());

@@ -303,11 +303,17 @@ def Hopper_StageOp : Hopper_Op<"stage", [AllTypesMatch<["tile", "result"]>]> {
   let description = [{
     The tile is laid out as in a ring, at byte `offset`; inserting the result
     into a tensor in global memory is then a TMA store by one thread of each
-    warpgroup. The memory must not be in use by a ring at that time.
+    warpgroup. The memory must not be in use by a ring at that time, but for the
+    stage that a `slot` of as many rows holds: it is given back to the producer
+    once the store has read it.
   }];
-  let arguments = (ins Hopper_Tile:$tile, I64Attr:$offset);
+  let arguments = (ins Hopper_Tile:$tile, I64Attr:$offset,
+                       Optional<Hopper_SlotType>:$slot);
   let results = (outs Hopper_Tile:$result);
-  let assemblyFormat = "$tile `at` $offset attr-dict `:` type($tile)";
+  let assemblyFormat = [{
+    $tile `at` $offset (`instead` `of` $slot^)? attr-dict `:` type($tile)
+    (`,` type($slot)^)?
+  }];
   let hasVerifier = 1;
 }
 
