@@ -147,6 +147,9 @@ bool EventFinder::becomesResult(Value tensor, unsigned depth) {
     if (auto loop = dyn_cast<scf::ForOp>(user);
         loop && becomesResult(loop.getTiedLoopResult(&use), depth + 1))
       return true;
+    if (auto loop = dyn_cast<scf::ForallOp>(user);
+        loop && becomesResult(loop.getTiedOpResult(&use), depth + 1))
+      return true;
     if (auto style = dyn_cast<DestinationStyleOpInterface>(user);
         style && style.isDpsInit(&use) && style->getNumResults() != 0 &&
         becomesResult(style.getTiedOpResult(&use), depth + 1))
@@ -280,14 +283,11 @@ void EventFinder::visitStyle(DestinationStyleOpInterface op, bool inTile,
 void EventFinder::nameExtent(LoopDim &dim) {
   std::optional<int64_t> constant = getConstantIntValue(dim.upper);
   std::string name;
-  for (Operation *user : dim.iv.getUsers()) {
-    auto slice = dyn_cast<tensor::ExtractSliceOp>(user);
-    if (!slice)
-      continue;
-    for (auto [i, offset] : llvm::enumerate(slice.getMixedOffsets())) {
+  auto walk = [&](Value tensor, ArrayRef<OpFoldResult> offsets) {
+    for (auto [i, offset] : llvm::enumerate(offsets)) {
       if (dyn_cast<Value>(offset) != dim.iv)
         continue;
-      Size whole = sizes.getSize(slice.getSource(), i);
+      Size whole = sizes.getSize(tensor, i);
       if (whole.symbol.empty() ||
           (constant && whole.constant && *constant != *whole.constant))
         continue;
@@ -295,6 +295,12 @@ void EventFinder::nameExtent(LoopDim &dim) {
       if (name.empty() || Polynomial::nameLess(whole.symbol, name))
         name = whole.symbol;
     }
+  };
+  for (Operation *user : dim.iv.getUsers()) {
+    if (auto slice = dyn_cast<tensor::ExtractSliceOp>(user))
+      walk(slice.getSource(), slice.getMixedOffsets());
+    else if (auto insert = dyn_cast<tensor::ParallelInsertSliceOp>(user))
+      walk(insert.getDest(), insert.getMixedOffsets());
   }
   if (!name.empty())
     dim.extent = Polynomial::symbol(name);
@@ -340,6 +346,11 @@ void EventFinder::visitForall(scf::ForallOp loop, bool inTile, Scope &scope) {
     nameExtent(dim);
     body->dims.push_back(dim);
   }
+  // An output that was not there before is a temporary, unless it is returned.
+  for (OpOperand &output : loop.getOutputsMutable())
+    if (output.get().getDefiningOp<tensor::EmptyOp>() && !isInTile(loop) &&
+        !becomesResult(loop.getTiedOpResult(&output)))
+      addWhole(Traffic::Temp, loop.getTiedOpResult(&output), scope);
   inTile |= isTileLoop(loop);
   visit(*loop.getBody(), inTile, *body);
   if (inTile)
