@@ -7,6 +7,7 @@
 #include "fa/Dialect/FA/IR/FA.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -173,7 +174,7 @@ static SmallVector<Size> sizesOfSlice(SliceOp slice, Value whole,
     OpFoldResult offset = slice.getMixedOffsets()[i];
     next.constant = getConstantIntValue(size);
     next.value = dyn_cast<Value>(size);
-    next.offset = dyn_cast<Value>(offset);
+    next.offset = walkerOf(offset);
     Size full = tracer.getSize(whole, i);
     // All of a dimension has its name.
     if (isZeroInteger(offset) && next.constant &&
@@ -285,7 +286,7 @@ void EventFinder::nameExtent(LoopDim &dim) {
   std::string name;
   auto walk = [&](Value tensor, ArrayRef<OpFoldResult> offsets) {
     for (auto [i, offset] : llvm::enumerate(offsets)) {
-      if (dyn_cast<Value>(offset) != dim.iv)
+      if (walkerOf(offset) != dim.iv)
         continue;
       Size whole = sizes.getSize(tensor, i);
       if (whole.symbol.empty() ||
@@ -296,7 +297,12 @@ void EventFinder::nameExtent(LoopDim &dim) {
         name = whole.symbol;
     }
   };
-  for (Operation *user : dim.iv.getUsers()) {
+  SmallVector<Operation *> users(dim.iv.getUsers());
+  for (Operation *user : dim.iv.getUsers())
+    if (auto sum = dyn_cast<arith::AddIOp>(user);
+        sum && walkerOf(sum.getResult()) == dim.iv)
+      llvm::append_range(users, sum->getUsers());
+  for (Operation *user : users) {
     if (auto slice = dyn_cast<tensor::ExtractSliceOp>(user))
       walk(slice.getSource(), slice.getMixedOffsets());
     else if (auto insert = dyn_cast<tensor::ParallelInsertSliceOp>(user))

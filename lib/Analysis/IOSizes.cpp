@@ -19,6 +19,15 @@ static RankedTensorType tensorType(Value value) {
   return dyn_cast<RankedTensorType>(value.getType());
 }
 
+Value fa::walkerOf(OpFoldResult offset) {
+  auto value = dyn_cast_if_present<Value>(offset);
+  auto sum = value ? value.getDefiningOp<arith::AddIOp>() : arith::AddIOp();
+  if (sum && isa<BlockArgument>(sum.getLhs()) &&
+      sum.getRhs().getDefiningOp<arith::SelectOp>())
+    return sum.getLhs();
+  return value;
+}
+
 SizeTracer::SizeTracer(func::FuncOp func, const IOOptions &options) {
   for (auto &entry : options.shape)
     numbers[entry.getKey()] = entry.getValue();
@@ -314,6 +323,15 @@ Polynomial SizeTracer::getSymbolic(const Size &size) {
   return Polynomial::symbol("?");
 }
 
+/// The dimension that is asked for, if the tensor has it.
+static std::optional<unsigned> dimensionOf(tensor::DimOp dim) {
+  auto type = tensorType(dim.getSource());
+  std::optional<int64_t> index = dim.getConstantIndex();
+  if (!type || !index || *index < 0 || *index >= type.getRank())
+    return std::nullopt;
+  return *index;
+}
+
 std::optional<Polynomial> SizeTracer::getSymbolic(Value index, unsigned depth) {
   if (depth > 6)
     return std::nullopt;
@@ -321,8 +339,8 @@ std::optional<Polynomial> SizeTracer::getSymbolic(Value index, unsigned depth) {
           getConstantIntValue(OpFoldResult(index)))
     return Polynomial(*constant);
   if (auto dim = index.getDefiningOp<tensor::DimOp>()) {
-    std::optional<int64_t> i = dim.getConstantIndex();
-    if (!i || !tensorType(dim.getSource()))
+    std::optional<unsigned> i = dimensionOf(dim);
+    if (!i)
       return std::nullopt;
     return getSymbolic(getSize(dim.getSource(), *i));
   }
@@ -428,11 +446,11 @@ ValueRange64 SizeTracer::evaluateStep(Value value, const RangeMap &known) {
   Operation *op = value.getDefiningOp();
   if (!op)
     return {};
-  if (auto dim = dyn_cast<tensor::DimOp>(op))
-    return dim.getConstantIndex() && tensorType(dim.getSource())
-               ? evaluateSize(getSize(dim.getSource(), *dim.getConstantIndex()),
-                              known)
-               : ValueRange64();
+  if (auto dim = dyn_cast<tensor::DimOp>(op)) {
+    std::optional<unsigned> i = dimensionOf(dim);
+    return i ? evaluateSize(getSize(dim.getSource(), *i), known)
+             : ValueRange64();
+  }
   auto results = [&](AffineMap map) {
     SmallVector<ValueRange64> operands, ranges;
     for (Value operand : op->getOperands())
