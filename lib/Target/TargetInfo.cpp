@@ -351,7 +351,7 @@ static TileSizes chooseForWgmma(const TargetInfo &target,
     int64_t headDim, rows, keys;
   };
   static constexpr Row table[] = {
-      {64, 192, 128}, {128, 128, 128}, {192, 128, 96}, {256, 128, 80}};
+      {64, 256, 64}, {128, 128, 128}, {192, 128, 96}, {256, 128, 64}};
   int64_t d = std::max(p.headDim, p.valueDim);
   const Row *row = llvm::find_if(
       table, [&](const Row &row) { return d <= row.headDim; });

@@ -404,11 +404,11 @@ void KernelBuilder::bindTileInSections(scf::ForallOp forall,
 }
 
 /// How many of the outer iterations share `bytes` of what goes through rings
-/// of several stages; at least one.
+/// of several stages.
 static Value sectionSize(OpBuilder &b, Location loc, scf::ForallOp forall,
                          ArrayRef<TensorMap> maps,
                          llvm::function_ref<const GlobalTensor *(unsigned)> find,
-                         int64_t bytes) {
+                         int64_t bytes, int64_t atLeast) {
   DenseSet<unsigned> streamed;
   Value perHead = arith::ConstantIndexOp::create(b, loc, 1);
   forall.walk([&](hopper::LoadOp load) {
@@ -436,8 +436,8 @@ static Value sectionSize(OpBuilder &b, Location loc, scf::ForallOp forall,
   });
   Value count = arith::DivUIOp::create(
       b, loc, arith::ConstantIndexOp::create(b, loc, bytes), perHead);
-  return arith::MaxUIOp::create(b, loc, count,
-                                arith::ConstantIndexOp::create(b, loc, 1));
+  return arith::MaxUIOp::create(
+      b, loc, count, arith::ConstantIndexOp::create(b, loc, atLeast));
 }
 
 /// The tensor maps that a block's TMA loads need.
@@ -595,7 +595,7 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
       section = sectionSize(
           k.b, loc, forall, *tensorMaps,
           [&](unsigned buffer) { return tensorOf[buffer]; },
-          queue.getSection());
+          queue.getSection(), queue.getAtLeast());
     TileGrid tiles;
     tiles.count = k.total(counts);
     tiles.counter = k.queueCounter;

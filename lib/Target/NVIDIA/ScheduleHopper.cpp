@@ -49,7 +49,7 @@ namespace {
 struct HopperOptions {
   const fa::NVIDIATarget *target;
   int overlap = -1, pingPong = -1, stages = -1, persistent = -1, stage = -1,
-      ones = -1, split = -1;
+      ones = -1, split = 0;
   int64_t section = 32 << 20;
 };
 
@@ -897,6 +897,12 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
   for (auto [arg, init] : llvm::zip(loop.getRegionIterArgs(),
                                     loop.getInitArgs()))
     map.map(arg, init);
+  Value length = arith::SubIOp::create(b, loc, upper, lower);
+  Value one = arith::ConstantIndexOp::create(b, loc, 1);
+  Value whole = arith::DivUIOp::create(
+      b, loc, arith::SubIOp::create(b, loc, length, one), step);
+  Value last = arith::AddIOp::create(
+      b, loc, lower, arith::MulIOp::create(b, loc, whole, step));
   map.map(loop.getInductionVar(), lower);
   {
     Value slot = acquire(b, kRing, cloneTile(b, k, lower));
@@ -1021,12 +1027,6 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
   }
 
   // The last block's second contraction.
-  Value length = arith::SubIOp::create(b, loc, upper, lower);
-  Value one = arith::ConstantIndexOp::create(b, loc, 1);
-  Value whole = arith::DivUIOp::create(
-      b, loc, arith::SubIOp::create(b, loc, length, one), step);
-  Value last = arith::AddIOp::create(
-      b, loc, lower, arith::MulIOp::create(b, loc, whole, step));
   Value slot = acquire(b, vRing, cloneTile(b, v, last));
   ValueRange pending =
       output(b, state.back(), slot, accumulators(state)).getResults();
@@ -1204,7 +1204,7 @@ void HopperSchedule::stageStores() {
 
 LogicalResult HopperSchedule::build() {
   decideByWarp();
-  if (options.split != 0)
+  if (options.split)
     findMask();
   splitRowSums();
   chooseParameters();
@@ -1246,7 +1246,10 @@ LogicalResult HopperSchedule::build() {
   kRing = makeRing(b, "k", first.b->get(), stages);
   vRing = makeRing(b, "v", second.b->get(), stages, sums != nullptr);
   if (persistent) {
-    TileQueueOp::create(b, loc, nextBarrier, boundsVary(), options.section);
+    // Measured on an H200: wide heads want more of them at work together.
+    int64_t heads = std::max(first.k, second.n) > 128 ? 64 : 1;
+    TileQueueOp::create(b, loc, nextBarrier, boundsVary(), options.section,
+                        heads);
     nextBarrier += 24;
   }
   auto producer = ProducerOp::create(b, loc, producerRegisters);

@@ -79,9 +79,8 @@ def ScheduleHopperPass : Pass<"fa-schedule-hopper", "::mlir::ModuleOp"> {
            "results through shared memory and TMA: 0, 1, or -1 to choose">,
     Option<"ones", "ones", "int", "-1",
            "sums of rows on the tensor cores: 0, 1, or -1 to choose">,
-    Option<"split", "split", "int", "-1",
-           "blocks that no mask cuts have a loop of their own: 0, 1, or -1 to "
-           "choose">,
+    Option<"split", "split", "int", "0",
+           "blocks that no mask cuts have a loop of their own: 0 or 1">,
     Option<"section", "section", "int64_t", "33554432",
            "bytes of K and V that blocks work on together where tiles differ "
            "in length">

@@ -119,13 +119,15 @@ def Hopper_TileQueueOp : Hopper_Op<"tile_queue",
 
     With `longest_first` the last dimension runs backwards outside of the
     others, in sections of as many of these as have `section` bytes in the
-    tiles that rings with several stages go through: the blocks at work share
-    what L2 holds.
+    tiles that rings with several stages go through, and no fewer than
+    `atLeast`: the blocks at work share what L2 holds.
   }];
   let arguments = (ins I64Attr:$barriers, UnitAttr:$longest_first,
-                       DefaultValuedAttr<I64Attr, "0">:$section);
+                       DefaultValuedAttr<I64Attr, "0">:$section,
+                       DefaultValuedAttr<I64Attr, "1">:$atLeast);
   let assemblyFormat = [{
-    `barriers` $barriers (`longest_first` $longest_first^ `section` $section)?
+    `barriers` $barriers
+    (`longest_first` $longest_first^ `section` $section `or` $atLeast)?
     attr-dict
   }];
 }
