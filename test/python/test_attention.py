@@ -197,3 +197,31 @@ def test_hopper_takes_what_it_can(dtype, dims, wgmma):
             kernel = fa.compile(config, "sm_90a", speculate=speculate)
             assert ("wgmma.mma_async" in kernel.asm["ptx"]) == wgmma
             assert ".target sm_90a" in kernel.asm["ptx"]
+
+
+def test_strides_that_tma_cannot_express(monkeypatch):
+    """A refusal by the kernel with TMA is not the last word."""
+    from fa import _attention
+
+    asked = []
+
+    class Kernel:
+        def __init__(self, target):
+            self.target = target
+
+        def run(self, library, views):
+            asked.append(self.target)
+            if self.target == refusing or refusing == "all":
+                raise ValueError(f"{self.target} refuses")
+
+    monkeypatch.setattr(_attention, "_target", lambda device: "sm_90a")
+    monkeypatch.setattr(_attention, "_kernel", lambda config, target, schedule: Kernel(target))
+    arrays = inputs(1, 2, 2, 8, 8, 16, 16)
+    refusing = "sm_90a"
+    fa.attention(*arrays)
+    assert asked == ["sm_90a", "sm_90"]
+    with pytest.raises(ValueError, match="sm_90a refuses"):
+        fa.attention(*arrays, schedule={"stages": 2})
+    refusing = "all"
+    with pytest.raises(ValueError, match="sm_90 refuses"):
+        fa.attention(*arrays)
