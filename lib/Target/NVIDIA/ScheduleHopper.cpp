@@ -48,7 +48,9 @@ namespace {
 /// What the schedule of one block is to be; -1: chosen.
 struct HopperOptions {
   const fa::NVIDIATarget *target;
-  int overlap = -1, pingPong = -1, stages = -1;
+  int overlap = -1, pingPong = -1, stages = -1, persistent = -1, stage = -1,
+      ones = -1;
+  int64_t section = 32 << 20;
 };
 
 /// Rows of a warpgroup's part of a tile.
@@ -73,16 +75,25 @@ private:
   bool isTile(Value v, int64_t maxRows, std::string &why);
   void chooseParameters();
   void splitRowSums();
+  void findSums();
   void decideByWarp();
   bool collectSums(Value v, Value carried, DenseSet<Operation *> &chain);
 
-  RingOp makeRing(OpBuilder &b, StringRef name, Value tile, unsigned stages);
+  RingOp makeRing(OpBuilder &b, StringRef name, Value tile, unsigned stages,
+                  bool ones = false);
+  bool isAccumulated(unsigned i) const {
+    return i == outputIndex || (sums && i == sumsIndex);
+  }
   void buildPipeline(OpBuilder &b, IRMapping &outer);
   void cloneOps(OpBuilder &b, ArrayRef<Operation *> ops, IRMapping &map,
                 Value isFirst);
   void cloneIf(OpBuilder &b, scf::IfOp op, IRMapping &map);
   Value cloneTile(OpBuilder &b, Value tile, Value iv);
   Value acquire(OpBuilder &b, RingOp ring, Value tile, bool polled = false);
+  void releaseQ(OpBuilder &b, Value next);
+  bool boundsVary();
+  bool canStage();
+  void stageStores();
   WgmmaOp scores(OpBuilder &b, Value k);
   WgmmaOp output(OpBuilder &b, Value p, Value v, ValueRange inits);
   void buildProducer(OpBuilder &b, Block &from, IRMapping &map);
@@ -96,9 +107,15 @@ private:
   Contraction first, second;
   /// The loop's result that the second contraction makes.
   unsigned outputIndex = 0;
+  /// The sums of P's rows, where the tensor cores make them too, and the loop's
+  /// result that they are.
+  PartialSumsOp sums;
+  unsigned sumsIndex = 0;
 
   int64_t warpgroups = 0, consumerRegisters = 0, producerRegisters = 0;
-  bool overlap = false, pingPong = false;
+  bool overlap = false, pingPong = false, persistent = false;
+  /// The result is staged where Q lay.
+  bool reuseQ = false;
   int64_t nextOffset = firstTile, nextBarrier = 0;
   RingOp qRing, kRing, vRing;
   Value qSlot;
@@ -233,6 +250,19 @@ bool HopperSchedule::matchTiles(std::string &why) {
     return false;
   }
   return true;
+}
+
+/// The generic op whose body is one operation of type Op on its block
+/// arguments, or null.
+template <typename Op> static linalg::GenericOp matchBody(Value v) {
+  auto generic = v.getDefiningOp<linalg::GenericOp>();
+  if (!generic || generic->getNumResults() != 1)
+    return {};
+  Block &body = *generic.getBody();
+  return body.getTerminator()->getOperand(0).getDefiningOp<Op>() &&
+                 llvm::hasSingleElement(body.without_terminator())
+             ? generic
+             : linalg::GenericOp();
 }
 
 //===----------------------------------------------------------------------===//
@@ -406,22 +436,40 @@ void HopperSchedule::splitRowSums() {
   }
 }
 
+/// Sums of what the second contraction reads can be one more panel of V that is
+/// all ones.
+void HopperSchedule::findSums() {
+  for (auto [i, value] : llvm::enumerate(loop.getYieldedValues())) {
+    auto partial = value.getDefiningOp<PartialSumsOp>();
+    if (!partial || partial->getParentOp() != loop)
+      continue;
+    Value tile = partial.getTile();
+    if (auto ext = matchBody<arith::ExtFOp>(tile))
+      tile = ext.getDpsInputs()[0];
+    if (tile != second.a->get())
+      continue;
+    sums = partial;
+    sumsIndex = i;
+    // Every column is the whole sum.
+    for (Operation *user : llvm::make_early_inc_range(loop.getResult(i).getUsers())) {
+      auto total = cast<linalg::GenericOp>(user);
+      OpBuilder b(total);
+      auto type = cast<RankedTensorType>(total.getResult(0).getType());
+      SmallVector<OpFoldResult> zero(2, b.getIndexAttr(0)),
+          one(2, b.getIndexAttr(1)),
+          sizes{b.getIndexAttr(type.getDimSize(0)), b.getIndexAttr(1)};
+      Value column = tensor::ExtractSliceOp::create(
+          b, total.getLoc(), type, loop.getResult(i), zero, sizes, one);
+      total.getResult(0).replaceAllUsesWith(column);
+      total.erase();
+    }
+    return;
+  }
+}
+
 //===----------------------------------------------------------------------===//
 // Branches of rows
 //===----------------------------------------------------------------------===//
-
-/// The generic op whose body is one operation of type Op on its block
-/// arguments, or null.
-template <typename Op> static linalg::GenericOp matchBody(Value v) {
-  auto generic = v.getDefiningOp<linalg::GenericOp>();
-  if (!generic || generic->getNumResults() != 1)
-    return {};
-  Block &body = *generic.getBody();
-  return body.getTerminator()->getOperand(0).getDefiningOp<Op>() &&
-                 llvm::hasSingleElement(body.without_terminator())
-             ? generic
-             : linalg::GenericOp();
-}
 
 /// A branch on "some row of P is not below the limit" that treats each row for
 /// itself is taken by warp, from P's registers; which rows they are is found in
@@ -494,14 +542,15 @@ void HopperSchedule::chooseParameters() {
                                  : warpgroups <= 2 && live <= 170;
   pingPong = options.pingPong >= 0 ? options.pingPong
                                    : warpgroups > 1 && second.n <= 128;
+  persistent = options.persistent != 0;
 }
 
 RingOp HopperSchedule::makeRing(OpBuilder &b, StringRef name, Value tile,
-                                unsigned stages) {
+                                unsigned stages, bool ones) {
   auto type = RingType::get(b.getContext(), stages,
                             cast<RankedTensorType>(tile.getType()));
   auto ring = RingOp::create(b, tile.getLoc(), type, name, nextOffset,
-                             nextBarrier, /*ones=*/false);
+                             nextBarrier, ones);
   nextOffset += (ring.bytes() + 1023) / 1024 * 1024;
   nextBarrier += 16 * stages;
   return ring;
@@ -686,6 +735,16 @@ Value HopperSchedule::acquire(OpBuilder &b, RingOp ring, Value tile,
   return op.getSlot();
 }
 
+/// Q is free for the next tile after the last block's scores.
+void HopperSchedule::releaseQ(OpBuilder &b, Value next) {
+  if (!persistent || reuseQ)
+    return;
+  Value isLast =
+      arith::CmpIOp::create(b, loop.getLoc(), arith::CmpIPredicate::sge, next,
+                            loop.getUpperBound());
+  ReleaseOp::create(b, loop.getLoc(), qSlot, isLast);
+}
+
 WgmmaOp HopperSchedule::scores(OpBuilder &b, Value k) {
   return WgmmaOp::create(b, first.op.getLoc(), first.op->getResultTypes(),
                          qSlot, k, ValueRange(), /*transposed=*/false);
@@ -721,13 +780,16 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
   skipLoads(v);
   SmallVector<Operation *> ops;
   for (Operation &op : loop.getBody()->without_terminator())
-    if (&op != first.op && &op != second.op && !loads.contains(&op))
+    if (&op != first.op && &op != second.op && &op != sums &&
+        !loads.contains(&op))
       ops.push_back(&op);
 
   // What must wait for the second contraction: what reads its result, and what
   // makes its next operand.
   DenseSet<Value> late;
-  late.insert(loop.getRegionIterArg(outputIndex));
+  for (unsigned i = 0; i < loop.getNumRegionIterArgs(); ++i)
+    if (isAccumulated(i))
+      late.insert(loop.getRegionIterArg(i));
   SmallVector<Operation *> earlyOps, lateOps;
   for (Operation *op : ops) {
     bool isLate = false;
@@ -764,7 +826,8 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
     return arith::ConstantOp::create(b, loc, b.getBoolAttr(value));
   };
   Value isFirst = constant(true), isLater = constant(false);
-  qSlot = acquire(b, qRing, q);
+  if (!qSlot)
+    qSlot = acquire(b, qRing, q);
 
   // The first block's scores and softmax.
   IRMapping map = outer;
@@ -777,15 +840,26 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
     Value pending = scores(b, slot).getResults()[0];
     auto wait = WaitGroupOp::create(b, loc, pending.getType(), 0, pending);
     ReleaseOp::create(b, loc, slot, Value());
+    releaseQ(b, arith::AddIOp::create(b, loc, lower, step));
     map.map(s, wait.getResults()[0]);
     cloneOps(b, ops, map, isFirst);
   }
 
-  // The rotated loop carries O before it is added to, and P.
+  // The rotated loop carries O (and the sums) before it is added to, and P.
+  auto carried = [&](unsigned i, Value yielded) -> Value {
+    if (sums && i == sumsIndex)
+      return sums.getAcc();
+    return i == outputIndex ? acc : yielded;
+  };
   SmallVector<Value> inits;
   for (auto [i, value] : llvm::enumerate(loop.getYieldedValues()))
-    inits.push_back(
-        map.lookupOrDefault(i == outputIndex ? acc : Value(value)));
+    inits.push_back(map.lookupOrDefault(carried(i, value)));
+  auto accumulators = [&](ValueRange state) {
+    SmallVector<Value> values{state[outputIndex]};
+    if (sums)
+      values.push_back(state[sumsIndex]);
+    return values;
+  };
   inits.push_back(map.lookupOrDefault(p));
   Value second0 = arith::AddIOp::create(b, loc, lower, step);
   if (overlap) {
@@ -806,25 +880,31 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
     Value pendingS = scores(b, kSlot).getResults()[0];
     Value before = arith::SubIOp::create(b, loc, iv, step);
     Value vSlot = acquire(b, vRing, cloneTile(b, v, before));
-    Value pendingO =
+    SmallVector<Value> pendingO =
         output(b, steady.getRegionIterArgs().back(), vSlot,
-               ValueRange(steady.getRegionIterArg(outputIndex)))
-            .getResults()[0];
+               accumulators(steady.getRegionIterArgs()))
+            .getResults();
     if (pingPong)
       TurnEndOp::create(b, loc);
 
     IRMapping in = outer;
     in.map(loop.getInductionVar(), iv);
     for (auto [i, arg] : llvm::enumerate(loop.getRegionIterArgs()))
-      if (i != outputIndex)
+      if (!isAccumulated(i))
         in.map(arg, steady.getRegionIterArg(i));
     auto waitFor = [&](int64_t pending, ValueRange values) {
       return WaitGroupOp::create(b, loc, values.getTypes(), pending, values)
           .getResults();
     };
+    auto bindOutput = [&](ValueRange values) {
+      in.map(loop.getRegionIterArg(outputIndex), values[0]);
+      if (sums)
+        in.map(loop.getRegionIterArg(sumsIndex), values[1]);
+    };
     if (overlap) {
       in.map(s, waitFor(1, pendingS)[0]);
       ReleaseOp::create(b, loc, kSlot, Value());
+      releaseQ(b, arith::AddIOp::create(b, loc, iv, step));
       cloneOps(b, earlyOps, in, isLater);
       if (!pinned.empty()) {
         SmallVector<Value> values;
@@ -842,21 +922,23 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
       auto poll = scf::IfOp::create(b, loc, more);
       OpBuilder inner = OpBuilder::atBlockBegin(poll.thenBlock());
       PollOp::create(inner, loc, kRing.getRing());
-      in.map(loop.getRegionIterArg(outputIndex), waitFor(0, pendingO)[0]);
+      bindOutput(waitFor(0, pendingO));
       ReleaseOp::create(b, loc, vSlot, Value());
       cloneOps(b, lateOps, in, isLater);
     } else {
-      auto both = waitFor(0, {pendingS, pendingO});
-      in.map(s, both[0]);
-      in.map(loop.getRegionIterArg(outputIndex), both[1]);
+      SmallVector<Value> pending{pendingS};
+      pending.append(pendingO);
+      ValueRange all = waitFor(0, pending);
+      in.map(s, all[0]);
+      bindOutput(all.drop_front());
       ReleaseOp::create(b, loc, kSlot, Value());
       ReleaseOp::create(b, loc, vSlot, Value());
+      releaseQ(b, arith::AddIOp::create(b, loc, iv, step));
       cloneOps(b, earlyOps, in, isLater);
     }
     SmallVector<Value> yields;
     for (auto [i, value] : llvm::enumerate(loop.getYieldedValues()))
-      yields.push_back(
-          in.lookupOrDefault(i == outputIndex ? acc : Value(value)));
+      yields.push_back(in.lookupOrDefault(carried(i, value)));
     yields.push_back(in.lookupOrDefault(p));
     scf::YieldOp::create(b, loc, yields);
   }
@@ -869,14 +951,16 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
   Value last = arith::AddIOp::create(
       b, loc, lower, arith::MulIOp::create(b, loc, whole, step));
   Value slot = acquire(b, vRing, cloneTile(b, v, last));
-  Value pending = output(b, steady.getResults().back(), slot,
-                         ValueRange(steady.getResult(outputIndex)))
-                      .getResults()[0];
-  auto wait = WaitGroupOp::create(b, loc, pending.getType(), 0, pending);
+  ValueRange pending = output(b, steady.getResults().back(), slot,
+                              accumulators(steady.getResults()))
+                           .getResults();
+  auto wait = WaitGroupOp::create(b, loc, pending.getTypes(), 0, pending);
   ReleaseOp::create(b, loc, slot, Value());
   for (unsigned i = 0; i < loop.getNumResults(); ++i)
     outer.map(loop.getResult(i),
-              i == outputIndex ? wait.getResults()[0] : steady.getResult(i));
+              i == outputIndex      ? wait.getResults()[0]
+              : isAccumulated(i) ? wait.getResults()[1]
+                                 : steady.getResult(i));
 }
 
 //===----------------------------------------------------------------------===//
@@ -948,10 +1032,105 @@ void HopperSchedule::buildProducer(OpBuilder &b, Block &from, IRMapping &map) {
   }
 }
 
+/// Whether the loop's bounds depend on which block it is: tiles differ in
+/// length.
+bool HopperSchedule::boundsVary() {
+  std::function<bool(Value, unsigned)> depends = [&](Value v, unsigned depth) {
+    if (v == forall.getInductionVars().back())
+      return true;
+    Operation *op = v.getDefiningOp();
+    return op && depth < 16 && forall->isAncestor(op) &&
+           llvm::any_of(op->getOperands(),
+                        [&](Value o) { return depends(o, depth + 1); });
+  };
+  return depends(loop.getLowerBound(), 0) || depends(loop.getUpperBound(), 0);
+}
+
+/// Whether a tile that is inserted is cut only where the tensor ends, which is
+/// what TMA does by itself.
+static bool isCutByTensor(tensor::ParallelInsertSliceOp insert,
+                          RankedTensorType tile) {
+  llvm::SmallBitVector dropped = insert.getDroppedDims();
+  unsigned at = 0;
+  for (unsigned d = 0; d < dropped.size(); ++d) {
+    if (dropped.test(d))
+      continue;
+    OpFoldResult size = insert.getMixedSizes()[d];
+    int64_t whole = tile.getDimSize(at++);
+    if (getConstantIntValue(size) == whole)
+      continue;
+    auto min = cast<Value>(size).getDefiningOp<affine::AffineMinOp>();
+    if (!min || min.getMap().getNumResults() != 2)
+      return false;
+    auto constant = dyn_cast<AffineConstantExpr>(min.getMap().getResult(0));
+    if (!constant)
+      constant = dyn_cast<AffineConstantExpr>(min.getMap().getResult(1));
+    auto offset = dyn_cast<Value>(insert.getMixedOffsets()[d]);
+    if (!constant || constant.getValue() != whole || !offset ||
+        !llvm::is_contained(min.getOperands(), offset))
+      return false;
+  }
+  return at == 2;
+}
+
+/// Whether TMA can store what an insertion inserts.
+static bool isStageable(tensor::ParallelInsertSliceOp insert,
+                        RankedTensorType tile) {
+  return tile && tile.getRank() == 2 && tile.hasStaticShape() &&
+         tile.getElementTypeBitWidth() == 16 && tile.getDimSize(1) % 8 == 0 &&
+         insert.getDestType().getRank() <= 5 && isCutByTensor(insert, tile);
+}
+
+/// Whether exactly one result will be staged.
+bool HopperSchedule::canStage() {
+  unsigned count = 0;
+  forall.getTerminator()->walk([&](tensor::ParallelInsertSliceOp insert) {
+    Value tile = insert.getSource();
+    if (auto slice = tile.getDefiningOp<tensor::ExtractSliceOp>())
+      tile = slice.getSource();
+    count += isStageable(insert, dyn_cast<RankedTensorType>(tile.getType()));
+  });
+  return count == 1;
+}
+
+/// Results of 16-bit elements go through shared memory, where they have room.
+void HopperSchedule::stageStores() {
+  if (options.stage == 0)
+    return;
+  Operation *yield = consumers.getBody().front().getTerminator();
+  forall.getTerminator()->walk([&](tensor::ParallelInsertSliceOp insert) {
+    if (insert.getSource().getDefiningOp() != consumers)
+      return;
+    unsigned number = cast<OpResult>(insert.getSource()).getResultNumber();
+    Value value = yield->getOperand(number);
+    auto slice = value.getDefiningOp<tensor::ExtractSliceOp>();
+    Value tile = slice ? slice.getSource() : value;
+    auto type = dyn_cast<RankedTensorType>(tile.getType());
+    if (!isStageable(insert, type))
+      return;
+    int64_t bytes =
+        RingType::get(type.getContext(), 1, type).tileBytes();
+    if (!reuseQ && nextOffset + bytes > options.target->sharedMemory)
+      return;
+    OpBuilder b(slice ? slice : yield);
+    Value staged = StageOp::create(
+        b, tile.getLoc(), type, tile,
+        reuseQ ? int64_t(qRing.getOffset()) : nextOffset,
+        reuseQ ? qSlot : Value());
+    if (!reuseQ)
+      nextOffset += bytes;
+    if (slice)
+      slice.getSourceMutable().set(staged);
+    else
+      yield->setOperand(number, staged);
+  });
+}
+
 LogicalResult HopperSchedule::build() {
   decideByWarp();
   splitRowSums();
   chooseParameters();
+  bool wantOnes = options.ones != 0 && second.n % 64 == 0 && second.n <= 128;
   OpBuilder b(loop);
   Location loc = loop.getLoc();
   qRing = makeRing(b, "q", first.a->get(), 1);
@@ -961,7 +1140,22 @@ LogicalResult HopperSchedule::build() {
                          cast<RankedTensorType>(tile.getType()))
         .tileBytes();
   };
-  int64_t perStage = bytes(first.b->get()) + bytes(second.b->get());
+  int64_t panelOfOnes = second.k * 128;
+  auto fits = [&](int64_t ones) {
+    return 2 * (bytes(first.b->get()) + bytes(second.b->get()) + ones) <=
+           available;
+  };
+  if (wantOnes && fits(panelOfOnes))
+    findSums();
+  int64_t perStage = bytes(first.b->get()) + bytes(second.b->get()) +
+                     (sums ? panelOfOnes : 0);
+  // The output is staged where two stages leave room for it.
+  int64_t staging = first.m * llvm::divideCeil(second.n, 64) * 128;
+  if (options.stage != 0 && 2 * perStage + staging <= available)
+    available -= staging;
+  else
+    reuseQ = options.stage != 0 && persistent && canStage() &&
+             staging <= qRing.bytes();
   int64_t stages = options.stages > 0 ? options.stages
                                       : std::min<int64_t>(4, available / perStage);
   if (stages < 1 || stages * perStage > available)
@@ -972,7 +1166,11 @@ LogicalResult HopperSchedule::build() {
            << options.target->chip << " has " << options.target->sharedMemory
            << "; choose smaller tiles";
   kRing = makeRing(b, "k", first.b->get(), stages);
-  vRing = makeRing(b, "v", second.b->get(), stages);
+  vRing = makeRing(b, "v", second.b->get(), stages, sums != nullptr);
+  if (persistent) {
+    TileQueueOp::create(b, loc, nextBarrier, boundsVary(), options.section);
+    nextBarrier += 24;
+  }
   auto producer = ProducerOp::create(b, loc, producerRegisters);
   producer.getBody().emplaceBlock();
 
@@ -994,6 +1192,8 @@ LogicalResult HopperSchedule::build() {
                           consumerRegisters);
   Block &body = consumers.getBody().emplaceBlock();
   b.setInsertionPointToStart(&body);
+  if (reuseQ)
+    qSlot = acquire(b, qRing, first.a->get());
   IRMapping outer;
   std::optional<int64_t> low = getConstantIntValue(loop.getLowerBound()),
                          high = getConstantIntValue(loop.getUpperBound());
@@ -1036,6 +1236,7 @@ LogicalResult HopperSchedule::build() {
     op->erase();
   loop.erase();
 
+  stageStores();
   OpBuilder p = OpBuilder::atBlockBegin(&producer.getBody().front());
   IRMapping map;
   buildProducer(p, body, map);
@@ -1060,7 +1261,7 @@ struct ScheduleHopper
 
   void runOnOperation() override {
     HopperOptions options{fa::lookupNVIDIATarget(chip), overlap, pingPong,
-                          stages};
+                          stages, persistent, stage, ones, section};
     if (!options.target || StringRef(chip) != "sm_90a") {
       getOperation().emitError("expected the target sm_90a, got ") << chip;
       return signalPassFailure();

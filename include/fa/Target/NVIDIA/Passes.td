@@ -72,7 +72,16 @@ def ScheduleHopperPass : Pass<"fa-schedule-hopper", "::mlir::ModuleOp"> {
     Option<"pingPong", "ping-pong", "int", "-1",
            "warpgroups take turns: 0, 1, or -1 to choose">,
     Option<"stages", "stages", "int", "-1",
-           "stages of the rings of K and V, or -1 to choose">
+           "stages of the rings of K and V, or -1 to choose">,
+    Option<"persistent", "persistent", "int", "-1",
+           "blocks take tiles from a queue: 0, 1, or -1 to choose">,
+    Option<"stage", "stage-stores", "int", "-1",
+           "results through shared memory and TMA: 0, 1, or -1 to choose">,
+    Option<"ones", "ones", "int", "-1",
+           "sums of rows on the tensor cores: 0, 1, or -1 to choose">,
+    Option<"section", "section", "int64_t", "33554432",
+           "bytes of K and V that blocks work on together where tiles differ "
+           "in length">
   ];
   let dependentDialects = [
     "::fa::hopper::HopperDialect", "::mlir::arith::ArithDialect",
