@@ -481,7 +481,9 @@ def choose_flags(rng, following, every):
     sizes = [1, 7, 16, 64, 128] * 3 + [0, -1, 4096, 2**31, 2**63 - 1]
     options = {
         "--fa-tile": lambda: f"--fa-tile=rows={rng.choice(sizes)} keys={rng.choice(sizes)}",
-        "--fa-distribute": lambda: f"--fa-distribute=rows={rng.choice(sizes)}",
+        "--fa-distribute": lambda: (
+            f"--fa-distribute=rows={rng.choice(sizes)} target={rng.choice(TARGETS)}"
+        ),
         "--fa-speculate-max": lambda: (
             f"--fa-speculate-max=headroom={rng.choice([0, 8, 63, 126, 127])}"
             f" limit={rng.choice([0, 1, 1.5, 2, 65504, 2.0**60])}"

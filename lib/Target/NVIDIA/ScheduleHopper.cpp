@@ -49,7 +49,7 @@ namespace {
 struct HopperOptions {
   const fa::NVIDIATarget *target;
   int overlap = -1, pingPong = -1, stages = -1, persistent = -1, stage = -1,
-      ones = -1;
+      ones = -1, split = -1;
   int64_t section = 32 << 20;
 };
 
@@ -76,6 +76,8 @@ private:
   void chooseParameters();
   void splitRowSums();
   void findSums();
+  void findMask();
+  Value splitPoint(OpBuilder &b, Value from);
   void decideByWarp();
   bool collectSums(Value v, Value carried, DenseSet<Operation *> &chain);
 
@@ -111,6 +113,11 @@ private:
   /// result that they are.
   PartialSumsOp sums;
   unsigned sumsIndex = 0;
+  /// Of a block of keys: its scores stay as they are, no mask cuts it. True up
+  /// to some block and false from there on, if not null; then it is
+  /// `iv + wholeOffset <= wholeBound`.
+  Value wholeTile, wholeBound;
+  int64_t wholeOffset = 0;
 
   int64_t warpgroups = 0, consumerRegisters = 0, producerRegisters = 0;
   bool overlap = false, pingPong = false, persistent = false;
@@ -468,6 +475,60 @@ void HopperSchedule::findSums() {
 }
 
 //===----------------------------------------------------------------------===//
+// Masks
+//===----------------------------------------------------------------------===//
+
+/// A branch of the loop that leaves the scores of whole blocks as they are.
+void HopperSchedule::findMask() {
+  SmallVector<Value> conditions;
+  for (auto branch : loop.getBody()->getOps<scf::IfOp>())
+    if (branch.elseBlock() && branch.getNumResults() == 1 &&
+        branch.thenBlock()->getOperations().size() == 1)
+      conditions.push_back(branch.getCondition());
+  if (conditions.size() != 1)
+    return;
+  auto compare = conditions[0].getDefiningOp<arith::CmpIOp>();
+  if (!compare || compare.getPredicate() != arith::CmpIPredicate::sle ||
+      !loop.isDefinedOutsideOfLoop(compare.getRhs()))
+    return;
+  Value iv = loop.getInductionVar(), end = compare.getLhs();
+  if (auto apply = end.getDefiningOp<affine::AffineApplyOp>()) {
+    // d0 + c
+    AffineExpr rest = apply.getAffineMap().getResult(0) -
+                      getAffineDimExpr(0, loop.getContext());
+    auto constant =
+        dyn_cast<AffineConstantExpr>(simplifyAffineExpr(rest, 1, 0));
+    if (!constant || apply.getMapOperands().size() != 1 ||
+        apply.getMapOperands()[0] != iv || apply.getAffineMap().getNumSymbols())
+      return;
+    wholeOffset = constant.getValue();
+  } else if (end != iv) {
+    return;
+  }
+  wholeTile = compare;
+  wholeBound = compare.getRhs();
+}
+
+/// The first block, counted in steps from `from`, that the mask may cut; at
+/// most the loop's end.
+Value HopperSchedule::splitPoint(OpBuilder &b, Value from) {
+  Location loc = loop.getLoc();
+  auto index = [&](int64_t c) -> Value {
+    return arith::ConstantIndexOp::create(b, loc, c);
+  };
+  Value step = loop.getStep();
+  // Blocks with from + n * step + offset <= bound.
+  Value room = arith::SubIOp::create(b, loc, wholeBound, from);
+  room = arith::SubIOp::create(b, loc, room, index(wholeOffset));
+  room = arith::AddIOp::create(b, loc, room, step);
+  room = arith::MaxSIOp::create(b, loc, room, index(0));
+  Value count = arith::DivUIOp::create(b, loc, room, step);
+  Value split = arith::AddIOp::create(
+      b, loc, from, arith::MulIOp::create(b, loc, count, step));
+  return arith::MinSIOp::create(b, loc, split, loop.getUpperBound());
+}
+
+//===----------------------------------------------------------------------===//
 // Branches of rows
 //===----------------------------------------------------------------------===//
 
@@ -675,6 +736,8 @@ void HopperSchedule::cloneIf(OpBuilder &b, scf::IfOp op, IRMapping &map) {
 void HopperSchedule::cloneOps(OpBuilder &b, ArrayRef<Operation *> ops,
                               IRMapping &map, Value isFirst) {
   for (Operation *op : ops) {
+    if (op->getNumResults() == 1 && map.contains(op->getResult(0)))
+      continue;
     auto compare = dyn_cast<arith::CmpIOp>(op);
     if (compare && compare.getPredicate() == arith::CmpIPredicate::eq &&
         compare.getLhs() == loop.getInductionVar() &&
@@ -869,9 +932,12 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
     OpBuilder inner = OpBuilder::atBlockBegin(poll.thenBlock());
     PollOp::create(inner, loc, kRing.getRing());
   }
-  auto steady = scf::ForOp::create(b, loc, second0, upper, step, inits);
-  {
+  // One loop for a range of blocks whose scores `known` (or not) leaves as they
+  // are.
+  auto emitLoop = [&](Value from, Value to, ValueRange state,
+                      std::optional<bool> known) -> SmallVector<Value> {
     OpBuilder::InsertionGuard guard(b);
+    auto steady = scf::ForOp::create(b, loc, from, to, step, state);
     b.setInsertionPointToStart(steady.getBody());
     Value iv = steady.getInductionVar();
     Value kSlot = acquire(b, kRing, cloneTile(b, k, iv), /*polled=*/overlap);
@@ -888,6 +954,8 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
       TurnEndOp::create(b, loc);
 
     IRMapping in = outer;
+    if (known)
+      in.map(wholeTile, constant(*known));
     in.map(loop.getInductionVar(), iv);
     for (auto [i, arg] : llvm::enumerate(loop.getRegionIterArgs()))
       if (!isAccumulated(i))
@@ -941,6 +1009,15 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
       yields.push_back(in.lookupOrDefault(carried(i, value)));
     yields.push_back(in.lookupOrDefault(p));
     scf::YieldOp::create(b, loc, yields);
+    return SmallVector<Value>(steady.getResults());
+  };
+  SmallVector<Value> state = inits;
+  if (wholeTile) {
+    Value split = splitPoint(b, second0);
+    state = emitLoop(second0, split, state, true);
+    state = emitLoop(split, upper, state, false);
+  } else {
+    state = emitLoop(second0, upper, state, std::nullopt);
   }
 
   // The last block's second contraction.
@@ -951,16 +1028,15 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
   Value last = arith::AddIOp::create(
       b, loc, lower, arith::MulIOp::create(b, loc, whole, step));
   Value slot = acquire(b, vRing, cloneTile(b, v, last));
-  ValueRange pending = output(b, steady.getResults().back(), slot,
-                              accumulators(steady.getResults()))
-                           .getResults();
+  ValueRange pending =
+      output(b, state.back(), slot, accumulators(state)).getResults();
   auto wait = WaitGroupOp::create(b, loc, pending.getTypes(), 0, pending);
   ReleaseOp::create(b, loc, slot, Value());
   for (unsigned i = 0; i < loop.getNumResults(); ++i)
     outer.map(loop.getResult(i),
               i == outputIndex      ? wait.getResults()[0]
               : isAccumulated(i) ? wait.getResults()[1]
-                                 : steady.getResult(i));
+                                 : state[i]);
 }
 
 //===----------------------------------------------------------------------===//
@@ -1128,6 +1204,8 @@ void HopperSchedule::stageStores() {
 
 LogicalResult HopperSchedule::build() {
   decideByWarp();
+  if (options.split != 0)
+    findMask();
   splitRowSums();
   chooseParameters();
   bool wantOnes = options.ones != 0 && second.n % 64 == 0 && second.n <= 128;
@@ -1261,7 +1339,7 @@ struct ScheduleHopper
 
   void runOnOperation() override {
     HopperOptions options{fa::lookupNVIDIATarget(chip), overlap, pingPong,
-                          stages, persistent, stage, ones, section};
+                          stages, persistent, stage, ones, split, section};
     if (!options.target || StringRef(chip) != "sm_90a") {
       getOperation().emitError("expected the target sm_90a, got ") << chip;
       return signalPassFailure();

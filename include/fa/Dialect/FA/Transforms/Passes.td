@@ -193,7 +193,10 @@ def SplitMaskLoopsPass : FA_Pass<"fa-split-mask-loops"> {
     arithmetic over the mask (`fa/Analysis/MaskIntervals.h`) bounds the keys
     that the block of rows sees at all, and those that all of its rows see.
     The loop visits only the first; blocks within the second skip the mask.
-    What the analysis can't decide stays as it is. A remark says what was
+    Where the keys seen are two intervals (`j < 4 || i - j < 1024`, the first
+    keys and a window), the loop counts the blocks of both and adds the length
+    of the gap to a block's first key once it is past the first interval. One
+    gap is left out so; further ones are visited. What the analysis can't decide stays as it is. A remark says what was
     found.
 
     Skipping a block is legal because `fa.online_softmax` with scores that are
