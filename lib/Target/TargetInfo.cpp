@@ -342,6 +342,13 @@ static bool takesWgmma(const TargetInfo &target, const TileProblem &p) {
          p.headDim <= 256 && p.valueDim <= 256;
 }
 
+bool fa::takesWgmma(const TargetInfo &target, const TileProblem &problem,
+                    int64_t rows, int64_t keys) {
+  // Warpgroups of 64 rows, at most four; steps of 16 keys, one box of TMA.
+  return ::takesWgmma(target, problem) && rows % 64 == 0 && rows <= 256 &&
+         keys % 16 == 0 && keys <= 256;
+}
+
 /// Tiles by head dim: rows for as many warpgroups of 64 as have the registers
 /// for S, P and O, and keys as long as a stage of K and V, twice, and Q fit in
 /// shared memory. Measured on an H200 with the speculated softmax.
@@ -353,23 +360,23 @@ static TileSizes chooseForWgmma(const TargetInfo &target,
   static constexpr Row table[] = {
       {64, 256, 64}, {128, 128, 128}, {192, 128, 96}, {256, 128, 64}};
   int64_t d = std::max(p.headDim, p.valueDim);
-  const Row *row = llvm::find_if(
-      table, [&](const Row &row) { return d <= row.headDim; });
+  const Row *row =
+      llvm::find_if(table, [&](const Row &row) { return d <= row.headDim; });
   TileSizes s;
   s.rows = row->rows;
   s.keys = row->keys;
   if (p.queryLength)
-    s.rows = std::min<int64_t>(s.rows, llvm::alignTo(std::max<int64_t>(
-                                           *p.queryLength, 1), 64));
+    s.rows = std::min<int64_t>(
+        s.rows, llvm::alignTo(std::max<int64_t>(*p.queryLength, 1), 64));
   if (p.keyLength)
-    s.keys = std::min<int64_t>(s.keys, llvm::alignTo(std::max<int64_t>(
-                                           *p.keyLength, 1), 16));
+    s.keys = std::min<int64_t>(
+        s.keys, llvm::alignTo(std::max<int64_t>(*p.keyLength, 1), 16));
   s.warps = s.rows / 16;
   s.stages = 2;
   auto panels = [](int64_t cols) { return llvm::alignTo(cols, 64); };
-  s.sharedBytes = 2 * (s.rows * panels(p.headDim) +
-                       s.stages * s.keys *
-                           (panels(p.headDim) + panels(p.valueDim)));
+  s.sharedBytes =
+      2 * (s.rows * panels(p.headDim) +
+           s.stages * s.keys * (panels(p.headDim) + panels(p.valueDim)));
   s.registers = s.keys / 2 + p.valueDim / 2 + s.keys / 4;
   s.reason =
       llvm::formatv("{0} the table's row for head dims up to {1}: {2} "
@@ -430,8 +437,8 @@ llvm::Expected<TileSizes> fa::chooseTileSizes(const TargetInfo &target,
                       problem.headDim, problem.valueDim, problem.elementBits)
             .str());
   llvm::Expected<TileSizes> sizes =
-      algorithm == TileAlgorithm::FA1           ? chooseFA1(target, problem)
-      : takesWgmma(target, problem)             ? chooseForWgmma(target, problem)
+      algorithm == TileAlgorithm::FA1 ? chooseFA1(target, problem)
+      : ::takesWgmma(target, problem) ? chooseForWgmma(target, problem)
       : target.kind == TargetInfo::Kind::NVIDIA ? chooseOnGPU(target, problem)
                                                 : chooseOnCPU(target, problem);
   if (sizes)

@@ -352,7 +352,9 @@ def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
 
     Weights in f32 have no rounding to make good, and f32 attention is not
     what tensor cores limit: there the pass changes nothing. Where the loop is
-    not the one above it changes nothing either; remarks say why.
+    not the one above it changes nothing either, nor on a GPU whose
+    warpgroup-wide instructions do not take the tiles: the schedule for those
+    has no branches on values of tiles. Remarks say why.
   }];
   let options = [
     Option<"headroom", "headroom", "double",
@@ -361,7 +363,9 @@ def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
            "[0, 126]; NaN to choose by the weights' type">,
     Option<"limit", "limit", "double", "0",
            "the weight from which on the reference is moved, in (1, 2^60]; 0 "
-           "to choose by the weights' type">
+           "to choose by the weights' type">,
+    Option<"target", "target", "std::string", "\"cpu\"",
+           "the target, as in fa-tile">
   ];
 }
 
