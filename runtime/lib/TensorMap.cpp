@@ -50,21 +50,23 @@ static void encode(const Driver &driver, const ImageHeader &header,
   uint64_t sizes[kMaxMapRank], strides[kMaxMapRank];
   uint32_t box[kMaxMapRank], steps[kMaxMapRank];
   const int64_t *shape = key.words + 1, *stride = shape + key.rank;
+  // A tensor without elements is never read: neither its pointer nor its
+  // strides mean anything, but the map must be legal.
+  bool isEmpty = std::find(shape, shape + key.rank, 0) != shape + key.rank;
   for (int i = 0; i < key.rank; ++i) {
     int d = key.rank - 1 - i; // the innermost dimension comes first
-    // A tensor without elements is never read.
-    sizes[i] = static_cast<uint64_t>(std::max<int64_t>(shape[d], 1));
-    // The stride of a dimension of size 1 means nothing, but must be legal.
+    sizes[i] = isEmpty ? 1 : static_cast<uint64_t>(shape[d]);
+    // Nor does the stride of a dimension of size 1.
     if (i)
       strides[i - 1] =
-          shape[d] > 1 ? static_cast<uint64_t>(stride[d]) * 2 : 16;
+          !isEmpty && shape[d] > 1 ? static_cast<uint64_t>(stride[d]) * 2 : 16;
     box[i] = i == 0 ? kBoxCols : d == key.dim ? uint32_t(key.rows) : 1;
     steps[i] = 1;
   }
   uint64_t address = static_cast<uint64_t>(key.words[0]);
   cu::Result result = driver.tensorMapEncodeTiled(
       &map, elementType(key.dtype), static_cast<uint32_t>(key.rank),
-      address ? address : 256, sizes, strides, box, steps,
+      isEmpty ? 256 : address, sizes, strides, box, steps,
       /*interleave=*/0, cu::kMapSwizzle128, cu::kMapPromotion256,
       /*oobFill=*/0);
   if (result == cu::kSuccess)
@@ -86,8 +88,7 @@ static void encode(const Driver &driver, const ImageHeader &header,
 void fa::rt::encodeTensorMap(const Driver &driver, const ImageHeader &header,
                              const MapDecl &decl, const int64_t *words,
                              EncodedMap &map) {
-  const TensorDecl &tensor =
-      header.tensors[static_cast<size_t>(decl.tensor)];
+  const TensorDecl &tensor = header.tensors[static_cast<size_t>(decl.tensor)];
   Key key;
   std::memset(&key, 0, sizeof(key));
   std::copy_n(words, 1 + 2 * tensor.rank, key.words);

@@ -47,6 +47,28 @@ TEST_F(DriverDeathTest, DriverWithoutAnEntryPoint) {
               "update the NVIDIA driver");
 }
 
+/// Launches a program with a tensor map, prints what came of it, and exits.
+[[noreturn]] static void launchMapped(const char *driver) {
+  setenv("FA_CUDA_DRIVER", driver, 1);
+  std::string image = "//!fa.program version=2 name=mapped target=sm_80\n"
+                      "//!fa.arg index=0 name=x role=in type=f16 shape=?x64\n"
+                      "//!fa.map index=0 tensor=0 dim=0 rows=64\n"
+                      "//!fa.launch kernel=k block=32 grid=1 args=0 maps=0\n"
+                      "//!fa.end\n" +
+                      code({{"k", 5, 1}});
+  Program program = load(image);
+  fa_rt_status status = launch(program, {tensor(FA_RT_F16, {8, 64})});
+  std::fprintf(stderr, "%s: %s\n", fa_rt_status_name(status),
+               fa_rt_last_error());
+  std::_Exit(0);
+}
+
+TEST_F(DriverDeathTest, DriverWithoutTensorMaps) {
+  EXPECT_EXIT(launchMapped(FA_FAKE_DRIVER_11), ::testing::ExitedWithCode(0),
+              "FA_RT_DRIVER_TOO_OLD: the driver has no cuTensorMapEncodeTiled "
+              ".CUDA 12.0., which program 'mapped' needs; update the driver");
+}
+
 [[noreturn]] static void loadWithInitResult(int result) {
   fakeState().behaviour.initResult = result;
   loadWithDriver(FA_FAKE_DRIVER);

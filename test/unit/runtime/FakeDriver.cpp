@@ -3,6 +3,7 @@
 
 #include "FakeDriver.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,9 +16,12 @@ constexpr int kNoDevice = 100, kInvalidContext = 201, kNotFound = 500;
 constexpr char kCubinMagic[] = "\x7f"
                                "ELF fake cubin\n";
 
+struct Param {
+  size_t offset, size;
+};
 struct Function {
   std::string name;
-  size_t params = 0;
+  std::vector<Param> params;
 };
 struct Module {
   std::map<std::string, Function> functions;
@@ -74,7 +78,23 @@ void logLaunch(const fake::Launch &launch) {
   std::fprintf(stderr, "%s\n", line.c_str());
 }
 
-/// The kernels of PTX text and how many parameters each one has.
+/// The size and alignment of a parameter: ".param .u64 p", or
+/// ".param .align 64 .b8 p[128]".
+void parseParam(const std::string &text, Function &function) {
+  size_t size = 8, align = 8;
+  if (size_t at = text.find(".align "); at != std::string::npos)
+    align = static_cast<size_t>(std::atoi(text.c_str() + at + 7));
+  if (size_t at = text.find('['); at != std::string::npos)
+    size = static_cast<size_t>(std::atoi(text.c_str() + at + 1));
+  size_t end = function.params.empty() ? 0
+                                       : function.params.back().offset +
+                                             function.params.back().size;
+  if (align)
+    end = (end + align - 1) / align * align;
+  function.params.push_back({end, size});
+}
+
+/// The kernels of PTX text and their parameters.
 void parseEntries(const std::string &text, Module &module) {
   const std::string marker = ".entry ";
   for (size_t at = text.find(marker); at != std::string::npos;
@@ -86,9 +106,11 @@ void parseEntries(const std::string &text, Module &module) {
     Function function;
     function.name = text.substr(begin, open - begin);
     std::string params = text.substr(open, close - open);
-    for (size_t p = params.find(".param"); p != std::string::npos;
-         p = params.find(".param", p + 1))
-      ++function.params;
+    for (size_t p = params.find(".param"); p != std::string::npos;) {
+      size_t next = params.find(".param", p + 1);
+      parseParam(params.substr(p, next - p), function);
+      p = next;
+    }
     module.functions[function.name] = function;
   }
 }
@@ -145,7 +167,7 @@ int deviceAttribute(int attribute) {
   case 8:
     return 49152;
   case 16:
-    return 108;
+    return b.smCount;
   case 38:
     return 41943040;
   case 75:
@@ -159,6 +181,30 @@ int deviceAttribute(int attribute) {
   }
   return 0;
 }
+
+#ifndef FAKE_WITHOUT_TENSOR_MAPS
+/// What "CUDA Driver API" demands of a tiled map without interleave; 0 stands
+/// for a type that it does not have.
+bool isEncodable(uint32_t elementBytes, uint32_t rank, uint64_t address,
+                 const uint64_t *sizes, const uint64_t *strides,
+                 const uint32_t *box, const uint32_t *steps, int swizzle) {
+  constexpr uint64_t kMaxSize = uint64_t(1) << 32, kMaxStride = uint64_t(1)
+                                                                << 40;
+  if (!elementBytes || rank < 1 || rank > 5 || !address || address % 16)
+    return false;
+  for (uint32_t i = 0; i < rank; ++i) {
+    if (sizes[i] < 1 || sizes[i] > kMaxSize || box[i] < 1 || box[i] > 256 ||
+        steps[i] < 1 || steps[i] > 8)
+      return false;
+    if (i + 1 < rank && (strides[i] % 16 || strides[i] >= kMaxStride))
+      return false;
+  }
+  // Swizzles of 32, 64 and 128 bytes, as wide as the box.
+  uint32_t boxBytes = box[0] * elementBytes;
+  return boxBytes % 16 == 0 && swizzle >= 0 && swizzle <= 3 &&
+         (swizzle == 0 || boxBytes == uint32_t(16) << swizzle);
+}
+#endif
 
 } // namespace
 
@@ -281,10 +327,11 @@ int cuFuncSetAttribute(void *function, int attribute, int value) {
 }
 int cuFuncGetParamInfo(void *function, size_t index, size_t *offset,
                        size_t *size) {
-  if (index >= static_cast<Function *>(function)->params)
+  const auto &params = static_cast<Function *>(function)->params;
+  if (index >= params.size())
     return kInvalidValue;
-  *offset = 8 * index;
-  *size = 8;
+  *offset = params[index].offset;
+  *size = params[index].size;
   return kSuccess;
 }
 int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
@@ -305,10 +352,19 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
     return kInvalidValue;
   if (smem > 49152 && state.maxDynamicSmem[kernel->name] < int(smem))
     return kInvalidValue;
-  fake::Launch launch = {kernel->name, {gx, gy, gz}, {bx, by, bz},
-                         smem,         stream,       {}};
-  for (size_t i = 0; i < kernel->params; ++i) {
+  fake::Launch launch = {
+      kernel->name, {gx, gy, gz}, {bx, by, bz}, smem, stream, {}, {}};
+  for (size_t i = 0; i < kernel->params.size(); ++i) {
     uint64_t word;
+    fake::TensorMap map;
+    if (kernel->params[i].size == sizeof(map)) {
+      std::memcpy(&map, params[i], sizeof(map));
+      // A kernel that reads anything else as a map faults.
+      if (map.magic != fake::kTensorMapMagic)
+        return kInvalidValue;
+      launch.maps.push_back(map);
+      continue;
+    }
     std::memcpy(&word, params[i], sizeof(word));
     launch.params.push_back(word);
   }
@@ -352,6 +408,43 @@ int cuStreamSynchronize(void *) {
   record("synchronize");
   return state.behaviour.synchronizeResult;
 }
+
+#ifndef FAKE_WITHOUT_TENSOR_MAPS
+int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank,
+                           unsigned long long address, const uint64_t *sizes,
+                           const uint64_t *strides, const uint32_t *box,
+                           const uint32_t *steps, int interleave, int swizzle,
+                           int promotion, int oobFill) {
+  static const uint32_t kElementBytes[] = {1, 2, 4, 4, 8, 8, 2,
+                                           4, 8, 2, 4, 4, 4};
+  uint32_t elementBytes = type >= 0 && type < 13 ? kElementBytes[type] : 0;
+  std::lock_guard<std::mutex> lock(state.mutex);
+  if (reinterpret_cast<uintptr_t>(map) % 64 || interleave != 0 ||
+      promotion < 0 || promotion > 3 || oobFill < 0 || oobFill > 1 ||
+      !isEncodable(elementBytes, rank, address, sizes, strides, box, steps,
+                   swizzle)) {
+    ++state.refusedEncodings;
+    return kInvalidValue;
+  }
+  if (state.behaviour.encodeResult)
+    return state.behaviour.encodeResult;
+  ++state.encodings;
+  fake::TensorMap made = {};
+  made.address = address;
+  std::copy_n(sizes, rank, made.sizes);
+  std::copy_n(strides, rank - 1, made.strides);
+  std::copy_n(box, rank, made.box);
+  made.type = static_cast<uint32_t>(type);
+  made.rank = rank;
+  made.interleave = static_cast<uint32_t>(interleave);
+  made.swizzle = static_cast<uint32_t>(swizzle);
+  made.promotion = static_cast<uint32_t>(promotion);
+  made.oobFill = static_cast<uint32_t>(oobFill);
+  made.magic = fake::kTensorMapMagic;
+  std::memcpy(map, &made, sizeof(made));
+  return kSuccess;
+}
+#endif
 
 #ifndef FAKE_WITHOUT_LINKER
 int cuLinkCreate_v2(unsigned count, int *keys, void **values, void **link) {

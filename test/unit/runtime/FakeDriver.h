@@ -16,14 +16,31 @@
 
 namespace fake {
 
+/// What the driver puts into the 128 bytes of a tensor map. The real one packs
+/// them into something that it does not document.
+struct TensorMap {
+  uint64_t address;
+  /// The innermost dimension first, as cuTensorMapEncodeTiled takes them;
+  /// unused ones are 0.
+  uint64_t sizes[5];
+  /// In bytes, of all dimensions but the innermost one.
+  uint64_t strides[4];
+  uint32_t box[5];
+  uint32_t type, rank, interleave, swizzle, promotion, oobFill, magic;
+};
+static_assert(sizeof(TensorMap) == 128, "the size of a CUtensorMap");
+constexpr uint32_t kTensorMapMagic = 0xfa7e4500;
+
 struct Launch {
   std::string kernel;
   unsigned grid[3];
   unsigned block[3];
   unsigned smem;
   void *stream;
-  /// As many words as the kernel declares parameters.
+  /// As many words as the kernel declares parameters of 8 bytes.
   std::vector<uint64_t> params;
+  /// Its parameters of 128 bytes.
+  std::vector<TensorMap> maps;
 };
 
 struct Behaviour {
@@ -31,6 +48,7 @@ struct Behaviour {
   int deviceCount = 1;
   int driverVersion = 12040;
   int major = 8, minor = 0;
+  int smCount = 108;
   int smemOptin = 166912;
   bool hasPools = true;
   /// Not empty: PTX is rejected with this log.
@@ -47,6 +65,8 @@ struct Behaviour {
   /// Index of the launch, counted from 0, from which on launches fail.
   int launchesLeft = -1;
   int synchronizeResult = 0;
+  /// The result of encoding a tensor map, if its arguments are good.
+  int encodeResult = 0;
   int registers = 128, localBytes = 0, staticSmem = 0, maxThreads = 1024;
 };
 
@@ -62,6 +82,8 @@ struct State {
   std::map<std::string, int> maxDynamicSmem;
   int liveModules = 0;
   int compilations = 0;
+  /// Tensor maps encoded, and refused.
+  int encodings = 0, refusedEncodings = 0;
 };
 
 } // namespace fake

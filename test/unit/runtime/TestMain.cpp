@@ -26,17 +26,20 @@ void *currentContext() {
 void setCurrentContext(void *context) {
   fakeFunction<void(void *)>("fakeSetCurrentContext")(context);
 }
+Encode *fakeEncode() { return fakeFunction<Encode>("cuTensorMapEncodeTiled"); }
 int contextDepth() { return fakeFunction<int()>("fakeContextDepth")(); }
 
-std::string code(const std::vector<std::pair<std::string, int>> &kernels,
+std::string code(const std::vector<KernelCode> &kernels,
                  const std::string &target, const std::string &version) {
   std::string text =
       ".version " + version + "\n.target " + target + "\n.address_size 64\n";
-  for (const auto &[name, params] : kernels) {
+  for (const auto &[name, params, maps] : kernels) {
     text += ".visible .entry " + name + "(";
-    for (int i = 0; i < params; ++i)
-      text +=
-          std::string(i ? "," : "") + "\n  .param .u64 p" + std::to_string(i);
+    for (int i = 0; i < params + maps; ++i)
+      text += std::string(i ? "," : "") +
+              (i < params ? "\n  .param .u64 p" + std::to_string(i)
+                          : "\n  .param .align 64 .b8 p" + std::to_string(i) +
+                                "[128]");
     text += "\n)\n{\n  ret;\n}\n";
   }
   return text;
@@ -136,6 +139,7 @@ void RuntimeTest::SetUp() {
   state.calls.clear();
   state.maxDynamicSmem.clear();
   state.compilations = 0;
+  state.encodings = state.refusedEncodings = 0;
   setCurrentContext(nullptr);
 }
 

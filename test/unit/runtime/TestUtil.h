@@ -22,8 +22,22 @@ struct FreeProgram {
 };
 using Program = std::unique_ptr<fa_rt_program, FreeProgram>;
 
-/// The code of an image: a kernel of `params` parameters for each pair.
-std::string code(const std::vector<std::pair<std::string, int>> &kernels,
+using Encode = int(void *map, int type, uint32_t rank,
+                   unsigned long long address, const uint64_t *sizes,
+                   const uint64_t *strides, const uint32_t *box,
+                   const uint32_t *steps, int interleave, int swizzle,
+                   int promotion, int oobFill);
+/// The fake driver's cuTensorMapEncodeTiled.
+Encode *fakeEncode();
+
+struct KernelCode {
+  std::string name;
+  /// Parameters of 8 bytes, and tensor maps behind them.
+  int params, maps = 0;
+};
+
+/// The code of an image.
+std::string code(const std::vector<KernelCode> &kernels,
                  const std::string &target = "sm_80",
                  const std::string &version = "8.0");
 

@@ -5,6 +5,7 @@
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -35,36 +36,81 @@ static constexpr int64_t sharedBytes = 227 * 1024;
 static constexpr int64_t tileAlignment = 1024;
 /// Rows of a warpgroup's part of a tile.
 static constexpr int64_t warpgroupRows = 64;
+/// Rows of a box of TMA.
+static constexpr int64_t maxBoxRows = 256;
+/// Groups that wgmma.wait_group can leave in flight.
+static constexpr int64_t maxPending = 7;
 
 //===----------------------------------------------------------------------===//
 // Rings
 //===----------------------------------------------------------------------===//
 
+/// A tile as it lies in shared memory.
+static LogicalResult
+verifySharedTile(function_ref<InFlightDiagnostic()> emitError,
+                 RankedTensorType tile) {
+  Type element = tile.getElementType();
+  if (tile.getRank() != 2 || !tile.hasStaticShape() ||
+      !(element.isF16() || element.isBF16()))
+    return emitError() << "expected a static tile of rank 2 with elements f16 "
+                          "or bf16, got "
+                       << tile;
+  int64_t rows = tile.getDimSize(0), cols = tile.getDimSize(1);
+  if (rows % 8 || rows < 8 || rows > maxBoxRows)
+    return emitError() << "expected a multiple of 8 rows, at most "
+                       << maxBoxRows << " (the largest box of TMA), got "
+                       << rows;
+  // What fits into shared memory with 8 rows.
+  int64_t maxCols = sharedBytes / 8 / 2;
+  if (cols % 8 || cols < 8 || cols > maxCols)
+    return emitError() << "expected a multiple of 8 columns (16 bytes), at "
+                          "most "
+                       << maxCols << ", got " << cols;
+  return success();
+}
+
 LogicalResult RingType::verify(function_ref<InFlightDiagnostic()> emitError,
                                unsigned stages, RankedTensorType tile) {
   if (stages < 1 || stages > 8)
     return emitError() << "expected 1 to 8 stages, got " << stages;
-  if (tile.getRank() != 2 || !tile.hasStaticShape() ||
-      tile.getElementTypeBitWidth() != 16)
-    return emitError() << "expected a static tile of rank 2 with 16-bit "
-                          "elements, got "
-                       << tile;
-  if (tile.getDimSize(0) % 8 || tile.getDimSize(0) > 256)
-    return emitError() << "expected a multiple of 8 rows, at most 256 (the "
-                          "largest box of TMA), got "
-                       << tile.getDimSize(0);
+  return verifySharedTile(emitError, tile);
+}
+
+LogicalResult SlotType::verify(function_ref<InFlightDiagnostic()> emitError,
+                               RankedTensorType tile) {
+  return verifySharedTile(emitError, tile);
+}
+
+/// The ring that a role's operation works on must be one of the role's block:
+/// its position is counted there.
+template <typename RoleOp>
+static LogicalResult verifyRole(Operation *op, Value ring) {
+  auto role = op->getParentOfType<RoleOp>();
+  if (!role)
+    return op->emitOpError("expected to be in ") << RoleOp::getOperationName();
+  auto def = ring.getDefiningOp<RingOp>();
+  if (!def || def->getBlock() != role->getBlock())
+    return op->emitOpError("expected a hopper.ring beside the role");
+  return success();
+}
+
+/// A slot is known to be where it was acquired.
+static LogicalResult verifySlot(Operation *op, Value slot) {
+  if (!slot.getDefiningOp<AcquireOp>())
+    return op->emitOpError("expected slots that are results of hopper.acquire");
   return success();
 }
 
 LogicalResult RingOp::verify() {
   int64_t offset = getOffset(), barriers = getBarriers();
   int64_t stages = getRing().getType().getStages();
-  if (offset < 0 || offset % tileAlignment)
+  if (offset < 0 || offset % tileAlignment || offset > sharedBytes)
     return emitOpError("expected an offset that is a multiple of ")
-           << tileAlignment << " (the descriptors' alignment), got " << offset;
-  if (barriers < 0 || barriers % 8)
-    return emitOpError("expected barriers at a multiple of 8, got ")
-           << barriers;
+           << tileAlignment << " (the descriptors' alignment), at most "
+           << sharedBytes << ", got " << offset;
+  if (barriers < 0 || barriers % 8 || barriers > sharedBytes)
+    return emitOpError("expected barriers at a multiple of 8, at most ")
+           << sharedBytes << ", got " << barriers;
   int64_t barriersEnd = barriers + 16 * stages;
   if (barriers < offset + bytes() && offset < barriersEnd)
     return emitOpError("has barriers inside its tiles: ") << barriers;
@@ -85,9 +131,7 @@ LogicalResult LoadOp::verify() {
     return emitOpError("expects ")
            << getBytes() << " bytes, but the panels of the tile have "
            << ring.tileBytes();
-  if (!(*this)->getParentOfType<ProducerOp>())
-    return emitOpError("expected to be in hopper.producer");
-  return success();
+  return verifyRole<ProducerOp>(*this, getRing());
 }
 
 LogicalResult AcquireOp::verify() {
@@ -95,10 +139,14 @@ LogicalResult AcquireOp::verify() {
     return emitOpError("expected a slot of the ring's tile ")
            << getRing().getType().getTile() << ", got "
            << getSlot().getType().getTile();
-  if (!(*this)->getParentOfType<ConsumersOp>())
-    return emitOpError("expected to be in hopper.consumers");
-  return success();
+  return verifyRole<ConsumersOp>(*this, getRing());
 }
+
+LogicalResult PollOp::verify() {
+  return verifyRole<ConsumersOp>(*this, getRing());
+}
+
+LogicalResult ReleaseOp::verify() { return verifySlot(*this, getSlot()); }
 
 //===----------------------------------------------------------------------===//
 // Roles
@@ -122,10 +170,21 @@ LogicalResult ConsumersOp::verify() {
   int64_t groups = getWarpgroups();
   if (groups < 1 || groups > 4)
     return emitOpError("expected 1 to 4 warpgroups, got ") << groups;
-  auto producers = (*this)->getBlock()->getOps<ProducerOp>();
-  int64_t others =
-      producers.empty() ? 0 : (*producers.begin()).getRegisters();
-  int64_t total = 128 * (groups * getRegisters() + others);
+  ProducerOp producer;
+  for (Operation &op : *(*this)->getBlock()) {
+    if (&op == getOperation())
+      continue;
+    if (isa<ConsumersOp>(op) || (producer && isa<ProducerOp>(op)))
+      return emitOpError("expected one hopper.producer and one "
+                         "hopper.consumers in a block");
+    if (auto found = dyn_cast<ProducerOp>(op))
+      producer = found;
+  }
+  if (!producer || !producer->isBeforeInBlock(*this))
+    return emitOpError("expected a hopper.producer before it");
+  if (failed(verifyRegisters(producer, producer.getRegisters())))
+    return failure();
+  int64_t total = 128 * (groups * getRegisters() + producer.getRegisters());
   if (total > 65536)
     return emitOpError("asks with its producer for ")
            << total << " registers, and an SM has 65536";
@@ -145,6 +204,9 @@ static RankedTensorType tileOf(Value v) {
 }
 
 LogicalResult WgmmaOp::verify() {
+  if (failed(verifySlot(*this, getB())) ||
+      (isa<SlotType>(getA().getType()) && failed(verifySlot(*this, getA()))))
+    return failure();
   RankedTensorType a = tileOf(getA()), b = tileOf(getB());
   size_t count = getResults().size();
   if (count != 1 && count != 2)
@@ -187,6 +249,47 @@ LogicalResult WgmmaOp::verify() {
   return success();
 }
 
+/// What registers can hold of tiles that warpgroups share.
+static LogicalResult verifyTiles(Operation *op, ValueRange values) {
+  if (values.empty())
+    return op->emitOpError("expected at least one tile");
+  for (Value v : values) {
+    auto type = cast<RankedTensorType>(v.getType());
+    if (type.getRank() != 2 || !type.hasStaticShape())
+      return op->emitOpError("expected static tiles of rank 2, got ") << type;
+  }
+  return success();
+}
+
+LogicalResult WaitGroupOp::verify() {
+  int64_t pending = getPending();
+  if (pending < 0 || pending > maxPending)
+    return emitOpError("expected 0 to ")
+           << maxPending << " groups in flight, got " << pending;
+  for (Value v : getValues())
+    if (!getElementTypeOrSelf(v).isF32())
+      return emitOpError("expected results of matrix products (f32), got ")
+             << v.getType();
+  return verifyTiles(*this, getValues());
+}
+
+LogicalResult PinOp::verify() { return verifyTiles(*this, getValues()); }
+
+LogicalResult ExceedsOp::verify() { return verifyTiles(*this, getTile()); }
+
+static LogicalResult verifyTurn(Operation *op) {
+  auto role = op->getParentOfType<ConsumersOp>();
+  if (!role)
+    return op->emitOpError("expected to be in hopper.consumers");
+  if (role.getWarpgroups() < 2)
+    return op->emitOpError("expected at least 2 warpgroups to take turns");
+  return success();
+}
+
+LogicalResult TurnBeginOp::verify() { return verifyTurn(*this); }
+
+LogicalResult TurnEndOp::verify() { return verifyTurn(*this); }
+
 LogicalResult PartialSumsOp::verify() {
   auto tile = cast<RankedTensorType>(getTile().getType()),
        acc = cast<RankedTensorType>(getAcc().getType());
@@ -206,8 +309,10 @@ LogicalResult StageOp::verify() {
       tile.getElementTypeBitWidth() != 16)
     return emitOpError("expected a static tile of 16-bit elements, got ")
            << tile;
-  if (getOffset() % tileAlignment)
+  int64_t offset = getOffset();
+  if (offset < 0 || offset % tileAlignment || offset > sharedBytes)
     return emitOpError("expected an offset that is a multiple of ")
-           << tileAlignment << ", got " << getOffset();
+           << tileAlignment << ", at most " << sharedBytes << ", got "
+           << offset;
   return success();
 }

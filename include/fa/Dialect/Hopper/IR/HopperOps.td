@@ -67,6 +67,7 @@ def Hopper_SlotType : Hopper_Type<"Slot", "slot"> {
   let summary = "a full tile of a ring, as the consumers hold it";
   let parameters = (ins "::mlir::RankedTensorType":$tile);
   let assemblyFormat = "`<` $tile `>`";
+  let genVerifyDecl = 1;
 }
 
 def Hopper_Tile : RankedTensorOf<[F16, BF16, F32]>;
@@ -205,6 +206,7 @@ def Hopper_PollOp : Hopper_Op<"poll"> {
   let summary = "waits for the next stage of a ring, and does not take it";
   let arguments = (ins Hopper_RingType:$ring);
   let assemblyFormat = "$ring attr-dict `:` type($ring)";
+  let hasVerifier = 1;
 }
 
 def Hopper_ReleaseOp : Hopper_Op<"release"> {
@@ -215,6 +217,7 @@ def Hopper_ReleaseOp : Hopper_Op<"release"> {
   }];
   let arguments = (ins Hopper_SlotType:$slot, Optional<I1>:$condition);
   let assemblyFormat = "$slot (`if` $condition^)? attr-dict `:` type($slot)";
+  let hasVerifier = 1;
 }
 
 def Hopper_WgmmaOp : Hopper_Op<"wgmma"> {
@@ -246,6 +249,7 @@ def Hopper_WaitGroupOp : Hopper_Op<"wait_group", [
   let arguments = (ins I64Attr:$pending, Variadic<Hopper_Tile>:$values);
   let results = (outs Variadic<Hopper_Tile>:$results);
   let assemblyFormat = "$pending `,` $values attr-dict `:` type($values)";
+  let hasVerifier = 1;
 }
 
 def Hopper_TurnBeginOp : Hopper_Op<"turn_begin"> {
@@ -256,11 +260,13 @@ def Hopper_TurnBeginOp : Hopper_Op<"turn_begin"> {
     run. Named barriers hand the turn round.
   }];
   let assemblyFormat = "attr-dict";
+  let hasVerifier = 1;
 }
 
 def Hopper_TurnEndOp : Hopper_Op<"turn_end"> {
   let summary = "gives the turn to the next warpgroup";
   let assemblyFormat = "attr-dict";
+  let hasVerifier = 1;
 }
 
 def Hopper_PinOp : Hopper_Op<"pin", [AllTypesMatch<["values", "results"]>]> {
@@ -272,6 +278,7 @@ def Hopper_PinOp : Hopper_Op<"pin", [AllTypesMatch<["values", "results"]>]> {
   let arguments = (ins Variadic<Hopper_Tile>:$values);
   let results = (outs Variadic<Hopper_Tile>:$results);
   let assemblyFormat = "$values attr-dict `:` type($values)";
+  let hasVerifier = 1;
 }
 
 def Hopper_PartialSumsOp : Hopper_Op<"partial_sums", [Pure]> {
@@ -298,6 +305,7 @@ def Hopper_ExceedsOp : Hopper_Op<"exceeds", [Pure]> {
   let arguments = (ins Hopper_Tile:$tile, F64Attr:$limit);
   let results = (outs I1:$result);
   let assemblyFormat = "$tile `limit` $limit attr-dict `:` type($tile)";
+  let hasVerifier = 1;
 }
 
 def Hopper_StageOp : Hopper_Op<"stage", [AllTypesMatch<["tile", "result"]>]> {

@@ -1,0 +1,952 @@
+// Every diagnostic of the dialect's verifiers.
+
+// RUN: fa-opt %s --split-input-file --verify-diagnostics
+
+func.func private @no_stages(
+  // expected-error @below {{expected 1 to 8 stages, got 0}}
+  !hopper.ring<0, tensor<64x64xf16>>
+)
+
+// -----
+
+func.func private @many_stages(
+  // expected-error @below {{expected 1 to 8 stages, got 9}}
+  !hopper.ring<9, tensor<64x64xf16>>
+)
+
+// -----
+
+func.func private @ring_rank(
+  // expected-error @below {{expected a static tile of rank 2 with elements f16 or bf16, got 'tensor<64xf16>'}}
+  !hopper.ring<2, tensor<64xf16>>
+)
+
+// -----
+
+func.func private @ring_dynamic(
+  // expected-error @below {{expected a static tile of rank 2 with elements f16 or bf16, got 'tensor<?x64xf16>'}}
+  !hopper.ring<2, tensor<?x64xf16>>
+)
+
+// -----
+
+func.func private @ring_wide_elements(
+  // expected-error @below {{expected a static tile of rank 2 with elements f16 or bf16, got 'tensor<64x64xf32>'}}
+  !hopper.ring<2, tensor<64x64xf32>>
+)
+
+// -----
+
+func.func private @ring_integers(
+  // expected-error @below {{expected a static tile of rank 2 with elements f16 or bf16, got 'tensor<64x64xi16>'}}
+  !hopper.ring<2, tensor<64x64xi16>>
+)
+
+// -----
+
+func.func private @ring_indices(
+  // expected-error @below {{expected a static tile of rank 2 with elements f16 or bf16, got 'tensor<64x64xindex>'}}
+  !hopper.ring<2, tensor<64x64xindex>>
+)
+
+// -----
+
+func.func private @ring_rows(
+  // expected-error @below {{expected a multiple of 8 rows, at most 256 (the largest box of TMA), got 12}}
+  !hopper.ring<2, tensor<12x64xf16>>
+)
+
+// -----
+
+func.func private @ring_no_rows(
+  // expected-error @below {{got 0}}
+  !hopper.ring<2, tensor<0x64xf16>>
+)
+
+// -----
+
+func.func private @ring_many_rows(
+  // expected-error @below {{at most 256 (the largest box of TMA), got 264}}
+  !hopper.ring<2, tensor<264x64xf16>>
+)
+
+// -----
+
+func.func private @ring_columns(
+  // expected-error @below {{expected a multiple of 8 columns (16 bytes), at most 14528, got 20}}
+  !hopper.ring<2, tensor<64x20xf16>>
+)
+
+// -----
+
+func.func private @ring_no_columns(
+  // expected-error @below {{expected a multiple of 8 columns}}
+  !hopper.ring<2, tensor<64x0xf16>>
+)
+
+// -----
+
+func.func private @ring_many_columns(
+  // expected-error @below {{at most 14528, got 9223372036854775800}}
+  !hopper.ring<2, tensor<8x9223372036854775800xf16>>
+)
+
+// -----
+
+func.func private @slot_rank(
+  // expected-error @below {{expected a static tile of rank 2 with elements f16 or bf16}}
+  !hopper.slot<tensor<64xf16>>
+)
+
+// -----
+
+func.func private @slot_rows(
+  // expected-error @below {{expected a multiple of 8 rows}}
+  !hopper.slot<tensor<60x64xf16>>
+)
+
+// -----
+
+func.func @offset(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{'hopper.ring' op expected an offset that is a multiple of 1024 (the descriptors' alignment), at most 232448, got 1536}}
+  %r = hopper.ring "r" at 1536 barriers 0 : <1, tensor<64x64xf16>>
+  return
+}
+
+// -----
+
+func.func @negative_offset(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{got -1024}}
+  %r = hopper.ring "r" at -1024 barriers 0 : <1, tensor<64x64xf16>>
+  return
+}
+
+// -----
+
+func.func @huge_offset(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{at most 232448, got 9223372036854774784}}
+  %r = hopper.ring "r" at 9223372036854774784 barriers 0 : <1, tensor<64x64xf16>>
+  return
+}
+
+// -----
+
+func.func @barriers(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{'hopper.ring' op expected barriers at a multiple of 8, at most 232448, got 4}}
+  %r = hopper.ring "r" at 1024 barriers 4 : <1, tensor<64x64xf16>>
+  return
+}
+
+// -----
+
+func.func @negative_barriers(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{got -8}}
+  %r = hopper.ring "r" at 1024 barriers -8 : <1, tensor<64x64xf16>>
+  return
+}
+
+// -----
+
+func.func @huge_barriers(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{got 9223372036854775800}}
+  %r = hopper.ring "r" at 1024 barriers 9223372036854775800 : <1, tensor<64x64xf16>>
+  return
+}
+
+// -----
+
+func.func @barriers_in_tiles(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{'hopper.ring' op has barriers inside its tiles: 8192}}
+  %r = hopper.ring "r" at 1024 barriers 8192 : <1, tensor<64x64xf16>>
+  return
+}
+
+// -----
+
+func.func @barriers_reach_into_tiles(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{has barriers inside its tiles: 1016}}
+  %r = hopper.ring "r" at 1024 barriers 1016 : <1, tensor<64x64xf16>>
+  return
+}
+
+// -----
+
+func.func @barriers_in_ones(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{has barriers inside its tiles: 9216}}
+  %r = hopper.ring "r" at 1024 barriers 9216 ones : <1, tensor<64x64xf16>>
+  return
+}
+
+// -----
+
+func.func @shared_memory(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{'hopper.ring' op ends at byte 263168 of shared memory, and a block has 232448; choose fewer stages or smaller tiles}}
+  %r = hopper.ring "r" at 1024 barriers 0 : <8, tensor<256x64xf16>>
+  return
+}
+
+// -----
+
+func.func @barriers_behind_shared_memory(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{ends at byte 232456 of shared memory}}
+  %r = hopper.ring "r" at 1024 barriers 232440 : <1, tensor<64x64xf16>>
+  return
+}
+
+// -----
+
+func.func @load_other_tile(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+      // expected-error @below {{'hopper.load' op expected a tile of the ring's type 'tensor<64x64xf16>', got 'tensor<64x64xf32>'}}
+      hopper.load %f into %r bytes 8192 : tensor<64x64xf32>, <2, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 240 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @load_bytes(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+      // expected-error @below {{'hopper.load' op expects 8191 bytes, but the panels of the tile have 8192}}
+      hopper.load %t into %r bytes 8191 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 240 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @load_in_consumers(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{'hopper.load' op expected to be in hopper.producer}}
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @load_ring_of_another_block(%t: tensor<64x64xf16>) {
+  %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+  scf.forall (%i) in (1) {
+    hopper.producer registers 24 {
+      // expected-error @below {{'hopper.load' op expected a hopper.ring beside the role}}
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @acquire_other_tile(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{'hopper.acquire' op expected a slot of the ring's tile 'tensor<64x64xf16>', got 'tensor<64x64xbf16>'}}
+      %s1 = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xbf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @acquire_in_producer(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+      // expected-error @below {{'hopper.acquire' op expected to be in hopper.consumers}}
+      %s1 = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 240 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @acquire_ring_of_an_argument(%r: !hopper.ring<2, tensor<64x64xf16>>) {
+  scf.forall (%i) in (1) {
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{'hopper.acquire' op expected a hopper.ring beside the role}}
+      %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @poll_in_producer(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+      // expected-error @below {{'hopper.poll' op expected to be in hopper.consumers}}
+      hopper.poll %r : <2, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 240 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @ring_in_a_role() {
+  scf.forall (%i) in (1) {
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+      // expected-error @below {{'hopper.poll' op expected a hopper.ring beside the role}}
+      hopper.poll %r : <2, tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @release_of_an_argument(%s: !hopper.slot<tensor<64x64xf16>>) {
+  // expected-error @below {{'hopper.release' op expected slots that are results of hopper.acquire}}
+  hopper.release %s : <tensor<64x64xf16>>
+  return
+}
+
+// -----
+
+func.func @producer_outside() {
+  // expected-error @below {{'hopper.producer' op expects parent op 'scf.forall'}}
+  hopper.producer registers 24 {
+  }
+  return
+}
+
+// -----
+
+func.func @consumers_outside() {
+  // expected-error @below {{'hopper.consumers' op expects parent op 'scf.forall'}}
+  hopper.consumers 1 registers 240 {
+  }
+  return
+}
+
+// -----
+
+func.func @few_producer_registers(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    // expected-error @below {{'hopper.producer' op expected registers to be a multiple of 8 from 24 to 256 (setmaxnreg), got 16}}
+    hopper.producer registers 16 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @odd_producer_registers(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    // expected-error @below {{'hopper.producer' op expected registers to be a multiple of 8 from 24 to 256 (setmaxnreg), got 36}}
+    hopper.producer registers 36 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @many_producer_registers(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    // expected-error @below {{'hopper.producer' op expected registers to be a multiple of 8 from 24 to 256 (setmaxnreg), got 264}}
+    hopper.producer registers 264 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @consumer_registers(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    hopper.producer registers 24 {
+    }
+    // expected-error @below {{'hopper.consumers' op expected registers to be a multiple of 8 from 24 to 256 (setmaxnreg), got 0}}
+    hopper.consumers 1 registers 0 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @warpgroups_0(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    hopper.producer registers 24 {
+    }
+    // expected-error @below {{'hopper.consumers' op expected 1 to 4 warpgroups, got 0}}
+    hopper.consumers 0 registers 24 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @warpgroups_5(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    hopper.producer registers 24 {
+    }
+    // expected-error @below {{'hopper.consumers' op expected 1 to 4 warpgroups, got 5}}
+    hopper.consumers 5 registers 24 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @register_file(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    hopper.producer registers 24 {
+    }
+    // expected-error @below {{'hopper.consumers' op asks with its producer for 80896 registers, and an SM has 65536}}
+    hopper.consumers 4 registers 152 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @no_producer(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    // expected-error @below {{'hopper.consumers' op expected a hopper.producer before it}}
+    hopper.consumers 1 registers 240 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @producer_behind(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    // expected-error @below {{'hopper.consumers' op expected a hopper.producer before it}}
+    hopper.consumers 1 registers 240 {
+    }
+    hopper.producer registers 24 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @two_producers(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    hopper.producer registers 24 {
+    }
+    hopper.producer registers 24 {
+    }
+    // expected-error @below {{'hopper.consumers' op expected one hopper.producer and one hopper.consumers in a block}}
+    hopper.consumers 1 registers 240 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @two_consumers(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    hopper.producer registers 24 {
+    }
+    // expected-error @below {{'hopper.consumers' op expected one hopper.producer and one hopper.consumers in a block}}
+    hopper.consumers 1 registers 240 {
+    }
+    hopper.consumers 1 registers 240 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @yield_type(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    hopper.producer registers 24 {
+    }
+    // expected-error @below {{'hopper.consumers' op expected to yield values of its results' types}}
+    %o = hopper.consumers 1 registers 240 -> (tensor<64x64xf32>) {
+      hopper.yield %t : tensor<64x64xf16>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @yield_count(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    hopper.producer registers 24 {
+    }
+    // expected-error @below {{'hopper.consumers' op expected to yield values of its results' types}}
+    %o = hopper.consumers 1 registers 240 -> (tensor<64x64xf32>) {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @results_0(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.wgmma' op expected one or two results, got 0}}
+      "hopper.wgmma"(%a, %a) : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> ()
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @results_3(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.wgmma' op expected one or two results, got 3}}
+      %c:3 = "hopper.wgmma"(%a, %a) : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> (tensor<64x64xf32>, tensor<64x8xf32>, tensor<64x8xf32>)
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @inits(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.wgmma' op expected an init of each result's type, or none}}
+      %c = hopper.wgmma %a, %a init(%s) : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>, tensor<64x8xf32>) -> tensor<64x64xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @result_rank(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.wgmma' op expected static tiles of rank 2}}
+      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> tensor<64xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @result_dynamic(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.wgmma' op expected static tiles of rank 2}}
+      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> tensor<?x64xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @operand_f32(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.wgmma' op expected f16 or bf16 operands alike and f32 results, got 'f32', 'f16' and 'f32'}}
+      %c = hopper.wgmma %f, %a : (tensor<64x64xf32>, !hopper.slot<tensor<64x64xf16>>) -> tensor<64x64xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @operands_differ(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %x = tensor.empty() : tensor<64x64xbf16>
+      // expected-error @below {{got 'bf16', 'f16' and 'f32'}}
+      %c = hopper.wgmma %x, %a : (tensor<64x64xbf16>, !hopper.slot<tensor<64x64xf16>>) -> tensor<64x64xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @result_f16(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{got 'f16', 'f16' and 'f16'}}
+      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> tensor<64x64xf16>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @shapes(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.wgmma' op operands of 'tensor<64x64xf16>' and 'tensor<64x64xf16>' do not make 'tensor<64x128xf32>'}}
+      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> tensor<64x128xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @rows(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<32x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<32x64xf16>> -> <tensor<32x64xf16>>
+      // expected-error @below {{'hopper.wgmma' op expected rows in multiples of 64 and 8 to 256 columns in multiples of 8, got 32 and 32}}
+      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<32x64xf16>>, !hopper.slot<tensor<32x64xf16>>) -> tensor<32x32xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @columns(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <1, tensor<64x264xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <1, tensor<64x264xf16>> -> <tensor<64x264xf16>>
+      // expected-error @below {{got 64 and 264}}
+      %c = hopper.wgmma %t, %a transposed : (tensor<64x64xf16>, !hopper.slot<tensor<64x264xf16>>) -> tensor<64x264xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @keys(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <1, tensor<24x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <1, tensor<24x64xf16>> -> <tensor<24x64xf16>>
+      %x = tensor.empty() : tensor<64x24xf16>
+      // expected-error @below {{'hopper.wgmma' op expected a multiple of 16 keys, got 24}}
+      %c = hopper.wgmma %x, %a transposed : (tensor<64x24xf16>, !hopper.slot<tensor<24x64xf16>>) -> tensor<64x64xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @sums_shape(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 ones : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.wgmma' op expected sums of 64x8 f32, got 'tensor<64x4xf32>'}}
+      %c:2 = hopper.wgmma %t, %a transposed : (tensor<64x64xf16>, !hopper.slot<tensor<64x64xf16>>) -> (tensor<64x64xf32>, tensor<64x4xf32>)
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @sums_without_ones(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.wgmma' op expected b transposed, from a ring with ones, for a second result}}
+      %c:2 = hopper.wgmma %t, %a transposed : (tensor<64x64xf16>, !hopper.slot<tensor<64x64xf16>>) -> (tensor<64x64xf32>, tensor<64x8xf32>)
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @sums_not_transposed(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 ones : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{expected b transposed, from a ring with ones}}
+      %c:2 = hopper.wgmma %t, %a : (tensor<64x64xf16>, !hopper.slot<tensor<64x64xf16>>) -> (tensor<64x64xf32>, tensor<64x8xf32>)
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @slot_of_an_argument(%t: tensor<64x64xf16>, %b: !hopper.slot<tensor<64x64xf16>>) {
+  // expected-error @below {{'hopper.wgmma' op expected slots that are results of hopper.acquire}}
+  %c = hopper.wgmma %t, %b : (tensor<64x64xf16>, !hopper.slot<tensor<64x64xf16>>) -> tensor<64x64xf32>
+  return
+}
+
+// -----
+
+func.func @slot_of_a_branch(%i: i1) {
+  scf.forall (%n) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %b = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %e = arith.select %i, %a, %b : !hopper.slot<tensor<64x64xf16>>
+      // expected-error @below {{'hopper.wgmma' op expected slots that are results of hopper.acquire}}
+      %c = hopper.wgmma %e, %b : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> tensor<64x64xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @pending_negative(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{'hopper.wait_group' op expected 0 to 7 groups in flight, got -1}}
+  %o = hopper.wait_group -1, %f : tensor<64x64xf32>
+  return
+}
+
+// -----
+
+func.func @pending_many(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{'hopper.wait_group' op expected 0 to 7 groups in flight, got 8}}
+  %o = hopper.wait_group 8, %f : tensor<64x64xf32>
+  return
+}
+
+// -----
+
+func.func @wait_for_f16(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{'hopper.wait_group' op expected results of matrix products (f32), got 'tensor<64x64xf16>'}}
+  %o = hopper.wait_group 0, %t : tensor<64x64xf16>
+  return
+}
+
+// -----
+
+func.func @wait_for_nothing(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{'hopper.wait_group' op expected at least one tile}}
+  "hopper.wait_group"() {pending = 0 : i64} : () -> ()
+  return
+}
+
+// -----
+
+func.func @wait_dynamic(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  %d = tensor.cast %f : tensor<64x64xf32> to tensor<?x64xf32>
+  // expected-error @below {{'hopper.wait_group' op expected static tiles of rank 2, got 'tensor<?x64xf32>'}}
+  %o = hopper.wait_group 0, %d : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @pin_nothing(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{'hopper.pin' op expected at least one tile}}
+  "hopper.pin"() : () -> ()
+  return
+}
+
+// -----
+
+func.func @pin_vector(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  %d = tensor.empty() : tensor<64xf32>
+  // expected-error @below {{'hopper.pin' op expected static tiles of rank 2, got 'tensor<64xf32>'}}
+  %o = hopper.pin %d : tensor<64xf32>
+  return
+}
+
+// -----
+
+func.func @exceeds_vector(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  %d = tensor.empty() : tensor<64xf32>
+  // expected-error @below {{'hopper.exceeds' op expected static tiles of rank 2, got 'tensor<64xf32>'}}
+  %o = hopper.exceeds %d limit 2.0 : tensor<64xf32>
+  return
+}
+
+// -----
+
+func.func @turn_begin_outside(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{'hopper.turn_begin' op expected to be in hopper.consumers}}
+  hopper.turn_begin
+  return
+}
+
+// -----
+
+func.func @turn_end_outside(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{'hopper.turn_end' op expected to be in hopper.consumers}}
+  hopper.turn_end
+  return
+}
+
+// -----
+
+func.func @turn_of_one(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{'hopper.turn_begin' op expected at least 2 warpgroups to take turns}}
+      hopper.turn_begin
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @sums_columns(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  %d = tensor.empty() : tensor<64x12xf32>
+  // expected-error @below {{'hopper.partial_sums' op expected a tile whose columns are a multiple of 8 and sums of 8 f32 for each row, got 'tensor<64x12xf32>' and 'tensor<64x8xf32>'}}
+  %o = hopper.partial_sums %d, %s : tensor<64x12xf32>, tensor<64x8xf32> -> tensor<64x8xf32>
+  return
+}
+
+// -----
+
+func.func @sums_rows(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  %d = tensor.empty() : tensor<128x64xf32>
+  // expected-error @below {{'hopper.partial_sums' op expected a tile whose columns are a multiple of 8 and sums of 8 f32 for each row}}
+  %o = hopper.partial_sums %d, %s : tensor<128x64xf32>, tensor<64x8xf32> -> tensor<64x8xf32>
+  return
+}
+
+// -----
+
+func.func @sums_f16(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  %d = tensor.empty() : tensor<64x8xf16>
+  // expected-error @below {{'hopper.partial_sums' op expected a tile whose columns are a multiple of 8 and sums of 8 f32 for each row}}
+  %o = hopper.partial_sums %f, %d : tensor<64x64xf32>, tensor<64x8xf16> -> tensor<64x8xf16>
+  return
+}
+
+// -----
+
+func.func @sums_result(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{'hopper.partial_sums' op expected a tile whose columns are a multiple of 8 and sums of 8 f32 for each row}}
+  %o = hopper.partial_sums %f, %s : tensor<64x64xf32>, tensor<64x8xf32> -> tensor<64x64xf32>
+  return
+}
+
+// -----
+
+func.func @sums_vector(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  %d = tensor.empty() : tensor<64xf32>
+  // expected-error @below {{'hopper.partial_sums' op expected a tile whose columns are a multiple of 8 and sums of 8 f32 for each row}}
+  %o = hopper.partial_sums %d, %s : tensor<64xf32>, tensor<64x8xf32> -> tensor<64x8xf32>
+  return
+}
+
+// -----
+
+func.func @stage_f32(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{'hopper.stage' op expected a static tile of 16-bit elements, got 'tensor<64x64xf32>'}}
+  %o = hopper.stage %f at 1024 : tensor<64x64xf32>
+  return
+}
+
+// -----
+
+func.func @stage_offset(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{'hopper.stage' op expected an offset that is a multiple of 1024, at most 232448, got 1000}}
+  %o = hopper.stage %t at 1000 : tensor<64x64xf16>
+  return
+}
+
+// -----
+
+func.func @stage_negative(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{got -1024}}
+  %o = hopper.stage %t at -1024 : tensor<64x64xf16>
+  return
+}
