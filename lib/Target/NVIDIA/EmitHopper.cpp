@@ -338,9 +338,18 @@ LogicalResult KernelEmitter::emitTiles(scf::ForallOp forall,
     Value tile = body->getArgument(0), drawn;
     if (role == Role::Producer)
       drawn = drawTile(grid, tile);
+    // The tile's coordinates are computed again for the stores: only its number
+    // stays in a register while the loop needs all of them.
+    if (role == Role::Consumers)
+      rebindTile = [&] {
+        Value again =
+            ptx("mov.b32 $0, $1;", "=r,r", tile, b.getI32Type()).front();
+        return grid.bind(*this, toIndex(again));
+      };
     if (failed(grid.bind(*this, toIndex(tile))) ||
         failed(emitBlock(*forall.getBody())))
       return failure();
+    rebindTile = nullptr;
     FailureOr<Value> next =
         nextTile(queue, grid, drawn, body->getArgument(1));
     if (failed(next))

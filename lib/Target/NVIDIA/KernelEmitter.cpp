@@ -129,6 +129,8 @@ LogicalResult KernelEmitter::emitBlock(Block &block) {
     }
     if (role == Role::Producer && isa<scf::InParallelOp>(op))
       continue;
+    if (rebindTile && isa<scf::InParallelOp>(op) && failed(rebindTile()))
+      return failure();
     if (op.hasTrait<OpTrait::IsTerminator>() && !isa<scf::InParallelOp>(op))
       continue;
     if (!isa<scf::ForOp>(op) && failed(ensureReady(&op)))

@@ -364,6 +364,8 @@ private:
   llvm::DenseMap<mlir::Value, Slot> slots;
   mlir::Value smemAddress, warpgroupIndex; // i32
   Role role = Role::Both;
+  /// Binds the induction variables anew before results are stored.
+  std::function<mlir::LogicalResult()> rebindTile;
   /// The registers of the operands of the op that is being emitted.
   llvm::DenseMap<std::pair<mlir::Value, unsigned>,
                  llvm::SmallVector<mlir::Value>>

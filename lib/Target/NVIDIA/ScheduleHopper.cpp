@@ -76,6 +76,7 @@ private:
   void chooseParameters();
   void splitRowSums();
   void findSums();
+  void sinkSums();
   void findMask();
   Value splitPoint(OpBuilder &b, Value from);
   void decideByWarp();
@@ -471,6 +472,57 @@ void HopperSchedule::findSums() {
       total.erase();
     }
     return;
+  }
+}
+
+/// Sums of what a branch yields, in the branch: the weights need not be kept
+/// for them, and on the common side the block's part is summed early.
+void HopperSchedule::sinkSums() {
+  SmallVector<PartialSumsOp> all(loop.getBody()->getOps<PartialSumsOp>());
+  for (PartialSumsOp op : all) {
+    auto branch = op.getTile().getDefiningOp<scf::IfOp>();
+    if (!branch || op.getAcc().getDefiningOp() != branch ||
+        !op.getAcc().hasOneUse() || !op.getTile().hasOneUse() ||
+        !branch.elseBlock())
+      continue;
+    unsigned tile = cast<OpResult>(op.getTile()).getResultNumber(),
+             acc = cast<OpResult>(op.getAcc()).getResultNumber();
+    Type type = op.getResult().getType();
+    Location loc = op.getLoc();
+    for (Block *side : {branch.thenBlock(), branch.elseBlock()}) {
+      Operation *yield = side->getTerminator();
+      OpBuilder b(yield);
+      Value weights = yield->getOperand(tile);
+      if (weights.getParentBlock() != loop.getBody()) {
+        yield->setOperand(acc, PartialSumsOp::create(b, loc, type, weights,
+                                                     yield->getOperand(acc)));
+        continue;
+      }
+      OpBuilder before(branch);
+      before.setInsertionPointAfterValue(weights);
+      auto zero = arith::ConstantOp::create(before, loc,
+                                            before.getF32FloatAttr(0));
+      Value empty = tensor::EmptyOp::create(
+          before, loc, cast<RankedTensorType>(type), ValueRange());
+      Value start = linalg::FillOp::create(before, loc, ValueRange(zero),
+                                           ValueRange(empty))
+                        .getResult(0);
+      Value part = PartialSumsOp::create(before, loc, type, weights, start);
+      AffineMap identity =
+          AffineMap::getMultiDimIdentityMap(2, loop.getContext());
+      SmallVector<AffineMap> maps(3, identity);
+      SmallVector<utils::IteratorType> loops(2, utils::IteratorType::parallel);
+      auto sum = linalg::GenericOp::create(
+          b, loc, TypeRange(type), ValueRange{yield->getOperand(acc), part},
+          ValueRange(empty), maps, loops,
+          [](OpBuilder &b, Location loc, ValueRange args) {
+            Value next = arith::AddFOp::create(b, loc, args[0], args[1]);
+            linalg::YieldOp::create(b, loc, next);
+          });
+      yield->setOperand(acc, sum.getResult(0));
+    }
+    op.getResult().replaceAllUsesWith(op.getAcc());
+    op.erase();
   }
 }
 
@@ -1208,6 +1260,7 @@ LogicalResult HopperSchedule::build() {
     findMask();
   splitRowSums();
   chooseParameters();
+  sinkSums();
   bool wantOnes = options.ones != 0 && second.n % 64 == 0 && second.n <= 128;
   OpBuilder b(loop);
   Location loc = loop.getLoc();
