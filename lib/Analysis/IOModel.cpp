@@ -7,6 +7,7 @@
 #include "fa/Dialect/FA/IR/FA.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -147,6 +148,9 @@ bool EventFinder::becomesResult(Value tensor, unsigned depth) {
     if (auto loop = dyn_cast<scf::ForOp>(user);
         loop && becomesResult(loop.getTiedLoopResult(&use), depth + 1))
       return true;
+    if (auto loop = dyn_cast<scf::ForallOp>(user);
+        loop && becomesResult(loop.getTiedOpResult(&use), depth + 1))
+      return true;
     if (auto style = dyn_cast<DestinationStyleOpInterface>(user);
         style && style.isDpsInit(&use) && style->getNumResults() != 0 &&
         becomesResult(style.getTiedOpResult(&use), depth + 1))
@@ -170,7 +174,7 @@ static SmallVector<Size> sizesOfSlice(SliceOp slice, Value whole,
     OpFoldResult offset = slice.getMixedOffsets()[i];
     next.constant = getConstantIntValue(size);
     next.value = dyn_cast<Value>(size);
-    next.offset = dyn_cast<Value>(offset);
+    next.offset = walkerOf(offset);
     Size full = tracer.getSize(whole, i);
     // All of a dimension has its name.
     if (isZeroInteger(offset) && next.constant &&
@@ -280,14 +284,11 @@ void EventFinder::visitStyle(DestinationStyleOpInterface op, bool inTile,
 void EventFinder::nameExtent(LoopDim &dim) {
   std::optional<int64_t> constant = getConstantIntValue(dim.upper);
   std::string name;
-  for (Operation *user : dim.iv.getUsers()) {
-    auto slice = dyn_cast<tensor::ExtractSliceOp>(user);
-    if (!slice)
-      continue;
-    for (auto [i, offset] : llvm::enumerate(slice.getMixedOffsets())) {
-      if (dyn_cast<Value>(offset) != dim.iv)
+  auto walk = [&](Value tensor, ArrayRef<OpFoldResult> offsets) {
+    for (auto [i, offset] : llvm::enumerate(offsets)) {
+      if (walkerOf(offset) != dim.iv)
         continue;
-      Size whole = sizes.getSize(slice.getSource(), i);
+      Size whole = sizes.getSize(tensor, i);
       if (whole.symbol.empty() ||
           (constant && whole.constant && *constant != *whole.constant))
         continue;
@@ -295,6 +296,17 @@ void EventFinder::nameExtent(LoopDim &dim) {
       if (name.empty() || Polynomial::nameLess(whole.symbol, name))
         name = whole.symbol;
     }
+  };
+  SmallVector<Operation *> users(dim.iv.getUsers());
+  for (Operation *user : dim.iv.getUsers())
+    if (auto sum = dyn_cast<arith::AddIOp>(user);
+        sum && walkerOf(sum.getResult()) == dim.iv)
+      llvm::append_range(users, sum->getUsers());
+  for (Operation *user : users) {
+    if (auto slice = dyn_cast<tensor::ExtractSliceOp>(user))
+      walk(slice.getSource(), slice.getMixedOffsets());
+    else if (auto insert = dyn_cast<tensor::ParallelInsertSliceOp>(user))
+      walk(insert.getDest(), insert.getMixedOffsets());
   }
   if (!name.empty())
     dim.extent = Polynomial::symbol(name);
@@ -340,6 +352,11 @@ void EventFinder::visitForall(scf::ForallOp loop, bool inTile, Scope &scope) {
     nameExtent(dim);
     body->dims.push_back(dim);
   }
+  // An output that was not there before is a temporary, unless it is returned.
+  for (OpOperand &output : loop.getOutputsMutable())
+    if (output.get().getDefiningOp<tensor::EmptyOp>() && !isInTile(loop) &&
+        !becomesResult(loop.getTiedOpResult(&output)))
+      addWhole(Traffic::Temp, loop.getTiedOpResult(&output), scope);
   inTile |= isTileLoop(loop);
   visit(*loop.getBody(), inTile, *body);
   if (inTile)

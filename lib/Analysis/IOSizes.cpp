@@ -19,6 +19,15 @@ static RankedTensorType tensorType(Value value) {
   return dyn_cast<RankedTensorType>(value.getType());
 }
 
+Value fa::walkerOf(OpFoldResult offset) {
+  auto value = dyn_cast_if_present<Value>(offset);
+  auto sum = value ? value.getDefiningOp<arith::AddIOp>() : arith::AddIOp();
+  if (sum && isa<BlockArgument>(sum.getLhs()) &&
+      sum.getRhs().getDefiningOp<arith::SelectOp>())
+    return sum.getLhs();
+  return value;
+}
+
 SizeTracer::SizeTracer(func::FuncOp func, const IOOptions &options) {
   for (auto &entry : options.shape)
     numbers[entry.getKey()] = entry.getValue();
@@ -88,10 +97,12 @@ static SmallVector<unsigned> keptDims(ArrayRef<OpFoldResult> sizes,
   return kept;
 }
 
+using TensorDims = SmallVectorImpl<std::pair<Value, unsigned>>;
+
 /// The dimensions, of the same length, that an induction variable walks
 /// through elsewhere.
 static void walkedDims(OpFoldResult offset, int64_t length,
-                       SmallVectorImpl<std::pair<Value, unsigned>> &others) {
+                       TensorDims &others) {
   auto iv = dyn_cast<Value>(offset);
   if (!iv || ShapedType::isDynamic(length))
     return;
@@ -102,9 +113,26 @@ static void walkedDims(OpFoldResult offset, int64_t length,
           others.push_back({slice.getSource(), i});
 }
 
-/// Other tensors' dimensions that are as long as one of an op's result.
-static void sameDims(OpResult result, unsigned dim,
-                     SmallVectorImpl<std::pair<Value, unsigned>> &others) {
+/// What an insertion says of a dimension that it writes.
+template <typename InsertOp>
+static void insertedDims(InsertOp insert, unsigned dim, TensorDims &others,
+                         TensorDims &walked) {
+  std::optional<int64_t> size =
+      getConstantIntValue(insert.getMixedSizes()[dim]);
+  SmallVector<unsigned> kept =
+      keptDims(insert.getMixedSizes(), insert.getDroppedDims());
+  int64_t length = insert.getDestType().getDimSize(dim);
+  if (isZeroInteger(insert.getMixedOffsets()[dim]) && size && *size == length)
+    if (auto i = llvm::find(kept, dim); i != kept.end())
+      others.push_back({insert.getSource(), i - kept.begin()});
+  walkedDims(insert.getMixedOffsets()[dim], length, walked);
+}
+
+/// Other tensors' dimensions that are as long as one of an op's result, and
+/// those of the same length that a loop walks through along with it: query and
+/// key heads may be among these.
+static void sameDims(OpResult result, unsigned dim, TensorDims &others,
+                     TensorDims &walked) {
   Operation *op = result.getOwner();
   if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op)) {
     OpOperand *init = linalgOp.getDpsInitOperand(result.getResultNumber());
@@ -125,21 +153,17 @@ static void sameDims(OpResult result, unsigned dim,
     others.push_back({loop.getYieldedValues()[result.getResultNumber()], dim});
     others.push_back({loop.getInitArgs()[result.getResultNumber()], dim});
   } else if (auto forall = dyn_cast<scf::ForallOp>(op)) {
+    BlockArgument out = forall.getRegionIterArgs()[result.getResultNumber()];
+    for (Operation &inner : forall.getTerminator().getBody()->getOperations())
+      if (auto insert = dyn_cast<tensor::ParallelInsertSliceOp>(inner);
+          insert && insert.getDest() == out)
+        insertedDims(insert, dim, others, walked);
     others.push_back({forall.getOutputs()[result.getResultNumber()], dim});
   } else if (auto choice = dyn_cast<scf::IfOp>(op)) {
     others.push_back(
         {choice.thenYield().getOperand(result.getResultNumber()), dim});
   } else if (auto insert = dyn_cast<tensor::InsertSliceOp>(op)) {
-    std::optional<int64_t> size =
-        getConstantIntValue(insert.getMixedSizes()[dim]);
-    SmallVector<unsigned> kept =
-        keptDims(insert.getMixedSizes(), insert.getDroppedDims());
-    if (isZeroInteger(insert.getMixedOffsets()[dim]) && size &&
-        *size == insert.getDestType().getDimSize(dim))
-      if (auto i = llvm::find(kept, dim); i != kept.end())
-        others.push_back({insert.getSource(), i - kept.begin()});
-    walkedDims(insert.getMixedOffsets()[dim],
-               insert.getDestType().getDimSize(dim), others);
+    insertedDims(insert, dim, others, walked);
     others.push_back({insert.getDest(), dim});
   } else if (auto cast = dyn_cast<tensor::CastOp>(op)) {
     others.push_back({cast.getSource(), dim});
@@ -158,11 +182,11 @@ static void sameDims(OpResult result, unsigned dim,
   }
 }
 
-/// What an empty or constant tensor becomes has its size, and maybe a name.
-static void laterDims(Value tensor, unsigned dim,
-                      SmallVectorImpl<std::pair<Value, unsigned>> &others) {
-  if (!tensor.getDefiningOp<linalg::FillOp>() &&
-      !tensor.getDefiningOp<tensor::EmptyOp>())
+/// What an empty or constant tensor, or a kernel's result, becomes has its
+/// size, and maybe a name.
+static void laterDims(Value tensor, unsigned dim, TensorDims &others) {
+  if (!isa<linalg::FillOp, tensor::EmptyOp, scf::ForallOp>(
+          tensor.getDefiningOp()))
     return;
   for (OpOperand &use : tensor.getUses()) {
     auto style = dyn_cast<DestinationStyleOpInterface>(use.getOwner());
@@ -170,6 +194,8 @@ static void laterDims(Value tensor, unsigned dim,
       others.push_back({style.getTiedOpResult(&use), dim});
     else if (auto loop = dyn_cast<scf::ForOp>(use.getOwner()))
       others.push_back({loop.getTiedLoopResult(&use), dim});
+    else if (auto forall = dyn_cast<scf::ForallOp>(use.getOwner()))
+      others.push_back({forall.getTiedOpResult(&use), dim});
   }
 }
 
@@ -178,9 +204,9 @@ std::string SizeTracer::traceSymbol(Value tensor, unsigned dim, Visited &seen) {
     return name->second;
   if (!seen.insert({tensor, dim}).second)
     return "";
-  SmallVector<std::pair<Value, unsigned>> others;
+  SmallVector<std::pair<Value, unsigned>> others, walked;
   if (auto result = dyn_cast<OpResult>(tensor)) {
-    sameDims(result, dim, others);
+    sameDims(result, dim, others, walked);
     laterDims(result, dim, others);
   } else {
     auto argument = cast<BlockArgument>(tensor);
@@ -195,14 +221,21 @@ std::string SizeTracer::traceSymbol(Value tensor, unsigned dim, Visited &seen) {
       others.push_back({forall.getOutputs()[i], dim});
     }
   }
-  for (auto &[other, i] : others) {
-    std::string symbol = traceSymbol(other, i, seen);
+  std::string symbol;
+  for (auto &[other, i] : others)
     if (symbol.empty())
-      continue;
+      symbol = traceSymbol(other, i, seen);
+  if (symbol.empty())
+    for (auto &[other, i] : walked) {
+      std::string next = traceSymbol(other, i, seen);
+      // Query heads rather than key heads, where they are as many.
+      if (!next.empty() &&
+          (symbol.empty() || Polynomial::nameLess(next, symbol)))
+        symbol = next;
+    }
+  if (!symbol.empty())
     names[{tensor, dim}] = symbol;
-    return symbol;
-  }
-  return "";
+  return symbol;
 }
 
 Size SizeTracer::trace(Value tensor, unsigned dim, unsigned depth) {
@@ -242,9 +275,14 @@ Size SizeTracer::trace(Value tensor, unsigned dim, unsigned depth) {
   if (auto style = tensor.getDefiningOp<DestinationStyleOpInterface>())
     return trace(style.getDpsInits()[cast<OpResult>(tensor).getResultNumber()],
                  dim, depth + 1);
-  SmallVector<std::pair<Value, unsigned>> others;
+  SmallVector<std::pair<Value, unsigned>> others, walked;
+  if (auto forall = tensor.getDefiningOp<scf::ForallOp>()) {
+    unsigned i = cast<OpResult>(tensor).getResultNumber();
+    return trace(forall.getOutputs()[i], dim, depth + 1);
+  }
   if (auto result = dyn_cast<OpResult>(tensor)) {
-    sameDims(result, dim, others);
+    sameDims(result, dim, others, walked);
+    llvm::append_range(others, walked);
   } else {
     auto argument = cast<BlockArgument>(tensor);
     Operation *owner = argument.getOwner()->getParentOp();
@@ -285,6 +323,15 @@ Polynomial SizeTracer::getSymbolic(const Size &size) {
   return Polynomial::symbol("?");
 }
 
+/// The dimension that is asked for, if the tensor has it.
+static std::optional<unsigned> dimensionOf(tensor::DimOp dim) {
+  auto type = tensorType(dim.getSource());
+  std::optional<int64_t> index = dim.getConstantIndex();
+  if (!type || !index || *index < 0 || *index >= type.getRank())
+    return std::nullopt;
+  return *index;
+}
+
 std::optional<Polynomial> SizeTracer::getSymbolic(Value index, unsigned depth) {
   if (depth > 6)
     return std::nullopt;
@@ -292,8 +339,8 @@ std::optional<Polynomial> SizeTracer::getSymbolic(Value index, unsigned depth) {
           getConstantIntValue(OpFoldResult(index)))
     return Polynomial(*constant);
   if (auto dim = index.getDefiningOp<tensor::DimOp>()) {
-    std::optional<int64_t> i = dim.getConstantIndex();
-    if (!i || !tensorType(dim.getSource()))
+    std::optional<unsigned> i = dimensionOf(dim);
+    if (!i)
       return std::nullopt;
     return getSymbolic(getSize(dim.getSource(), *i));
   }
@@ -399,11 +446,11 @@ ValueRange64 SizeTracer::evaluateStep(Value value, const RangeMap &known) {
   Operation *op = value.getDefiningOp();
   if (!op)
     return {};
-  if (auto dim = dyn_cast<tensor::DimOp>(op))
-    return dim.getConstantIndex() && tensorType(dim.getSource())
-               ? evaluateSize(getSize(dim.getSource(), *dim.getConstantIndex()),
-                              known)
-               : ValueRange64();
+  if (auto dim = dyn_cast<tensor::DimOp>(op)) {
+    std::optional<unsigned> i = dimensionOf(dim);
+    return i ? evaluateSize(getSize(dim.getSource(), *i), known)
+             : ValueRange64();
+  }
   auto results = [&](AffineMap map) {
     SmallVector<ValueRange64> operands, ranges;
     for (Value operand : op->getOperands())

@@ -23,6 +23,10 @@ struct Size {
   mlir::Value offset;
 };
 
+/// The induction variable that an offset is, or is ahead of by a choice of
+/// values (a gap that the loop leaves out); else the offset.
+mlir::Value walkerOf(mlir::OpFoldResult offset);
+
 /// The values that an integer can have.
 struct ValueRange64 {
   int64_t lo = INT64_MIN, hi = INT64_MAX;

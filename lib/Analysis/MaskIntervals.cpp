@@ -49,7 +49,7 @@ std::optional<ScoreMask> fa::matchScoreMask(linalg::GenericOp op) {
 namespace {
 /// What one formula says about a block of rows.
 struct Intervals {
-  KeyInterval visited, full;
+  KeyInterval visited, full, unseen = KeyInterval::nothing();
 };
 
 class IntervalSolver {
@@ -71,6 +71,25 @@ private:
   MLIRContext *ctx;
 };
 } // namespace
+
+/// An interval of keys that neither of two formulas lets any row see.
+static KeyInterval unseenByBoth(const Intervals &a, const Intervals &b) {
+  auto before = [](const Intervals &x) {
+    return KeyInterval::get(Bound::negInf(), x.visited.lo);
+  };
+  auto after = [](const Intervals &x) {
+    return KeyInterval::get(x.visited.hi, Bound::posInf());
+  };
+  // What lies beyond both is no gap.
+  std::pair<KeyInterval, KeyInterval> outsideBoth[] = {
+      {after(a), before(b)}, {after(b), before(a)}, {a.unseen, b.unseen},
+      {a.unseen, before(b)}, {a.unseen, after(b)},  {b.unseen, before(a)},
+      {b.unseen, after(a)}};
+  KeyInterval unseen = KeyInterval::nothing();
+  for (auto &[x, y] : outsideBoth)
+    unseen = KeyInterval::insideUnion(unseen, KeyInterval::intersect(x, y));
+  return unseen;
+}
 
 static bool mentions(AffineExpr expr, unsigned dim) {
   return expr.isFunctionOfDim(dim);
@@ -206,7 +225,9 @@ Intervals IntervalSolver::solve(const Formula &formula) {
     if (isAnd) {
       result.visited = KeyInterval::intersect(result.visited, next.visited);
       result.full = KeyInterval::intersect(result.full, next.full);
+      result.unseen = KeyInterval::insideUnion(result.unseen, next.unseen);
     } else {
+      result.unseen = unseenByBoth(result, next);
       result.visited = KeyInterval::hull(result.visited, next.visited);
       result.full = KeyInterval::insideUnion(result.full, next.full);
     }
@@ -249,6 +270,7 @@ MaskIntervals MaskIntervals::compute(const ScoreMask &mask,
   MaskIntervals result;
   result.visited = intervals.visited;
   result.full = intervals.full;
+  result.unseen = intervals.unseen;
   result.decided = solver.decided;
   result.keyLoop = block.keyLoop;
   for (Value symbol : builder.symbols)
@@ -302,7 +324,8 @@ void MaskIntervals::materializeUniforms(OpBuilder &b,
   IRMapping map;
   llvm::SmallBitVector usedSymbols(uniforms.size()),
       usedFlags(flagValues.size());
-  for (const Bound *bound : {&visited.lo, &visited.hi, &full.lo, &full.hi})
+  for (const Bound *bound :
+       {&visited.lo, &visited.hi, &full.lo, &full.hi, &unseen.lo, &unseen.hi})
     collectUses(*bound, usedSymbols, usedFlags);
   for (auto [i, uniform] : llvm::enumerate(uniforms)) {
     if (!usedSymbols.test(i)) {
@@ -351,6 +374,8 @@ void MaskIntervals::print(raw_ostream &os) const {
   };
   printInterval("visited", visited);
   printInterval(", full", full);
+  if (!unseen.isNothing())
+    printInterval(", unseen", unseen);
   if (!decided)
     os << "; part of the mask could not be decided";
 }

@@ -71,8 +71,10 @@ fa_status fa_compile(const char *ir, size_t size,
   request.pipeline.keys = options->keys;
   if (options->speculate)
     request.pipeline.speculate = options->speculate;
+  if (options->schedule)
+    request.schedule = options->schedule;
   request.keepStages = options->keep_stages != 0;
-  if (llvm::Error error = checkOptions(request.pipeline))
+  if (llvm::Error error = checkOptions(request))
     return fail(FA_INVALID_ARGUMENT, std::move(error));
   if (options->threads < 0)
     return fail(FA_INVALID_ARGUMENT,

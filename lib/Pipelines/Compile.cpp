@@ -20,8 +20,43 @@ static llvm::Error compileError(const Twine &message) {
   return llvm::createStringError(llvm::inconvertibleErrorCode(), message);
 }
 
-llvm::Error fa::checkOptions(const PipelineOptions &options) {
-  return getStages(options).takeError();
+/// Registering passes is global.
+static void registerPassesOnce() {
+  static std::once_flag once;
+  std::call_once(once, registerPasses);
+}
+
+/// Adds the Hopper schedule with `schedule` among its options.
+static llvm::Error addSchedule(OpPassManager &manager, StringRef target,
+                               StringRef schedule) {
+  const NVIDIATarget *chip = lookupNVIDIATarget(target);
+  if (!chip || !chip->wgmma)
+    return compileError("expected schedule options for target sm_90a only, "
+                        "got '" +
+                        schedule + "' for " + target + "; leave them out");
+  registerPassesOnce();
+  std::string message;
+  llvm::raw_string_ostream os(message);
+  std::string text = ("fa-schedule-hopper{chip=" + target + " " + schedule +
+                      "},fa-lower-hopper")
+                         .str();
+  // Braces and commas would be other passes.
+  bool plain = schedule.find_first_of("{},()") == StringRef::npos;
+  if (!plain || failed(parsePassPipeline(text, manager, os)))
+    return compileError("expected options of fa-schedule-hopper, got '" +
+                        schedule + "'" + (message.empty() ? "" : ": ") +
+                        StringRef(message).rtrim());
+  return llvm::Error::success();
+}
+
+llvm::Error fa::checkOptions(const CompileRequest &request) {
+  llvm::Expected<SmallVector<Stage>> stages = getStages(request.pipeline);
+  if (!stages)
+    return stages.takeError();
+  if (request.schedule.empty())
+    return llvm::Error::success();
+  OpPassManager manager(ModuleOp::getOperationName());
+  return addSchedule(manager, request.pipeline.target, request.schedule);
 }
 
 namespace {
@@ -81,11 +116,31 @@ static llvm::Error runPipeline(ModuleOp module, StringRef text, StringRef name,
   return llvm::Error::success();
 }
 
-llvm::Expected<std::string> fa::compileToPTX(ModuleOp module,
-                                             StringRef target) {
+/// The Hopper schedule with options of its own; then nothing else will do.
+static llvm::Error runSchedule(ModuleOp module, StringRef target,
+                               StringRef schedule, const Collector &collector) {
+  PassManager manager(module.getContext());
+  if (llvm::Error error = addSchedule(manager, target, schedule))
+    return error;
+  if (failed(manager.run(module)))
+    return collector.error("the Hopper schedule");
+  if (module.getOps<gpu::GPUModuleOp>().empty())
+    return compileError("the Hopper schedule does not take this program; "
+                        "leave out its options '" +
+                        schedule + "'");
+  return llvm::Error::success();
+}
+
+llvm::Expected<std::string> fa::compileToPTX(ModuleOp module, StringRef target,
+                                             StringRef schedule) {
   Collector collector(module.getContext());
   NVIDIAOptions options;
   options.chip = target.str();
+  if (!schedule.empty()) {
+    if (llvm::Error error = runSchedule(module, target, schedule, collector))
+      return error;
+    options.hopper = false;
+  }
   PassManager manager(module.getContext());
   buildNVIDIAPipeline(manager, options);
   if (failed(manager.run(module)))
@@ -97,10 +152,8 @@ llvm::Expected<std::string> fa::compileToPTX(ModuleOp module,
   return emitPTX(*kernels.begin(), target);
 }
 
-/// The context's setup, done once: registering passes is global.
 static std::unique_ptr<MLIRContext> makeContext() {
-  static std::once_flag once;
-  std::call_once(once, registerPasses);
+  registerPassesOnce();
   DialectRegistry registry;
   registerDialects(registry);
   auto context =
@@ -111,12 +164,7 @@ static std::unique_ptr<MLIRContext> makeContext() {
 
 llvm::Expected<std::unique_ptr<CompiledKernel>>
 fa::compileKernel(StringRef ir, const CompileRequest &request) {
-  PipelineOptions pipeline = request.pipeline;
-  // The schedule that NVIDIA targets have does not know branches on a tile's
-  // values: speculation there only where it was asked for.
-  if (pipeline.target != "cpu" && pipeline.speculate == "auto")
-    pipeline.speculate = "off";
-  llvm::Expected<SmallVector<Stage>> stages = getStages(pipeline);
+  llvm::Expected<SmallVector<Stage>> stages = getStages(request.pipeline);
   if (!stages)
     return stages.takeError();
   std::unique_ptr<MLIRContext> context = makeContext();
@@ -160,7 +208,7 @@ fa::compileKernel(StringRef ir, const CompileRequest &request) {
     return kernel;
   }
   llvm::Expected<std::string> ptx =
-      compileToPTX(*module, request.pipeline.target);
+      compileToPTX(*module, request.pipeline.target, request.schedule);
   if (!ptx)
     return ptx.takeError();
   kernel->ptx = std::move(*ptx);

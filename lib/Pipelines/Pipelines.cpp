@@ -44,7 +44,7 @@ stagesOf(const PipelineOptions &options, bool speculate) {
       {"fa-fuse", ""},
       {"fa-fold-scale-exp2", ""}};
   if (speculate)
-    stages.push_back({"fa-speculate-max", ""});
+    stages.push_back({"fa-speculate-max", "target=" + options.target});
   return stages;
 }
 

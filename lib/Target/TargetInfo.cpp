@@ -159,35 +159,6 @@ static std::string trafficText(const TileProblem &p, int64_t rows) {
       .str();
 }
 
-/// The paper's rule: a quarter of the memory for each of the q, k, v and o
-/// blocks.
-static llvm::Expected<TileSizes> chooseFA1(const TargetInfo &target,
-                                           const TileProblem &p) {
-  bool isGPU = target.kind == TargetInfo::Kind::NVIDIA;
-  int64_t memory = isGPU ? target.sharedBytesPerBlock : target.l2Bytes;
-  int64_t elements = memory / (p.elementBits / 8);
-  int64_t d = std::max(p.headDim, p.valueDim);
-  int64_t quarter = llvm::divideCeil(elements, 4 * d);
-  TileSizes sizes;
-  auto whole = [](int64_t x) {
-    return std::max(kInstructionTile, x / kInstructionTile * kInstructionTile);
-  };
-  sizes.keys = limitToLength(whole(quarter), p.keyLength);
-  sizes.rows = limitToLength(whole(std::min(quarter, d)), p.queryLength);
-  if (isGPU) {
-    sizes.stages = 1;
-    sizes.warps = std::min<int64_t>(4, sizes.rows / kInstructionTile);
-  }
-  sizes.reason =
-      llvm::formatv("FlashAttention's rule with M = {0} elements of {1} on "
-                    "{2}, d = {3}: Bc = ceil(M/4d) = {4}, Br = min(Bc, d) = "
-                    "{5}, in whole tiles of {6} and no more than the lengths",
-                    elements, kib(memory), target.name, d, quarter,
-                    std::min(quarter, d), kInstructionTile)
-          .str();
-  return sizes;
-}
-
 /// Registers of a thread by use. The weights P take the place of the scores S
 /// that they are made from.
 struct RegisterUse {
@@ -211,6 +182,86 @@ static int64_t sharedBytesOf(const TileProblem &p, const TileSizes &s) {
           // 32-bit weights go through shared memory to be an operand.
       weights = p.elementBits < 32 ? 0 : s.rows * s.keys;
   return (q + ring + weights) * bytes;
+}
+
+/// Registers of FlashAttention's Algorithm 1: its output is read, rescaled by
+/// the old sum and written in each step, while the weights are packed beside
+/// the scores.
+static RegisterUse registersOfFA1(const TileProblem &p, const TileSizes &s) {
+  RegisterUse use = registersOf(p, s);
+  use.scores += use.scores * p.elementBits / 32;
+  use.other = 72;
+  return use;
+}
+
+/// The largest tile within the rule's that one block's registers and shared
+/// memory hold: 16 rows a warp, since rows of a block save no traffic here,
+/// then as many keys as fit.
+static llvm::Error fitFA1(const TargetInfo &target, const TileProblem &p,
+                          TileSizes &sizes) {
+  int64_t keys = sizes.keys;
+  sizes.stages = 1;
+  for (int64_t rows : {64, 32, 16}) {
+    sizes.rows = std::min(sizes.rows, rows);
+    sizes.warps = sizes.rows / kInstructionTile;
+    for (sizes.keys = keys; sizes.keys > 0; sizes.keys -= kInstructionTile) {
+      sizes.sharedBytes = sharedBytesOf(p, sizes);
+      sizes.registers = registersOfFA1(p, sizes).total();
+      if (sizes.sharedBytes <= target.sharedBytesPerBlock &&
+          sizes.registers <= target.registersPerThread)
+        return llvm::Error::success();
+    }
+  }
+  return llvm::createStringError(
+      llvm::formatv("no tile fits {0} with head dims {1} and {2} of {3} bits: "
+                    "the smallest needs {4} of {5} shared memory and {6} of "
+                    "{7} registers; split the head",
+                    target.name, p.headDim, p.valueDim, p.elementBits,
+                    kib(sizes.sharedBytes), kib(target.sharedBytesPerBlock),
+                    sizes.registers, target.registersPerThread)
+          .str());
+}
+
+/// The paper's rule: a quarter of the memory for each of the q, k, v and o
+/// blocks.
+static llvm::Expected<TileSizes> chooseFA1(const TargetInfo &target,
+                                           const TileProblem &p) {
+  bool isGPU = target.kind == TargetInfo::Kind::NVIDIA;
+  int64_t memory = isGPU ? target.sharedBytesPerBlock : target.l2Bytes;
+  int64_t elements = memory / (p.elementBits / 8);
+  int64_t d = std::max(p.headDim, p.valueDim);
+  int64_t quarter = llvm::divideCeil(elements, 4 * d);
+  TileSizes sizes;
+  auto whole = [](int64_t x) {
+    return std::max(kInstructionTile, x / kInstructionTile * kInstructionTile);
+  };
+  sizes.keys = limitToLength(whole(quarter), p.keyLength);
+  sizes.rows = limitToLength(whole(std::min(quarter, d)), p.queryLength);
+  sizes.reason =
+      llvm::formatv("FlashAttention's rule with M = {0} elements of {1} on "
+                    "{2}, d = {3}: Bc = ceil(M/4d) = {4}, Br = min(Bc, d) = "
+                    "{5}, in whole tiles of {6} and no more than the lengths",
+                    elements, kib(memory), target.name, d, quarter,
+                    std::min(quarter, d), kInstructionTile)
+          .str();
+  if (!isGPU)
+    return sizes;
+  TileSizes rule = sizes;
+  if (llvm::Error error = fitFA1(target, p, sizes))
+    return std::move(error);
+  RegisterUse use = registersOfFA1(p, sizes);
+  if (sizes.rows != rule.rows || sizes.keys != rule.keys)
+    sizes.reason += llvm::formatv("; of that {0}x{1} what {2} warps' registers "
+                                  "and shared memory hold",
+                                  rule.rows, rule.keys, sizes.warps)
+                        .str();
+  sizes.reason +=
+      llvm::formatv("; {0} of {1} registers (S and P {2}, O {3}, "
+                    "other {4}), {5} of shared memory",
+                    sizes.registers, target.registersPerThread, use.scores,
+                    use.output, use.other, kib(sizes.sharedBytes))
+          .str();
+  return sizes;
 }
 
 /// Blocks that an SM runs at a time: one waits while another computes.
@@ -291,6 +342,13 @@ static bool takesWgmma(const TargetInfo &target, const TileProblem &p) {
          p.headDim <= 256 && p.valueDim <= 256;
 }
 
+bool fa::takesWgmma(const TargetInfo &target, const TileProblem &problem,
+                    int64_t rows, int64_t keys) {
+  // Warpgroups of 64 rows, at most four; steps of 16 keys, one box of TMA.
+  return ::takesWgmma(target, problem) && rows % 64 == 0 && rows <= 256 &&
+         keys % 16 == 0 && keys <= 256;
+}
+
 /// Tiles by head dim: rows for as many warpgroups of 64 as have the registers
 /// for S, P and O, and keys as long as a stage of K and V, twice, and Q fit in
 /// shared memory. Measured on an H200 with the speculated softmax.
@@ -300,25 +358,25 @@ static TileSizes chooseForWgmma(const TargetInfo &target,
     int64_t headDim, rows, keys;
   };
   static constexpr Row table[] = {
-      {64, 192, 128}, {128, 128, 128}, {192, 128, 96}, {256, 128, 80}};
+      {64, 256, 64}, {128, 128, 128}, {192, 128, 96}, {256, 128, 64}};
   int64_t d = std::max(p.headDim, p.valueDim);
-  const Row *row = llvm::find_if(
-      table, [&](const Row &row) { return d <= row.headDim; });
+  const Row *row =
+      llvm::find_if(table, [&](const Row &row) { return d <= row.headDim; });
   TileSizes s;
   s.rows = row->rows;
   s.keys = row->keys;
   if (p.queryLength)
-    s.rows = std::min<int64_t>(s.rows, llvm::alignTo(std::max<int64_t>(
-                                           *p.queryLength, 1), 64));
+    s.rows = std::min<int64_t>(
+        s.rows, llvm::alignTo(std::max<int64_t>(*p.queryLength, 1), 64));
   if (p.keyLength)
-    s.keys = std::min<int64_t>(s.keys, llvm::alignTo(std::max<int64_t>(
-                                           *p.keyLength, 1), 16));
+    s.keys = std::min<int64_t>(
+        s.keys, llvm::alignTo(std::max<int64_t>(*p.keyLength, 1), 16));
   s.warps = s.rows / 16;
   s.stages = 2;
   auto panels = [](int64_t cols) { return llvm::alignTo(cols, 64); };
-  s.sharedBytes = 2 * (s.rows * panels(p.headDim) +
-                       s.stages * s.keys *
-                           (panels(p.headDim) + panels(p.valueDim)));
+  s.sharedBytes =
+      2 * (s.rows * panels(p.headDim) +
+           s.stages * s.keys * (panels(p.headDim) + panels(p.valueDim)));
   s.registers = s.keys / 2 + p.valueDim / 2 + s.keys / 4;
   s.reason =
       llvm::formatv("{0} the table's row for head dims up to {1}: {2} "
@@ -379,8 +437,8 @@ llvm::Expected<TileSizes> fa::chooseTileSizes(const TargetInfo &target,
                       problem.headDim, problem.valueDim, problem.elementBits)
             .str());
   llvm::Expected<TileSizes> sizes =
-      algorithm == TileAlgorithm::FA1           ? chooseFA1(target, problem)
-      : takesWgmma(target, problem)             ? chooseForWgmma(target, problem)
+      algorithm == TileAlgorithm::FA1 ? chooseFA1(target, problem)
+      : ::takesWgmma(target, problem) ? chooseForWgmma(target, problem)
       : target.kind == TargetInfo::Kind::NVIDIA ? chooseOnGPU(target, problem)
                                                 : chooseOnCPU(target, problem);
   if (sizes)

@@ -5,22 +5,39 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 from fa import _native
-from fa._arrays import View, views_of
-from fa._config import AttentionConfig
+from fa._arrays import Library, View, views_of
+from fa._config import AttentionConfig, Schedule
 from fa._kernel import Kernel
 
 
 @functools.cache
-def _kernel(config: AttentionConfig, target: str) -> Kernel:
-    return Kernel(config.ir(), target, keep_stages=False)
+def _kernel(config: AttentionConfig, target: str, schedule: Schedule) -> Kernel:
+    return Kernel(config.ir(), target, schedule=schedule, keep_stages=False)
 
 
 @functools.cache
 def _target(device: int | None) -> str:
     return "cpu" if device is None else _native.target_of_device(device)
+
+
+_DEFAULT = Schedule()
+
+
+def _run(config: AttentionConfig, schedule: Schedule, library: Library, views: list[View]) -> None:
+    target = _target(views[0].device)
+    kernel = _kernel(config, target, schedule)
+    try:
+        kernel.run(library, views)
+    except ValueError:
+        # Kernels without TMA take strides that it cannot express. What is wrong
+        # in itself they refuse again.
+        if target != "sm_90a" or schedule.options:
+            raise
+        _kernel(config, "sm_90", schedule).run(library, views)
 
 
 def _check(q: View, k: View, v: View) -> None:
@@ -57,6 +74,7 @@ def attention(
     is_causal: bool = False,
     scale: float | None = None,
     return_lse: bool = False,
+    schedule: Mapping[str, Any] | None = None,
 ) -> Any:
     """Softmax attention: softmax(scale * q k^T) v, row by row.
 
@@ -70,6 +88,7 @@ def attention(
         is_causal: query i sees keys j <= i.
         scale: factor of the scores; 1/sqrt(D) if None.
         return_lse: also return the log-sum-exp of the scores.
+        schedule: for experts, as in `fa.compile`.
 
     Returns:
         out [B, Hq, Sq, Dv] in q's element type, or (out, lse) with lse
@@ -110,6 +129,6 @@ def attention(
     if return_lse:
         results.append(library.empty(q, (batch, query_heads, rows), "f32", device))
     views += map(library.view, results)
-    _kernel(config, _target(device)).run(library, views)
+    _run(config, Schedule.of(schedule) if schedule else _DEFAULT, library, views)
     out = [library.finish(q, result) for result in results]
     return tuple(out) if return_lse else out[0]

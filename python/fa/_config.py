@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,38 @@ func.func @attention(%q: {q}, %k: {k}, %v: {v}) -> {results} {{
   return {values} : {types}
 }}
 """
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What an expert says of a kernel's schedule; hashable."""
+
+    rows: int = 0
+    """Rows of a tile, 0 to let the target choose."""
+    keys: int = 0
+    """Keys of a tile, 0 to let the target choose."""
+    speculate: str = "auto"
+    options: str = ""
+    """Options of the pass fa-schedule-hopper: "overlap=1 stages=2"."""
+
+    @staticmethod
+    def of(given: Mapping[str, Any] | None, **defaults: Any) -> Schedule:
+        """The schedule of a dictionary.
+
+        Args:
+            given: rows, keys and speculate; all else is an option of the
+                schedule pass with "_" for "-", `True` and `False` being 1 and 0.
+            defaults: what holds where `given` says nothing.
+        """
+        own = dict(defaults)
+        options = []
+        for name, value in (given or {}).items():
+            if name in ("rows", "keys", "speculate"):
+                own[name] = value
+            else:
+                value = int(value) if isinstance(value, bool) else value
+                options.append(f"{name.replace('_', '-')}={value}")
+        return Schedule(options=" ".join(options), **own)
 
 
 def cpu_threads() -> int:

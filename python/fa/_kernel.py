@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from fa import _native
 from fa._arrays import Library, View, check_result, views_of
-from fa._config import AttentionConfig, cpu_threads
+from fa._config import AttentionConfig, Schedule, cpu_threads
 
 
 class Kernel:
@@ -18,6 +19,7 @@ class Kernel:
     Attributes:
         target: "cpu", "sm_80", "sm_90a", ...
         ir: the attention IR that was compiled.
+        schedule: what was asked of the schedule.
     """
 
     def __init__(
@@ -26,15 +28,22 @@ class Kernel:
         target: str = "cpu",
         *,
         algorithm: str = "fa2",
-        rows: int = 0,
-        keys: int = 0,
-        speculate: str = "auto",
+        schedule: Schedule = Schedule(),  # noqa: B008 (frozen)
         keep_stages: bool = True,
     ) -> None:
         self.ir = ir
         self.target = target
+        self.schedule = schedule
         self._native = _native.compile(
-            ir, target, algorithm, rows, keys, speculate, cpu_threads(), keep_stages
+            ir,
+            target,
+            algorithm,
+            schedule.rows,
+            schedule.keys,
+            schedule.speculate,
+            schedule.options,
+            cpu_threads(),
+            keep_stages,
         )
         self._programs: dict[int, Any] = {}
         self._lock = threading.Lock()
@@ -119,6 +128,7 @@ def compile(
     rows: int = 0,
     keys: int = 0,
     speculate: str = "auto",
+    schedule: Mapping[str, Any] | None = None,
 ) -> Kernel:
     """Compiles attention IR, or a variant, for a target.
 
@@ -131,10 +141,15 @@ def compile(
         keys: keys of a tile, 0 to let the IO model choose.
         speculate: "on" or "off": whether `fa-speculate-max` takes the running
             maximum out of the loop's common path; "auto" asks the target.
+        schedule: for experts: rows, keys and speculate as above, and options of
+            the pass fa-schedule-hopper where the target is "sm_90a":
+            {"rows": 128, "overlap": 1, "ping_pong": 0, "stages": 2}. With such
+            options a program that the pass does not take is an error.
 
     Raises:
         CompileError: malformed or unsupported IR; names the location.
         ValueError: an unknown option, with what is allowed.
     """
     text = ir.ir() if isinstance(ir, AttentionConfig) else ir
-    return Kernel(text, target, algorithm=algorithm, rows=rows, keys=keys, speculate=speculate)
+    chosen = Schedule.of(schedule, rows=rows, keys=keys, speculate=speculate)
+    return Kernel(text, target, algorithm=algorithm, schedule=chosen)

@@ -145,7 +145,8 @@ class Kernel {
 public:
   Kernel(const std::string &ir, const std::string &target,
          const std::string &algorithm, int64_t rows, int64_t keys,
-         const std::string &speculate, int32_t threads, bool keepStages) {
+         const std::string &speculate, const std::string &schedule,
+         int32_t threads, bool keepStages) {
     fa_compile_options options;
     fa_compile_options_init(&options);
     options.target = target.c_str();
@@ -153,6 +154,7 @@ public:
     options.rows = rows;
     options.keys = keys;
     options.speculate = speculate.c_str();
+    options.schedule = schedule.c_str();
     options.threads = threads;
     options.keep_stages = keepStages;
     fa_kernel *compiled = nullptr;
@@ -204,7 +206,7 @@ private:
   fa_status status;
 };
 
-/// The newest target whose code runs on a device.
+/// The best target whose code runs on a device with its driver.
 std::string targetOfDevice(int device) {
   fa_rt_device_desc desc;
   check(fa_rt_device_info(device, &desc));
@@ -213,6 +215,9 @@ std::string targetOfDevice(int device) {
                    " has compute capability " + std::to_string(desc.cc_major) +
                    "." + std::to_string(desc.cc_minor) +
                    "; fa needs 8.0 or later");
+  // What sm_90a is emitted as, PTX 8.3, came with CUDA 12.3.
+  if (desc.cc_major == 9 && desc.cc_minor == 0 && desc.driver_version >= 12030)
+    return "sm_90a";
   return "sm_80";
 }
 
@@ -228,13 +233,15 @@ PYBIND11_MODULE(_native, m) {
       "compile",
       [](const std::string &ir, const std::string &target,
          const std::string &algorithm, int64_t rows, int64_t keys,
-         const std::string &speculate, int32_t threads, bool keepStages) {
+         const std::string &speculate, const std::string &schedule,
+         int32_t threads, bool keepStages) {
         return std::make_unique<Kernel>(ir, target, algorithm, rows, keys,
-                                        speculate, threads, keepStages);
+                                        speculate, schedule, threads,
+                                        keepStages);
       },
       py::arg("ir"), py::arg("target"), py::arg("algorithm"), py::arg("rows"),
-      py::arg("keys"), py::arg("speculate"), py::arg("threads"),
-      py::arg("keep_stages"));
+      py::arg("keys"), py::arg("speculate"), py::arg("schedule"),
+      py::arg("threads"), py::arg("keep_stages"));
   m.def(
       "load",
       [](int device, const std::string &ptx) {

@@ -58,7 +58,8 @@ namespace fa::rt {
   X(eventElapsedTime, "cuEventElapsedTime", (float *, cu::Event, cu::Event))
 
 // Null where the driver is older: the first two came with CUDA 11.2, the third
-// with 12.4, the last with 12.0.
+// with 12.4, the fourth with 12.0; the others are older than all drivers that
+// load what needs them.
 #define FA_RT_DRIVER_OPTIONAL(X)                                               \
   X(memAllocAsync, "cuMemAllocAsync", (cu::DevicePtr *, size_t, cu::Stream))   \
   X(memFreeAsync, "cuMemFreeAsync", (cu::DevicePtr, cu::Stream))               \
@@ -67,7 +68,10 @@ namespace fa::rt {
   X(tensorMapEncodeTiled, "cuTensorMapEncodeTiled",                            \
     (void *, cu::TensorMapType, uint32_t, cu::DevicePtr, const uint64_t *,     \
      const uint64_t *, const uint32_t *, const uint32_t *, int, int, int,      \
-     int))
+     int))                                                                     \
+  X(memHostAlloc, "cuMemHostAlloc", (void **, size_t, unsigned))               \
+  X(memFreeHost, "cuMemFreeHost", (void *))                                    \
+  X(streamIsCapturing, "cuStreamIsCapturing", (cu::Stream, int *))
 
 /// The driver's entry points. One object, immutable once made.
 struct Driver {

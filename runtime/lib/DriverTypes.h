@@ -68,6 +68,8 @@ enum JitOption : int {
 };
 enum JitInput : int { kJitInputPTX = 1 };
 
+constexpr unsigned kHostPortable = 1, kHostMapped = 2;
+
 /// Of tensor maps.
 using TensorMapType = int;
 enum : TensorMapType { kMapF16 = 6, kMapBF16 = 9 };

@@ -288,6 +288,8 @@ void HeaderParser::parseLaunch(std::string_view rest) {
   }
   if (fields.has("waves"))
     launch.waves = static_cast<int>(fields.getInteger("waves", 1, 64));
+  if (fields.has("queue"))
+    launch.hasQueue = fields.getInteger("queue", 0, 1) == 1;
   if (fields.has("maps"))
     for (std::string_view text : split(fields.get("maps"), ',')) {
       int64_t index;
@@ -378,6 +380,8 @@ void HeaderParser::checkLaunches() {
             .fail(format("tensor %d in 'args' is not declared", index));
       bytes += 8 * (1 + 2 * header.tensors[static_cast<size_t>(index)].rank);
     }
+    if (launch.hasQueue)
+      bytes += 16;
     if (!launch.maps.empty())
       bytes = (bytes + 63) / 64 * 64 +
               128 * static_cast<int64_t>(launch.maps.size());

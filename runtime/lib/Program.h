@@ -5,6 +5,9 @@
 #define FA_RUNTIME_LIB_PROGRAM_H
 
 #include "Device.h"
+#include "Queue.h"
+
+#include <memory>
 
 namespace fa::rt {
 
@@ -15,6 +18,7 @@ struct Kernel {
   std::vector<uint32_t> params;
   /// Its tensor maps, as indices into the header's.
   std::vector<int> maps;
+  bool hasQueue = false;
   /// The most blocks of a launch; 0: any number.
   unsigned maxGrid = 0;
   fa_rt_launch_desc desc = {};
@@ -32,6 +36,8 @@ struct fa_rt_program {
   /// Where each tensor's words begin: pointer, sizes, strides.
   std::vector<uint32_t> offsets;
   std::vector<fa::rt::Kernel> kernels;
+  /// Only if a kernel has a queue.
+  std::unique_ptr<fa::rt::QueuePool> queues;
   bool hasAsyncAlloc = false;
   bool checkPointers = false;
   bool isFromCache = false;

@@ -344,13 +344,14 @@ static bool sizeGrids(const fa_rt_program &program, Frame &frame) {
 
 static void launchKernels(const fa_rt_program &program, Frame &frame,
                           cu::Stream stream) {
-  void *params[kMaxParamBytes / 8 + kMaxMaps];
+  void *params[kMaxParamBytes / 8 + kMaxMaps + 2];
   EncodedMap maps[kMaxMaps];
   for (size_t i = 0; i < program.kernels.size(); ++i) {
     const Kernel &kernel = program.kernels[i];
     if (frame.grids[i] == 0)
       continue;
-    for (size_t j = 0; j < kernel.params.size(); ++j)
+    size_t numParams = kernel.params.size();
+    for (size_t j = 0; j < numParams; ++j)
       params[j] = &frame.words[kernel.params[j]];
     for (size_t j = 0; j < kernel.maps.size(); ++j) {
       const MapDecl &decl =
@@ -359,8 +360,15 @@ static void launchKernels(const fa_rt_program &program, Frame &frame,
                       frame.words +
                           program.offsets[static_cast<size_t>(decl.tensor)],
                       maps[j]);
-      params[kernel.params.size() + j] = &maps[j];
     }
+    QueuePool::Slot queue;
+    if (kernel.hasQueue) {
+      queue = program.queues->take(stream);
+      params[numParams++] = &queue.counter;
+      params[numParams++] = &queue.flag;
+    }
+    for (size_t j = 0; j < kernel.maps.size(); ++j)
+      params[numParams++] = &maps[j];
     unsigned grid = static_cast<unsigned>(frame.grids[i]);
     if (kernel.maxGrid)
       grid = std::min(grid, kernel.maxGrid);
@@ -369,6 +377,8 @@ static void launchKernels(const fa_rt_program &program, Frame &frame,
     cu::Result result =
         program.driver.launchKernel(kernel.function, grid, 1, 1, block, 1, 1,
                                     smem, stream, params, nullptr);
+    if (result != cu::kSuccess)
+      QueuePool::giveBack(queue);
     if (result != cu::kSuccess)
       fail(result == cu::kOutOfMemory ? FA_RT_OUT_OF_MEMORY
                                       : FA_RT_LAUNCH_FAILED,

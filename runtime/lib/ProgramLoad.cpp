@@ -18,6 +18,7 @@ fa_rt_program::~fa_rt_program() {
   // Errors have nowhere to go; at process exit the driver may be gone already.
   try {
     ScopedContext scope(driver, context);
+    queues.reset();
     driver.moduleUnload(module);
   } catch (...) {
   }
@@ -46,7 +47,7 @@ static int readAttribute(const Driver &driver, cu::Function function,
 static void checkParams(const Driver &driver, const Kernel &kernel) {
   if (!driver.funcGetParamInfo)
     return;
-  size_t count = kernel.params.size(), maps = kernel.maps.size(), offset, size;
+  size_t count = kernel.params.size() + (kernel.hasQueue ? 2 : 0), maps = kernel.maps.size(), offset, size;
   for (size_t i = 0; i < count; ++i)
     if (driver.funcGetParamInfo(kernel.function, i, &offset, &size) !=
             cu::kSuccess ||
@@ -115,6 +116,7 @@ static Kernel resolveKernel(const fa_rt_program &program,
       kernel.params.push_back(program.offsets[tensor] + i);
   }
   kernel.maps = decl.maps;
+  kernel.hasQueue = decl.hasQueue;
   kernel.maxGrid = static_cast<unsigned>(decl.waves * device.sm_count);
   cu::Result result = driver.moduleGetFunction(&kernel.function, program.module,
                                                decl.kernel.c_str());
@@ -179,6 +181,14 @@ static fa_rt_program *loadProgram(int ordinal, std::string_view bytes,
   layOutWords(*program);
   for (const LaunchDecl &decl : program->header.launches)
     program->kernels.push_back(resolveKernel(*program, decl, device));
+
+  bool hasQueues = false;
+  for (const Kernel &kernel : program->kernels)
+    hasQueues = hasQueues || kernel.hasQueue;
+  if (hasQueues) {
+    program->queues = std::make_unique<QueuePool>(driver);
+    program->queues->allocate();
+  }
 
   int hasPools = 0;
   program->hasAsyncAlloc =

@@ -541,7 +541,9 @@ def choose_flags(rng, following, every):
             f"--fa-pipeline=target=sm_90a speculate={rng.choice(['on', 'off'])}"
             + rng.choice(["", f" rows={rng.choice(sizes)} keys={rng.choice(sizes)}"])
         ),
-        "--fa-distribute": lambda: f"--fa-distribute=rows={rng.choice(sizes)}",
+        "--fa-distribute": lambda: (
+            f"--fa-distribute=rows={rng.choice(sizes)} target={rng.choice(TARGETS)}"
+        ),
         "--fa-speculate-max": lambda: (
             f"--fa-speculate-max=headroom={rng.choice([0, 8, 63, 126, 127])}"
             f" limit={rng.choice([0, 1, 1.5, 2, 65504, 2.0**60])}"

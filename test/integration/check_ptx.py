@@ -7,7 +7,8 @@
     check_ptx.py --assemble FILE.ptx ...
 
 runs ptxas (on the PATH or of the package triton) and prints registers and
-memory of each kernel; it fails where a kernel spills or uses local memory.
+memory of each kernel; it fails where a kernel spills, uses local memory, has
+its wgmma serialised or, for sm_90a (--chip), has none.
 Without files it needs the Python package fa. No GPU is needed.
 
     check_ptx.py dense.ptx causal.ptx:causal local.ptx:causal,window=256
@@ -57,6 +58,8 @@ DTYPES = torch and {
 
 HEAD_DIMS = [(d, d) for d in (16, 32, 64, 80, 96, 128, 256)]
 HEAD_DIMS += [(64, 128), (128, 64), (192, 128), (96, 128), (80, 128), (256, 128), (96, 24)]
+HOPPER_DIMS = [(d, d) for d in (40, 64, 80, 96, 128, 192, 256)]
+HOPPER_DIMS += [(64, 128), (128, 64), (192, 128), (256, 64), (96, 24)]
 
 
 def find_ptxas() -> str | None:
@@ -125,7 +128,8 @@ def assemble(name: str, text: str, chip: str, ptxas: str) -> list[Assembled]:
                 number(r"(\d+) bytes stack frame") + number(r"(\d+) bytes lmem"),
                 number(r"(\d+) bytes spill (?:stores|loads)"),
                 # C75xx: instructions that were serialised.
-                sorted(set(re.findall(r"C75\d\d", log))),
+                sorted(set(re.findall(r"C75\d\d", log)))
+                + ["no wgmma"] * (chip == "sm_90a" and "wgmma.mma_async" not in text),
             )
         )
     return rows
@@ -136,10 +140,11 @@ def configurations(chip: str) -> Iterable[tuple[str, str]]:
     import fa
     from fa._config import AttentionConfig
 
-    for dims in HEAD_DIMS:
+    hopper = chip == "sm_90a"
+    for dims in HOPPER_DIMS if hopper else HEAD_DIMS:
         for dtype in ("f16", "bf16"):
             for causal in (False, True):
-                for lse in (False, True) if dtype == "bf16" else (False,):
+                for lse in (False, True) if hopper or dtype == "bf16" else (False,):
                     config = AttentionConfig(dtype, 8, 2, *dims, is_causal=causal, return_lse=lse)
                     words = [dtype, "D={} Dv={}".format(*dims)]
                     words += ["causal"] * causal + ["lse"] * lse

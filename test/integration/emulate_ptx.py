@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Checks a PTX file of fa's for sm_80 without a GPU, on small shapes.
 
-    emulate_ptx.py FILE.ptx --shape 1,40,72 [--causal] [--window N] [--softcap C]
+    emulate_ptx.py FILE.ptx --shape 1,40,72 [--causal] [--window N [--sinks N]] [--softcap C]
 
 Prints the greatest error of the output and of the log-sum-exp against float64,
 and the number of bank conflicts that ldmatrix met.
@@ -39,7 +39,7 @@ def reference(q, k, v, options):
     if options.causal:
         s[:, :, j > i] = -np.inf
     if options.window is not None:
-        s[:, :, i - j > options.window] = -np.inf
+        s[:, :, (i - j > options.window) & (j >= options.sinks)] = -np.inf
     m = s.max(-1, keepdims=True, initial=-np.inf)
     e = np.exp(s - np.where(np.isinf(m), 0, m))
     total = e.sum(-1, keepdims=True)
@@ -54,6 +54,7 @@ def main() -> int:
     parser.add_argument("--shape", default="1,40,72", help="B,Sq,Sk where unknown")
     parser.add_argument("--causal", action="store_true")
     parser.add_argument("--window", type=int)
+    parser.add_argument("--sinks", type=int, default=0, help="first keys that all rows see")
     parser.add_argument("--softcap", type=float)
     parser.add_argument("--scale", type=float)
     parser.add_argument("--heads", type=int, default=0, help="run only so many blocks")

@@ -105,6 +105,19 @@ def test_strided_inputs():
     assert_close(out, None, q, k, v, True)
 
 
+def test_broadcast_heads():
+    q, k, v = inputs(2, 4, 4, 200, 300, 64, 64, "bf16")
+    k, v = (t[:, :1].expand(-1, 4, -1, -1) for t in (k, v))
+    assert_close(fa.attention(q, k, v), None, q, k, v, False)
+
+
+def test_target_is_that_of_the_device():
+    from fa import _native
+
+    hopper = torch.cuda.get_device_capability() == (9, 0)
+    assert _native.target_of_device(0) == ("sm_90a" if hopper else "sm_80")
+
+
 def test_empty_batch_and_no_keys():
     q, k, v = inputs(0, 2, 2, 64, 64, 64, 64, "bf16")
     assert fa.attention(q, k, v).shape == (0, 2, 64, 64)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import fa
 import numpy as np
@@ -151,3 +152,76 @@ def test_one_kernel_serves_all_lengths():
     for length in (3, 50, 129):
         fa.attention(*inputs(2, 2, 2, length, length, 32, 32))
     assert _kernel.cache_info().misses == 1
+
+
+SCHEDULE = {"rows": 128, "keys": 64, "overlap": 1, "ping_pong": False, "stages": 2}
+
+
+def test_schedule_reaches_the_pass():
+    config = AttentionConfig("bf16", 8, 2, 128, 128)
+    kernel = fa.compile(config, "sm_90a", schedule=SCHEDULE)
+    assert kernel.schedule.options == "overlap=1 ping-pong=0 stages=2"
+    deeper = fa.compile(config, "sm_90a", schedule=SCHEDULE | {"stages": 3})
+    smem = [int(re.search(r" smem=(\d+)", k.asm["ptx"])[1]) for k in (kernel, deeper)]
+    assert smem[1] - smem[0] >= 2 * 64 * 2 * 128  # K and V of one stage
+    assert "rows=128" in deeper.asm["ptx"] and "rows=64" in deeper.asm["ptx"]
+
+
+def test_schedule_errors():
+    config = AttentionConfig("bf16", 8, 2, 128, 128)
+    with pytest.raises(ValueError, match="no such option colour"):
+        fa.compile(config, "sm_90a", schedule={"colour": 3})
+    with pytest.raises(ValueError, match="got 'stages=1},fa-lower-hopper'"):
+        fa.compile(config, "sm_90a", schedule={"stages": "1},fa-lower-hopper"})
+    with pytest.raises(ValueError, match="for target sm_90a only, got 'stages=3' for sm_80"):
+        fa.compile(config, "sm_80", schedule={"stages": 3})
+    with pytest.raises(fa.CompileError, match="does not take this program.*'stages=3'"):
+        fa.compile(config, "sm_90a", schedule={"rows": 32, "stages": 3})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "dims", "wgmma"),
+    [
+        ("bf16", (64, 64), True),
+        ("f16", (40, 72), True),
+        ("bf16", (44, 44), False),
+        ("bf16", (64, 12), False),
+        ("f32", (64, 64), False),
+    ],
+)
+def test_hopper_takes_what_it_can(dtype, dims, wgmma):
+    """What the Hopper schedule does not take goes through the other one."""
+    for lse in (False, True):
+        for speculate in ("auto", "on", "off"):
+            config = AttentionConfig(dtype, 8, 2, *dims, is_causal=True, return_lse=lse)
+            kernel = fa.compile(config, "sm_90a", speculate=speculate)
+            assert ("wgmma.mma_async" in kernel.asm["ptx"]) == wgmma
+            assert ".target sm_90a" in kernel.asm["ptx"]
+
+
+def test_strides_that_tma_cannot_express(monkeypatch):
+    """A refusal by the kernel with TMA is not the last word."""
+    from fa import _attention
+
+    asked = []
+
+    class Kernel:
+        def __init__(self, target):
+            self.target = target
+
+        def run(self, library, views):
+            asked.append(self.target)
+            if self.target == refusing or refusing == "all":
+                raise ValueError(f"{self.target} refuses")
+
+    monkeypatch.setattr(_attention, "_target", lambda device: "sm_90a")
+    monkeypatch.setattr(_attention, "_kernel", lambda config, target, schedule: Kernel(target))
+    arrays = inputs(1, 2, 2, 8, 8, 16, 16)
+    refusing = "sm_90a"
+    fa.attention(*arrays)
+    assert asked == ["sm_90a", "sm_90"]
+    with pytest.raises(ValueError, match="sm_90a refuses"):
+        fa.attention(*arrays, schedule={"stages": 2})
+    refusing = "all"
+    with pytest.raises(ValueError, match="sm_90 refuses"):
+        fa.attention(*arrays)

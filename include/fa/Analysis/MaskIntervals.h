@@ -42,8 +42,13 @@ struct MaskBlock {
 /// read from captured tensors).
 ///
 /// Always sound: `visited` contains every key that any row sees, `full` only
-/// keys that every row sees. A part of the mask that is not understood counts
-/// as unknown: it widens `visited` and narrows `full`.
+/// keys that every row sees, `unseen` only keys that no row sees. A part of the
+/// mask that is not understood counts as unknown: it widens `visited` and
+/// narrows `full` and `unseen`.
+///
+/// `visited` is one interval. Where the keys seen are two (the first few keys
+/// and a sliding window), it is their hull and `unseen` what lies between. Of
+/// several gaps `unseen` is one, the longest where that can be told.
 ///
 /// Decided: comparisons (signed, and unsigned of what can't be negative) of
 /// sums of i, j, uniform values and their constant multiples, quotients by
@@ -60,6 +65,7 @@ public:
 
   KeyInterval visited = KeyInterval::everything();
   KeyInterval full = KeyInterval::nothing();
+  KeyInterval unseen = KeyInterval::nothing();
   /// False where some part of the mask was not understood.
   bool decided = true;
 

@@ -29,6 +29,9 @@ struct CompileRequest {
   PipelineOptions pipeline;
   /// The function; empty for the module's only public one.
   std::string function;
+  /// Options of fa-schedule-hopper, "overlap=1 stages=2", where the target has
+  /// it; empty to let it choose.
+  std::string schedule;
   /// Keep the IR and the HBM traffic after each stage.
   bool keepStages = false;
 };
@@ -50,12 +53,14 @@ struct CompiledKernel {
 };
 
 /// Errors in the options alone: an unknown target or algorithm, bad sizes.
-llvm::Error checkOptions(const PipelineOptions &options);
+llvm::Error checkOptions(const CompileRequest &request);
 
 /// A tile program in `module` as PTX for an NVIDIA target, with its header.
-/// The module is left in the target's dialects.
+/// `schedule` is that of CompileRequest. The module is left in the target's
+/// dialects.
 llvm::Expected<std::string> compileToPTX(mlir::ModuleOp module,
-                                         llvm::StringRef target);
+                                         llvm::StringRef target,
+                                         llvm::StringRef schedule = "");
 
 /// Parses, lowers and compiles. Diagnostics become the error's message.
 llvm::Expected<std::unique_ptr<CompiledKernel>>

@@ -31,7 +31,8 @@ struct PipelineOptions {
   /// Rows and keys of a tile; 0 lets the IO model choose for the target.
   int64_t rows = 0, keys = 0;
   /// Whether fa-speculate-max runs: `on`, `off`, or `auto`: on for targets
-  /// whose tensor cores are wgmma.
+  /// whose tensor cores are wgmma. It leaves tiles as they are that the target
+  /// could not schedule afterwards.
   std::string speculate = "auto";
 };
 

@@ -76,11 +76,17 @@ struct TileSizes {
   std::string reason;
 };
 
+/// Whether the target's warpgroup-wide matrix instructions and TMA take both
+/// products of attention on tiles of `rows` x `keys`.
+bool takesWgmma(const TargetInfo &target, const TileProblem &problem,
+                int64_t rows, int64_t keys);
+
 /// FA1: the paper's rule, Bc = ceil(M/4d) and Br = min(ceil(M/4d), d) with M
-/// elements on chip, then whole tiles of matrix instructions. FA2: as many rows
-/// as fit, since K and V are read again for each block of rows; then few enough
-/// keys that nothing spills and that two blocks share an SM, where that is
-/// possible; then as many keys as fit. An error says what does not fit.
+/// elements on chip, then whole tiles of matrix instructions, and on a GPU no
+/// more than the registers and the shared memory of a block hold. FA2: as many
+/// rows as fit, since K and V are read again for each block of rows; then few
+/// enough keys that nothing spills and that two blocks share an SM, where that
+/// is possible; then as many keys as fit. An error says what does not fit.
 llvm::Expected<TileSizes> chooseTileSizes(const TargetInfo &target,
                                           const TileProblem &problem,
                                           TileAlgorithm algorithm);

@@ -255,12 +255,13 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
   operandRegs.clear();
   SmallVector<SmallVector<Value>> results(outs,
                                           SmallVector<Value>(vector.numRegs()));
-  SmallVector<SmallVector<Value>> partial(vector.numRegs());
+  // Two chains for each row, of the even and the odd columns.
+  SmallVector<SmallVector<Value>> chains(2 * vector.numRegs());
   for (unsigned r = 0, e = layout.numRegs(); r < e; ++r) {
     auto element = elementOf(r);
     if (failed(element))
       return failure();
-    SmallVector<Value> &acc = partial[layout.rowReg(r)];
+    SmallVector<Value> &acc = chains[2 * layout.rowReg(r) + r % 2];
     if (acc.empty()) {
       acc = *element;
       continue;
@@ -275,7 +276,12 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
             acc[i]);
     acc = *next;
   }
+  SmallVector<SmallVector<Value>> partial;
   for (unsigned v = 0; v < vector.numRegs(); ++v) {
+    auto both = combine(chains[2 * v + 1], chains[2 * v]);
+    if (failed(both))
+      return failure();
+    partial.push_back(*both);
     for (unsigned distance : {1, 2}) {
       SmallVector<Value> other;
       for (Value x : partial[v])

@@ -19,6 +19,9 @@ static constexpr int64_t stepK = 16;
 /// Bytes of a row of a panel.
 static constexpr int64_t rowBytes = 128;
 static constexpr int64_t warpgroupRows = 64;
+/// Named barriers: 0 is the block's, then one of each warpgroup for its turn and
+/// one for itself.
+static constexpr int64_t firstTurnBarrier = 1, firstWarpgroupBarrier = 5;
 
 //===----------------------------------------------------------------------===//
 // Inline assembly
@@ -118,7 +121,7 @@ static RingOp ringOf(Value ring) { return ring.getDefiningOp<RingOp>(); }
 
 Value KernelEmitter::warpgroup() { return warpgroupIndex; }
 
-void KernelEmitter::initBarriers(ConsumersOp role) {
+void KernelEmitter::initBarriers(scf::ForallOp forall, ConsumersOp role) {
   OpBuilder::InsertionGuard guard(b);
   Value first = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
                                       threadId(), i32(0));
@@ -132,34 +135,71 @@ void KernelEmitter::initBarriers(ConsumersOp role) {
     ptx("mbarrier.init.shared::cta.b64 [$0], $1;", "r,r,~{memory}",
         {address, i32(count)}, {});
   };
-  for (RingOp ring : role->getBlock()->getOps<RingOp>())
+  // One arrival of each warp empties a stage.
+  int64_t warps = 4 * role.getWarpgroups();
+  for (RingOp ring : forall.getBody()->getOps<RingOp>())
     for (unsigned s = 0; s < ring.getRing().getType().getStages(); ++s) {
       init(barrierAddress(ring, Barrier::Full, i32(s)), 1);
-      // One arrival of each warp.
-      init(barrierAddress(ring, Barrier::Empty, i32(s)),
-           4 * role.getWarpgroups());
+      init(barrierAddress(ring, Barrier::Empty, i32(s)), warps);
     }
+  for (TileQueueOp queue : forall.getBody()->getOps<TileQueueOp>()) {
+    init(addC(smemAddress, queue.getBarriers()), 1);
+    init(addC(smemAddress, queue.getBarriers() + 8), warps);
+  }
   ptx("fence.mbarrier_init.release.cluster;", "~{memory}", {}, {});
   ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
 }
 
-LogicalResult KernelEmitter::emitRoles(ConsumersOp role) {
-  auto producers = role->getBlock()->getOps<ProducerOp>();
+/// Writes the panels of ones behind the stages of rings.
+void KernelEmitter::fillOnes(scf::ForallOp forall) {
+  for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
+    if (!ring.getOnes())
+      continue;
+    RingType type = ring.getRing().getType();
+    Value one = i32(type.getTile().getElementType().isBF16() ? 0x3F803F80
+                                                             : 0x3C003C00);
+    for (unsigned s = 0; s < type.getStages(); ++s) {
+      OpBuilder::InsertionGuard guard(b);
+      int64_t begin =
+          ring.getOffset() + s * ring.stageBytes() + type.tileBytes();
+      auto loop = scf::ForOp::create(b, loc, toIndex(threadId()),
+                                     index(type.panelBytes() / 4),
+                                     index(plan.blockThreads()));
+      b.setInsertionPointToStart(loop.getBody());
+      Value to = sharedPointer(mulC(toI32(loop.getInductionVar()), 4), begin);
+      LLVM::StoreOp::create(b, loc, one, to);
+    }
+  }
+  ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
+}
+
+static bool hasOnes(scf::ForallOp forall) {
+  return llvm::any_of(forall.getBody()->getOps<RingOp>(),
+                      [](RingOp ring) { return ring.getOnes(); });
+}
+
+LogicalResult KernelEmitter::emitSpecialized(scf::ForallOp forall,
+                                             const TileGrid &grid) {
+  ConsumersOp consumers = plan.consumers();
+  auto producers = forall.getBody()->getOps<ProducerOp>();
   if (producers.empty())
-    return role.emitOpError("has no producer");
-  ProducerOp source = *producers.begin();
+    return forall.emitOpError("has consumers and no producer");
+  ProducerOp producer = *producers.begin();
   smemAddress = LLVM::PtrToIntOp::create(b, loc, b.getI32Type(), sharedBase);
   // The same in all lanes, and the compiler can see that it is.
   warpgroupIndex = NVVM::ShflOp::create(
       b, loc, b.getI32Type(), i32(-1), divC(threadId(), 128), i32(0), i32(31),
       NVVM::ShflKind::idx, UnitAttr());
-  initBarriers(role);
+  initBarriers(forall, consumers);
+  if (hasOnes(forall))
+    fillOnes(forall);
   barrier();
-  for (RingOp ring : role->getBlock()->getOps<RingOp>())
+  for (RingOp ring : forall.getBody()->getOps<RingOp>())
     ringCounts[ring.getRing()] = i32(0);
 
-  Value isProducer = arith::CmpIOp::create(
-      b, loc, arith::CmpIPredicate::eq, warpgroup(), i32(role.getWarpgroups()));
+  int64_t groups = consumers.getWarpgroups();
+  Value isProducer = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                           warpgroup(), i32(groups));
   auto roles = scf::IfOp::create(b, loc, TypeRange(), isProducer,
                                  /*addThenBlock=*/true, /*addElseBlock=*/true);
   OpBuilder::InsertionGuard guard(b);
@@ -168,43 +208,178 @@ LogicalResult KernelEmitter::emitRoles(ConsumersOp role) {
             .str(),
         "", {}, {});
   };
-  b.setInsertionPointToEnd(roles.thenBlock());
   {
-    setRegisters("dec", source.getRegisters());
+    b.setInsertionPointToStart(roles.thenBlock());
+    setRegisters("dec", producer.getRegisters());
     Value elected =
         arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, threadId(),
-                              i32(128 * role.getWarpgroups()));
+                              i32(128 * groups));
     auto one = scf::IfOp::create(b, loc, elected);
-    OpBuilder::InsertionGuard inner(b);
     b.setInsertionPointToStart(one.thenBlock());
-    KernelEmitter producer = *this;
-    if (failed(producer.emitBlock(source.getBody().front())))
+    KernelEmitter emitter = *this;
+    emitter.role = Role::Producer;
+    if (failed(emitter.emitTiles(forall, grid)))
       return failure();
-    alignedBuffers.insert(producer.alignedBuffers.begin(),
-                          producer.alignedBuffers.end());
+    alignedBuffers.insert(emitter.alignedBuffers.begin(),
+                          emitter.alignedBuffers.end());
+    b.setInsertionPointToEnd(roles.thenBlock());
+    scf::YieldOp::create(b, loc);
   }
-  scf::YieldOp::create(b, loc);
-  b.setInsertionPointToEnd(roles.elseBlock());
-  setRegisters("inc", role.getRegisters());
-  if (failed(emitConsumers(role)))
+  b.setInsertionPointToStart(roles.elseBlock());
+  setRegisters("inc", consumers.getRegisters());
+  primeTurns(consumers);
+  role = Role::Consumers;
+  if (failed(emitTiles(forall, grid)))
     return failure();
+  bool stages = false;
+  forall.walk([&](StageOp) { stages = true; });
+  if (stages)
+    waitStores();
   scf::YieldOp::create(b, loc);
   return success();
 }
 
-LogicalResult KernelEmitter::emitConsumers(ConsumersOp role) {
+//===----------------------------------------------------------------------===//
+// Tiles
+//===----------------------------------------------------------------------===//
+
+/// The number of the tile after this one, from the counter of a queue.
+Value KernelEmitter::drawTile(const TileGrid &grid, Value tile) {
+  Value blocks = NVVM::GridDimXOp::create(b, loc, b.getI32Type());
+  Value has = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne,
+                                    grid.counter, i64(0));
+  auto branch = scf::IfOp::create(b, loc, TypeRange(b.getI32Type()), has,
+                                  /*addThenBlock=*/true,
+                                  /*addElseBlock=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(branch.thenBlock());
+  Value drawn = ptx("atom.relaxed.gpu.global.add.u32 $0, [$1], 1;",
+                    "=r,l,~{memory}", grid.counter, b.getI32Type())
+                    .front();
+  scf::YieldOp::create(b, loc, add(drawn, blocks));
+  b.setInsertionPointToStart(branch.elseBlock());
+  scf::YieldOp::create(b, loc, add(tile, blocks));
+  return branch.getResult(0);
+}
+
+/// The last block to end leaves the counter as it was found and tells the host.
+void KernelEmitter::returnQueue(const TileGrid &grid) {
+  OpBuilder::InsertionGuard guard(b);
+  Value has = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne,
+                                    grid.counter, i64(0));
+  auto branch = scf::IfOp::create(b, loc, has);
+  b.setInsertionPointToStart(branch.thenBlock());
+  Value done = ptx("atom.acq_rel.gpu.global.add.u32 $0, [$1+4], 1;",
+                   "=r,l,~{memory}", grid.counter, b.getI32Type())
+                   .front();
+  Value blocks = NVVM::GridDimXOp::create(b, loc, b.getI32Type());
+  Value last = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                     addC(done, 1), blocks);
+  auto ending = scf::IfOp::create(b, loc, last);
+  b.setInsertionPointToStart(ending.thenBlock());
+  ptx("st.relaxed.gpu.global.v2.u32 [$0], {$1, $1};", "l,r,~{memory}",
+      {grid.counter, i32(0)}, {});
+  ptx("st.release.sys.global.u32 [$0], $1;", "l,r,~{memory}",
+      {grid.flag, i32(0)}, {});
+}
+
+/// Hands the number of the next tile from the producer to the consumers.
+FailureOr<Value> KernelEmitter::nextTile(TileQueueOp queue,
+                                         const TileGrid &grid, Value drawn,
+                                         Value count) {
+  Value full = addC(smemAddress, queue.getBarriers()),
+        empty = addC(smemAddress, queue.getBarriers() + 8),
+        slot = addC(smemAddress, queue.getBarriers() + 16);
+  Value parity = remC(count, 2);
+  if (role == Role::Producer) {
+    waitBarrier(empty, xorI(parity, i32(1)));
+    ptx("st.shared.u32 [$0], $1;", "r,r,~{memory}", {slot, drawn}, {});
+    ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r,~{memory}", full, {});
+    return drawn;
+  }
+  waitBarrier(full, parity);
+  Value next = ptx("ld.shared.u32 $0, [$1];", "=r,r,~{memory}", slot,
+                   b.getI32Type())
+                   .front();
+  next = NVVM::ShflOp::create(b, loc, b.getI32Type(), i32(-1), next, i32(0),
+                              i32(31), NVVM::ShflKind::idx, UnitAttr());
+  ptx("{\n.reg .pred p;\nsetp.eq.s32 p, $1, 0;\n"
+      "@p mbarrier.arrive.shared::cta.b64 _, [$0];\n}",
+      "r,r,~{memory}", {empty, lane()}, {});
+  return next;
+}
+
+/// The body of the forall, for this block's tile or for one after the other.
+LogicalResult KernelEmitter::emitTiles(scf::ForallOp forall,
+                                       const TileGrid &grid) {
+  Value first = NVVM::BlockIdXOp::create(b, loc, b.getI32Type());
+  auto queues = forall.getBody()->getOps<TileQueueOp>();
+  if (queues.empty())
+    return failure(failed(grid.bind(*this, toIndex(first))) ||
+                   failed(emitBlock(*forall.getBody())));
+  TileQueueOp queue = *queues.begin();
+  // Carried: the tile, how many came before, and the rings' positions.
+  SmallVector<Value> inits{first, i32(0)}, rings;
+  for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
+    rings.push_back(ring.getRing());
+    inits.push_back(i32(0));
+  }
+  SmallVector<Type> types(inits.size(), b.getI32Type());
+  SmallVector<Location> locs(inits.size(), loc);
+  auto loop = scf::WhileOp::create(b, loc, types, inits);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    Block *before = b.createBlock(&loop.getBefore(), {}, types, locs);
+    Value more = less(before->getArgument(0), toI32(grid.count));
+    scf::ConditionOp::create(b, loc, more, before->getArguments());
+    Block *body = b.createBlock(&loop.getAfter(), {}, types, locs);
+    for (auto [i, ring] : llvm::enumerate(rings))
+      ringCounts[ring] = body->getArgument(2 + i);
+    Value tile = body->getArgument(0), drawn;
+    if (role == Role::Producer)
+      drawn = drawTile(grid, tile);
+    // The tile's coordinates are computed again for the stores: only its number
+    // stays in a register while the loop needs all of them.
+    if (role == Role::Consumers)
+      rebindTile = [&] {
+        Value again =
+            ptx("mov.b32 $0, $1;", "=r,r", tile, b.getI32Type()).front();
+        return grid.bind(*this, toIndex(again));
+      };
+    if (failed(grid.bind(*this, toIndex(tile))) ||
+        failed(emitBlock(*forall.getBody())))
+      return failure();
+    rebindTile = nullptr;
+    FailureOr<Value> next =
+        nextTile(queue, grid, drawn, body->getArgument(1));
+    if (failed(next))
+      return failure();
+    SmallVector<Value> yields{*next, addC(body->getArgument(1), 1)};
+    for (Value ring : rings)
+      yields.push_back(ringCounts[ring]);
+    scf::YieldOp::create(b, loc, yields);
+  }
+  if (role == Role::Producer)
+    returnQueue(grid);
+  return success();
+}
+
+void KernelEmitter::primeTurns(ConsumersOp role) {
   bool turns = false;
   role.walk([&](TurnBeginOp) { turns = true; });
-  if (turns) {
-    // The last warpgroup gives the first turn.
-    OpBuilder::InsertionGuard guard(b);
-    Value last =
-        arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, warpgroup(),
-                              i32(role.getWarpgroups() - 1));
-    auto branch = scf::IfOp::create(b, loc, last);
-    b.setInsertionPointToStart(branch.thenBlock());
-    emitTurn(/*begin=*/false);
-  }
+  if (!turns)
+    return;
+  // The last warpgroup gives the first turn.
+  OpBuilder::InsertionGuard guard(b);
+  Value last =
+      arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, warpgroup(),
+                            i32(role.getWarpgroups() - 1));
+  auto branch = scf::IfOp::create(b, loc, last);
+  b.setInsertionPointToStart(branch.thenBlock());
+  emitTurn(/*begin=*/false);
+}
+
+LogicalResult KernelEmitter::emitConsumers(ConsumersOp role) {
   Block &body = role.getBody().front();
   if (failed(emitBlock(body)))
     return failure();
@@ -219,42 +394,57 @@ LogicalResult KernelEmitter::emitConsumers(ConsumersOp role) {
       scalars.map(result, scalar(value));
     }
   }
-  // What stands behind the roles is the consumers' too.
-  for (Operation *op = role->getNextNode(); op; op = op->getNextNode())
-    if (failed(emitOp(op)))
-      return failure();
   return success();
 }
 
-/// Named barriers 1 and up, one for each warpgroup's turn.
+/// One named barrier for each warpgroup's turn.
 void KernelEmitter::emitTurn(bool begin) {
   unsigned groups = plan.warps() / 4;
   Value id = warpgroup();
   if (!begin)
     id = remC(addC(id, 1), groups);
   ptx(begin ? "bar.sync $0, 256;" : "bar.arrive $0, 256;", "r,~{memory}",
-      addC(id, 1), {});
+      addC(id, firstTurnBarrier), {});
+}
+
+void KernelEmitter::syncWarpgroup() {
+  ptx("bar.sync $0, 128;", "r,~{memory}",
+      addC(warpgroup(), firstWarpgroupBarrier), {});
+}
+
+/// Every thread waits, a no-op for those that stored nothing: no branch.
+void KernelEmitter::waitStores() {
+  ptx("cp.async.bulk.wait_group.read 0;", "~{memory}", {}, {});
 }
 
 //===----------------------------------------------------------------------===//
 // Loads
 //===----------------------------------------------------------------------===//
 
+FailureOr<Value> KernelEmitter::mapAddress(const TensorMap &map,
+                                           Operation *op) {
+  for (auto &[known, pointer] : maps)
+    if (known == map) {
+      alignedBuffers.insert(map.buffer);
+      return LLVM::PtrToIntOp::create(b, loc, b.getI64Type(), pointer)
+          .getResult();
+    }
+  return op->emitOpError("has no tensor map"), failure();
+}
+
 LogicalResult KernelEmitter::emitLoad(LoadOp op) {
   RingOp ring = ringOf(op.getRing());
   RingType type = ring.getRing().getType();
-  IRMapping map;
-  FailureOr<GlobalSlice> slice = resolveSlice(op.getTile(), map, {});
+  IRMapping none;
+  FailureOr<GlobalSlice> slice = resolveSlice(op.getTile(), none, {});
   if (failed(slice))
     return failure();
   if (slice->pad && !matchPattern(slice->pad, m_AnyZeroFloat()))
     return op.emitOpError("expected a tile that is padded with zeros");
-  TensorMap wanted{slice->base->buffer, slice->dims[0], type.rows()};
-  auto found = llvm::find_if(
-      maps, [&](auto &entry) { return entry.first == wanted; });
-  if (found == maps.end())
-    return op.emitOpError("has no tensor map");
-  alignedBuffers.insert(slice->base->buffer);
+  FailureOr<Value> map =
+      mapAddress({slice->base->buffer, slice->dims[0], type.rows()}, op);
+  if (failed(map))
+    return failure();
 
   Value stage = ringStage(ring), parity = ringParity(ring);
   Value full = barrierAddress(ring, Barrier::Full, stage);
@@ -265,8 +455,6 @@ LogicalResult KernelEmitter::emitLoad(LoadOp op) {
       {full, i32(op.getBytes())}, {});
   Value to = addC(add(smemAddress, mulC(stage, ring.stageBytes())),
                   ring.getOffset());
-  Value mapAddress =
-      LLVM::PtrToIntOp::create(b, loc, b.getI64Type(), found->second);
   unsigned rank = slice->offsets.size();
   std::string coords, constraints = "r,l,r";
   for (unsigned d = 0; d < rank; ++d) {
@@ -278,8 +466,7 @@ LogicalResult KernelEmitter::emitLoad(LoadOp op) {
       "d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, {" +
       coords + "}], [$2];";
   for (int64_t p = 0; p < type.panels(); ++p) {
-    SmallVector<Value> operands{addC(to, p * type.panelBytes()), mapAddress,
-                                full};
+    SmallVector<Value> operands{addC(to, p * type.panelBytes()), *map, full};
     for (unsigned d = rank; d-- > 0;) {
       Value offset = toI32(slice->offsets[d]);
       operands.push_back(d + 1 == rank ? addC(offset, p * RingType::panelCols)
@@ -289,6 +476,106 @@ LogicalResult KernelEmitter::emitLoad(LoadOp op) {
   }
   advance(ring);
   return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Stores
+//===----------------------------------------------------------------------===//
+
+/// Each warp writes its 16 rows, in the panels and the swizzle of a ring.
+LogicalResult KernelEmitter::emitStage(StageOp op) {
+  FragmentLayout layout = *plan.layout(op.getTile());
+  auto words = registers(op.getTile(), layout);
+  if (failed(words))
+    return failure();
+  auto panels = RingType::get(b.getContext(), 1,
+                              cast<RankedTensorType>(op.getTile().getType()));
+  // What was stored before must have been read. (Where a slot is reused, its
+  // release has waited for that.)
+  if (!op.getSlot())
+    waitStores();
+  syncWarpgroup();
+  Value row = remC(lane(), 16), half = divC(lane(), 16), swizzle = remC(lane(), 8);
+  Value base = addC(add(smemAddress, mulC(add(mulC(warp(), 16), row), rowBytes)),
+                    op.getOffset());
+  constexpr int64_t chunksPerPanel = 8;
+  for (unsigned n = 0; n < layout.colTiles(); n += 2) {
+    Value chunk = xorI(addC(half, n % chunksPerPanel), swizzle);
+    SmallVector<Value> operands{
+        addC(add(base, mulC(chunk, 16)),
+             n / chunksPerPanel * panels.panelBytes())};
+    for (unsigned column : {n, n + 1})
+      for (unsigned e : {0, 2})
+        operands.push_back(column < layout.colTiles()
+                               ? (*words)[layout.reg(0, column, e) / 2]
+                               : i32(0));
+    ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};",
+        "r,r,r,r,r,~{memory}", operands, {});
+  }
+  ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
+  syncWarpgroup();
+  TileValue t = *tile(op.getTile());
+  t.staged = op.getOffset();
+  t.reused = op.getSlot();
+  tiles[op.getResult()] = t;
+  return success();
+}
+
+/// One thread of each warpgroup stores its rows; TMA leaves out what lies
+/// outside the tensor.
+LogicalResult KernelEmitter::storeStaged(const TileValue &source,
+                                         const GlobalSlice &dest) {
+  Operation *op = b.getInsertionBlock()->getParentOp();
+  FailureOr<Value> map =
+      mapAddress({dest.base->buffer, dest.dims[0], warpgroupRows}, op);
+  if (failed(map))
+    return failure();
+  Value leader = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                       remC(threadId(), 128), i32(0));
+  auto branch = scf::IfOp::create(b, loc, leader);
+  b.setInsertionPointToStart(branch.thenBlock());
+  unsigned rank = dest.offsets.size();
+  std::string coords, constraints = "r,l";
+  for (unsigned d = 0; d < rank; ++d) {
+    coords += (d ? ", $" : "$") + std::to_string(2 + d);
+    constraints += ",r";
+  }
+  std::string text = "cp.async.bulk.tensor." + std::to_string(rank) +
+                     "d.global.shared::cta.bulk_group [$1, {" + coords +
+                     "}], [$0];";
+  Value rows = mulC(warpgroup(), warpgroupRows);
+  for (int64_t first = 0; first < source.layout.cols();
+       first += RingType::panelCols) {
+    Value from = addC(add(smemAddress, mulC(rows, rowBytes)),
+                      source.staged + first / RingType::panelCols *
+                                          source.layout.rows() * rowBytes);
+    SmallVector<Value> operands{from, *map};
+    for (unsigned d = rank; d-- > 0;) {
+      Value offset = toI32(dest.offsets[d]);
+      if (d == dest.dims[0])
+        offset = add(offset, rows);
+      operands.push_back(d + 1 == rank ? addC(offset, first) : offset);
+    }
+    ptx(text, constraints + ",~{memory}", operands, {});
+  }
+  ptx("cp.async.bulk.commit_group;", "~{memory}", {}, {});
+  if (source.reused)
+    waitStores();
+  b.setInsertionPointAfter(branch);
+  if (!source.reused)
+    return success();
+  syncWarpgroup();
+  emitRelease(slots[source.reused], lane());
+  return success();
+}
+
+/// One arrival of the thread whose `who` is 0: a predicate, not a branch, since
+/// products may be in flight.
+void KernelEmitter::emitRelease(const Slot &slot, Value who) {
+  ptx("{\n.reg .pred p;\nsetp.eq.s32 p, $1, 0;\n"
+      "@p mbarrier.arrive.shared::cta.b64 _, [$0];\n}",
+      "r,r,~{memory}",
+      {barrierAddress(slot.ring, Barrier::Empty, slot.stage), who}, {});
 }
 
 //===----------------------------------------------------------------------===//
@@ -527,8 +814,10 @@ LogicalResult KernelEmitter::emitExceeds(ExceedsOp op) {
 //===----------------------------------------------------------------------===//
 
 LogicalResult KernelEmitter::emitHopper(Operation *op) {
-  if (isa<RingOp, YieldOp>(op))
+  if (isa<RingOp, TileQueueOp, YieldOp>(op))
     return success();
+  if (auto stage = dyn_cast<StageOp>(op))
+    return emitStage(stage);
   if (auto load = dyn_cast<LoadOp>(op))
     return emitLoad(load);
   if (auto acquire = dyn_cast<AcquireOp>(op)) {
@@ -555,11 +844,7 @@ LogicalResult KernelEmitter::emitHopper(Operation *op) {
         return failure();
       who = arith::SelectOp::create(b, loc, condition, who, i32(1));
     }
-    // A predicate, not a branch: products may be in flight.
-    ptx("{\n.reg .pred p;\nsetp.eq.s32 p, $1, 0;\n"
-        "@p mbarrier.arrive.shared::cta.b64 _, [$0];\n}",
-        "r,r,~{memory}",
-        {barrierAddress(slot.ring, Barrier::Empty, slot.stage), who}, {});
+    emitRelease(slot, who);
     return success();
   }
   if (auto wgmma = dyn_cast<WgmmaOp>(op))

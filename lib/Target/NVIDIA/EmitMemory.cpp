@@ -168,6 +168,9 @@ LogicalResult KernelEmitter::emitSlicing(Operation *op) {
     return success();
   }
   auto slice = dyn_cast<tensor::ExtractSliceOp>(op);
+  if (slice && slice.getType().getRank() == 1 &&
+      slice.getSourceType().getRank() == 2)
+    return emitColumn(slice);
   if (!slice || !llvm::all_of(slice.getMixedOffsets(), [](OpFoldResult o) {
         return isConstantIntValue(o, 0);
       }))
@@ -182,6 +185,8 @@ LogicalResult KernelEmitter::emitSlicing(Operation *op) {
   t.kind = TileValue::Kind::Registers;
   t.layout = *layout;
   t.regs = *regs;
+  t.staged = source->staged;
+  t.reused = source->reused;
   for (auto [d, size] : llvm::enumerate(slice.getMixedSizes())) {
     std::optional<int64_t> known = getConstantIntValue(size);
     bool whole = known && *known == slice.getSourceType().getDimSize(d);
@@ -192,6 +197,37 @@ LogicalResult KernelEmitter::emitSlicing(Operation *op) {
       return failure();
   }
   tiles[result] = t;
+  return success();
+}
+
+/// The first column of a tile in registers, as a vector along its rows.
+LogicalResult KernelEmitter::emitColumn(tensor::ExtractSliceOp op) {
+  int64_t rows = op.getSourceType().getDimSize(0);
+  bool first = op.getDroppedDims().test(1) &&
+               op.getType().getDimSize(0) == rows &&
+               llvm::all_of(op.getMixedOffsets(), [](OpFoldResult o) {
+                 return isConstantIntValue(o, 0);
+               });
+  std::optional<FragmentLayout> from = plan.layout(op.getSource());
+  if (!first || !from)
+    return op->emitOpError("cannot be distributed: of the columns of a tile in "
+                           "registers only the whole first one can be taken");
+  auto regs = registers(op.getSource(), *from);
+  if (failed(regs))
+    return failure();
+  Type type = op.getType().getElementType();
+  TileValue t;
+  t.kind = TileValue::Kind::Registers;
+  t.layout = FragmentLayout::row(rows, plan.warps());
+  t.valid.assign(1, Value());
+  // The first lane of a quad has it.
+  Value leader = mulC(divC(lane(), 4), 4);
+  for (unsigned v = 0; v < t.layout.numRegs(); ++v)
+    t.regs.push_back(NVVM::ShflOp::create(
+        b, loc, type, i32(-1),
+        element(*regs, from->reg(v / 2, 0, v % 2 * 2), type, *from), leader,
+        i32(31), NVVM::ShflKind::idx, UnitAttr()));
+  tiles[op.getResult()] = t;
   return success();
 }
 
@@ -372,6 +408,8 @@ LogicalResult KernelEmitter::emitStore(Operation *op, Value source,
     regs.regs = *values;
     regs.valid.assign(dest.dims.size(), Value());
   }
+  if (regs.staged >= 0)
+    return storeStaged(regs, dest);
   unsigned rank =
       regs.layout.kind() == FragmentLayout::Kind::Accumulator ? 2 : 1;
   if (dest.dims.size() != rank)

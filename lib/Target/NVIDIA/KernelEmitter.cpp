@@ -116,10 +116,21 @@ LogicalResult KernelEmitter::emitScalarOp(Operation *op) {
 LogicalResult KernelEmitter::emitBlock(Block &block) {
   for (Operation &op : block) {
     loc = op.getLoc();
-    if (auto role = dyn_cast<hopper::ConsumersOp>(op))
-      return emitRoles(role);
-    if (isa<hopper::ProducerOp>(op))
-      continue; // emitted with the consumers
+    if (auto producer = dyn_cast<hopper::ProducerOp>(op)) {
+      if (role == Role::Producer &&
+          failed(emitBlock(producer.getBody().front())))
+        return failure();
+      continue;
+    }
+    if (auto consumers = dyn_cast<hopper::ConsumersOp>(op)) {
+      if (role == Role::Consumers && failed(emitConsumers(consumers)))
+        return failure();
+      continue;
+    }
+    if (role == Role::Producer && isa<scf::InParallelOp>(op))
+      continue;
+    if (rebindTile && isa<scf::InParallelOp>(op) && failed(rebindTile()))
+      return failure();
     if (op.hasTrait<OpTrait::IsTerminator>() && !isa<scf::InParallelOp>(op))
       continue;
     if (!isa<scf::ForOp>(op) && failed(ensureReady(&op)))

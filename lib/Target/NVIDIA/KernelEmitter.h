@@ -52,6 +52,10 @@ struct TileValue {
   mlir::Value splat;
   /// Of registers: rows and columns beyond these are not to be stored.
   llvm::SmallVector<mlir::Value> valid;
+  /// A copy in shared memory at this offset that TMA can store; -1: none.
+  int64_t staged = -1;
+  /// The ring's slot that the copy took the place of; null: none.
+  mlir::Value reused;
 };
 
 /// Whether a tile's registers are words of two elements.
@@ -65,6 +69,17 @@ struct TensorMap {
   bool operator==(const TensorMap &o) const {
     return buffer == o.buffer && dim == o.dim && rows == o.rows;
   }
+};
+
+class KernelEmitter;
+
+/// How a block comes by its tiles.
+struct TileGrid {
+  /// Binds the induction variables for a tile's number (index).
+  std::function<mlir::LogicalResult(KernelEmitter &, mlir::Value)> bind;
+  /// The number of tiles (index); the counter and the host's flag of a queue
+  /// (i64 addresses).
+  mlir::Value count, counter, flag;
 };
 
 class KernelEmitter {
@@ -86,6 +101,9 @@ public:
     maps.push_back({map, pointer});
   }
   mlir::LogicalResult emitBlock(mlir::Block &block);
+  /// Emits a block that Hopper's roles share.
+  mlir::LogicalResult emitSpecialized(mlir::scf::ForallOp forall,
+                                      const TileGrid &grid);
   mlir::LogicalResult emitConstantTile(mlir::arith::ConstantOp op);
   /// A scalar of the program as a value of the kernel; null (and a report)
   /// when it cannot be had.
@@ -144,6 +162,7 @@ private:
   mlir::FailureOr<mlir::Value> emitExtract(mlir::tensor::ExtractOp op,
                                            mlir::IRMapping &map);
   mlir::LogicalResult emitSlicing(mlir::Operation *op);
+  mlir::LogicalResult emitColumn(mlir::tensor::ExtractSliceOp op);
   mlir::LogicalResult emitInsert(mlir::OffsetSizeAndStrideOpInterface op,
                                  mlir::Value source, mlir::Value dest,
                                  llvm::SmallBitVector dropped);
@@ -228,8 +247,25 @@ private:
     hopper::RingOp ring;
     mlir::Value stage; // i32
   };
-  mlir::LogicalResult emitRoles(hopper::ConsumersOp role);
+  enum class Role { Both, Producer, Consumers };
+  mlir::LogicalResult emitTiles(mlir::scf::ForallOp forall,
+                                const TileGrid &grid);
+  mlir::FailureOr<mlir::Value> nextTile(hopper::TileQueueOp queue,
+                                        const TileGrid &grid,
+                                        mlir::Value drawn, mlir::Value count);
+  mlir::Value drawTile(const TileGrid &grid, mlir::Value tile);
+  void returnQueue(const TileGrid &grid);
   mlir::LogicalResult emitConsumers(hopper::ConsumersOp role);
+  void fillOnes(mlir::scf::ForallOp forall);
+  void primeTurns(hopper::ConsumersOp role);
+  mlir::LogicalResult emitStage(hopper::StageOp op);
+  mlir::LogicalResult storeStaged(const TileValue &source,
+                                  const GlobalSlice &dest);
+  void waitStores();
+  void emitRelease(const Slot &slot, mlir::Value who);
+  void syncWarpgroup();
+  mlir::FailureOr<mlir::Value> mapAddress(const TensorMap &map,
+                                          mlir::Operation *op);
   mlir::LogicalResult emitHopper(mlir::Operation *op);
   mlir::LogicalResult emitLoad(hopper::LoadOp op);
   mlir::LogicalResult emitWgmma(hopper::WgmmaOp op);
@@ -237,7 +273,7 @@ private:
   mlir::LogicalResult emitPin(hopper::PinOp op);
   mlir::LogicalResult emitPartialSums(hopper::PartialSumsOp op);
   mlir::LogicalResult emitExceeds(hopper::ExceedsOp op);
-  void initBarriers(hopper::ConsumersOp role);
+  void initBarriers(mlir::scf::ForallOp forall, hopper::ConsumersOp role);
   void emitTurn(bool begin);
   /// The rings whose position an op or its regions move.
   llvm::SmallVector<mlir::Value> ringsMovedIn(mlir::Operation *op);
@@ -327,6 +363,9 @@ private:
   llvm::DenseMap<mlir::Value, mlir::Value> ringCounts;
   llvm::DenseMap<mlir::Value, Slot> slots;
   mlir::Value smemAddress, warpgroupIndex; // i32
+  Role role = Role::Both;
+  /// Binds the induction variables anew before results are stored.
+  std::function<mlir::LogicalResult()> rebindTile;
   /// The registers of the operands of the op that is being emitted.
   llvm::DenseMap<std::pair<mlir::Value, unsigned>,
                  llvm::SmallVector<mlir::Value>>

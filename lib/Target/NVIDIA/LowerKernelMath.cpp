@@ -88,6 +88,24 @@ template <typename Op> struct Widen : OpRewritePattern<Op> {
   }
 };
 
+/// bf16 is the upper half of f32: a shift, where the conversion instruction
+/// would take the pipe of the exponentials.
+struct ExtendBF16 : OpRewritePattern<arith::ExtFOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(arith::ExtFOp op,
+                                PatternRewriter &b) const override {
+    if (!op.getIn().getType().isBF16() || !op.getType().isF32())
+      return b.notifyMatchFailure(op, "not bf16 to f32");
+    Location loc = op.getLoc();
+    Value bits = LLVM::BitcastOp::create(b, loc, b.getI16Type(), op.getIn());
+    Value wide = LLVM::ZExtOp::create(b, loc, b.getI32Type(), bits);
+    Value by = LLVM::ConstantOp::create(b, loc, b.getI32IntegerAttr(16));
+    Value high = LLVM::ShlOp::create(b, loc, wide, by);
+    b.replaceOpWithNewOp<LLVM::BitcastOp>(op, b.getF32Type(), high);
+    return success();
+  }
+};
+
 /// Comparisons of 16-bit floats too: LLVM 22 writes setp.bf16 with a modifier
 /// that the assembler refuses.
 struct WidenCompare : OpRewritePattern<arith::CmpFOp> {
@@ -208,7 +226,7 @@ void addFormulas(RewritePatternSet &patterns) {
                Widen<math::FloorOp>, Widen<math::CeilOp>, Widen<math::PowFOp>,
                Widen<arith::DivFOp>, Widen<arith::MaximumFOp>,
                Widen<arith::MinimumFOp>, Widen<arith::MaxNumFOp>,
-               Widen<arith::MinNumFOp>, WidenCompare>(c);
+               Widen<arith::MinNumFOp>, WidenCompare, ExtendBF16>(c);
 }
 
 struct LowerKernelMath

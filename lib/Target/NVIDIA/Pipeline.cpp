@@ -92,6 +92,7 @@ void fa::buildNVIDIALoweringPipeline(OpPassManager &pm, const NVIDIAOptions &) {
   gpu.addPass(createLowerAffinePass());
   // No canonicalizer before loops are branches: its patterns for a loop that
   // carries a hundred registers take seconds.
+  gpu.addPass(createNormalizeComparesPass());
   gpu.addPass(createCSEPass());
   gpu.addPass(createLowerKernelMathPass());
   gpu.addPass(createCSEPass());

@@ -259,20 +259,30 @@ struct KernelBuilder {
   SmallVector<Value> mapPointers;
 
   void makeFunction(StringRef name, ArrayRef<Buffer> buffers, int64_t threads,
-                    unsigned numMaps);
-  Value blockIndex(scf::ForallOp forall, KernelEmitter &emitter,
-                   bool descending, SmallVectorImpl<Value> &ivs);
+                    unsigned numMaps, bool hasQueue);
+  Value queueCounter, queueFlag;
+
+  LogicalResult countTiles(scf::ForallOp forall, KernelEmitter &emitter,
+                           SmallVectorImpl<Value> &counts);
+  Value total(ArrayRef<Value> counts);
+  void bindTile(scf::ForallOp forall, KernelEmitter &emitter, Value tile,
+                ArrayRef<Value> counts, bool descending);
+  void bindTileInSections(scf::ForallOp forall, KernelEmitter &emitter,
+                          Value tile, ArrayRef<Value> counts, Value section);
 };
 } // namespace
 
 void KernelBuilder::makeFunction(StringRef name, ArrayRef<Buffer> buffers,
-                                 int64_t threads, unsigned numMaps) {
+                                 int64_t threads, unsigned numMaps,
+                                 bool hasQueue) {
   auto pointer = LLVM::LLVMPointerType::get(b.getContext(), 1);
   SmallVector<Type> types;
   for (unsigned buffer : order) {
     types.push_back(pointer);
     types.append(2 * buffers[buffer].type.getRank(), b.getI64Type());
   }
+  if (hasQueue)
+    types.append(2, b.getI64Type());
   unsigned firstMap = types.size();
   types.append(numMaps, LLVM::LLVMPointerType::get(b.getContext()));
   kernel = gpu::GPUFuncOp::create(b, loc, name, b.getFunctionType(types, {}));
@@ -285,6 +295,10 @@ void KernelBuilder::makeFunction(StringRef name, ArrayRef<Buffer> buffers,
   b.setInsertionPointToStart(&kernel.getBody().front());
   for (unsigned i = 0; i < numMaps; ++i)
     mapPointers.push_back(kernel.getArgument(firstMap + i));
+  if (hasQueue) {
+    queueCounter = kernel.getArgument(firstMap - 2);
+    queueFlag = kernel.getArgument(firstMap - 1);
+  }
   unsigned at = 0;
   for (unsigned buffer : order) {
     GlobalTensor t;
@@ -308,49 +322,146 @@ void KernelBuilder::makeFunction(StringRef name, ArrayRef<Buffer> buffers,
   }
 }
 
-/// The forall's induction variables from the number of the block, the last
-/// dimension fastest.
-Value KernelBuilder::blockIndex(scf::ForallOp forall, KernelEmitter &emitter,
-                                bool descending, SmallVectorImpl<Value> &ivs) {
-  Value rest = arith::IndexCastOp::create(
-      b, loc, b.getIndexType(),
-      NVVM::BlockIdXOp::create(b, loc, b.getI32Type()));
-  ivs.assign(forall.getRank(), Value());
-  for (int64_t d = forall.getRank() - 1; d >= 0; --d) {
-    int64_t step = *getConstantIntValue(forall.getMixedStep()[d]);
+static int64_t stepOf(scf::ForallOp forall, unsigned d) {
+  return *getConstantIntValue(forall.getMixedStep()[d]);
+}
+
+/// The number of tiles along each dimension, as index values.
+LogicalResult KernelBuilder::countTiles(scf::ForallOp forall,
+                                        KernelEmitter &emitter,
+                                        SmallVectorImpl<Value> &counts) {
+  for (int64_t d = 0; d < forall.getRank(); ++d) {
+    int64_t step = stepOf(forall, d);
     OpFoldResult bound = forall.getMixedUpperBound()[d];
-    Value count;
     if (std::optional<int64_t> c = getConstantIntValue(bound)) {
-      count =
-          arith::ConstantIndexOp::create(b, loc, llvm::divideCeil(*c, step));
-    } else {
-      Value v = emitter.scalar(cast<Value>(bound));
-      if (!v)
-        return {};
-      v = arith::AddIOp::create(
-          b, loc, v, arith::ConstantIndexOp::create(b, loc, step - 1));
-      count = arith::DivUIOp::create(
-          b, loc, v, arith::ConstantIndexOp::create(b, loc, step));
+      counts.push_back(arith::ConstantIndexOp::create(
+          b, loc, llvm::divideCeil(*c, step)));
+      continue;
     }
+    Value v = emitter.scalar(cast<Value>(bound));
+    if (!v)
+      return failure();
+    v = arith::AddIOp::create(
+        b, loc, v, arith::ConstantIndexOp::create(b, loc, step - 1));
+    counts.push_back(arith::DivUIOp::create(
+        b, loc, v, arith::ConstantIndexOp::create(b, loc, step)));
+  }
+  return success();
+}
+
+Value KernelBuilder::total(ArrayRef<Value> counts) {
+  Value product = arith::ConstantIndexOp::create(b, loc, 1);
+  for (Value count : counts)
+    product = b.createOrFold<arith::MulIOp>(loc, product, count);
+  return product;
+}
+
+/// The induction variables from a tile's number, the last dimension fastest.
+void KernelBuilder::bindTile(scf::ForallOp forall, KernelEmitter &emitter,
+                             Value tile, ArrayRef<Value> counts,
+                             bool descending) {
+  Value rest = tile;
+  for (int64_t d = forall.getRank() - 1; d >= 0; --d) {
     Value i = rest;
     if (d > 0) {
-      i = arith::RemUIOp::create(b, loc, rest, count);
-      rest = arith::DivUIOp::create(b, loc, rest, count);
+      i = arith::RemUIOp::create(b, loc, rest, counts[d]);
+      rest = arith::DivUIOp::create(b, loc, rest, counts[d]);
     }
     if (descending && d + 1 == forall.getRank()) {
       Value last = arith::SubIOp::create(
-          b, loc, count, arith::ConstantIndexOp::create(b, loc, 1));
+          b, loc, counts[d], arith::ConstantIndexOp::create(b, loc, 1));
       i = arith::SubIOp::create(b, loc, last, i);
     }
-    ivs[d] = arith::MulIOp::create(
-        b, loc, i, arith::ConstantIndexOp::create(b, loc, step));
+    Value iv = arith::MulIOp::create(
+        b, loc, i, arith::ConstantIndexOp::create(b, loc, stepOf(forall, d)));
+    emitter.bindScalar(forall.getInductionVars()[d], iv);
   }
-  return rest;
+}
+
+/// The last dimension backwards, outside of `section` values of the others
+/// taken together.
+void KernelBuilder::bindTileInSections(scf::ForallOp forall,
+                                       KernelEmitter &emitter, Value tile,
+                                       ArrayRef<Value> counts, Value section) {
+  auto sub = [&](Value x, Value y) -> Value {
+    return arith::SubIOp::create(b, loc, x, y);
+  };
+  Value blocks = counts.back(), others = total(counts.drop_back());
+  Value perSection = arith::MulIOp::create(b, loc, section, blocks);
+  Value number = arith::DivUIOp::create(b, loc, tile, perSection);
+  Value in = arith::RemUIOp::create(b, loc, tile, perSection);
+  Value begin = arith::MulIOp::create(b, loc, number, section);
+  // The last section may be smaller.
+  Value size = arith::MinUIOp::create(b, loc, section, sub(others, begin));
+  Value one = arith::ConstantIndexOp::create(b, loc, 1);
+  Value block = sub(sub(blocks, one),
+                    arith::DivUIOp::create(b, loc, in, size));
+  Value other = arith::AddIOp::create(
+      b, loc, begin, arith::RemUIOp::create(b, loc, in, size));
+  Value ordered = arith::AddIOp::create(
+      b, loc, arith::MulIOp::create(b, loc, other, blocks), block);
+  bindTile(forall, emitter, ordered, counts, /*descending=*/false);
+}
+
+/// How many of the outer iterations share `bytes` of what goes through rings
+/// of several stages.
+static Value sectionSize(OpBuilder &b, Location loc, scf::ForallOp forall,
+                         ArrayRef<TensorMap> maps,
+                         llvm::function_ref<const GlobalTensor *(unsigned)> find,
+                         int64_t bytes, int64_t atLeast) {
+  DenseSet<unsigned> streamed;
+  Value perHead = arith::ConstantIndexOp::create(b, loc, 1);
+  forall.walk([&](hopper::LoadOp load) {
+    if (load.getRing().getType().getStages() < 2)
+      return;
+    Value tile = load.getTile();
+    while (!tile.getDefiningOp<tensor::ExtractSliceOp>())
+      tile = tile.getDefiningOp()->getOperand(0);
+    auto slice = tile.getDefiningOp<tensor::ExtractSliceOp>();
+    llvm::SmallBitVector kept = slice.getDroppedDims();
+    kept.flip();
+    for (const TensorMap &map : maps) {
+      const GlobalTensor *tensor = find(map.buffer);
+      if (map.dim != unsigned(kept.find_first()) ||
+          tensor->type != slice.getSourceType() ||
+          map.rows != load.getRing().getType().rows() ||
+          !streamed.insert(map.buffer).second)
+        continue;
+      Value row = arith::ConstantIndexOp::create(
+          b, loc, 2 * tensor->type.getShape().back());
+      perHead = arith::AddIOp::create(
+          b, loc, perHead,
+          arith::MulIOp::create(b, loc, tensor->sizes[map.dim], row));
+    }
+  });
+  Value count = arith::DivUIOp::create(
+      b, loc, arith::ConstantIndexOp::create(b, loc, bytes), perHead);
+  return arith::MaxUIOp::create(
+      b, loc, count, arith::ConstantIndexOp::create(b, loc, atLeast));
 }
 
 /// The tensor maps that a block's TMA loads need.
 FailureOr<SmallVector<TensorMap>> Program::collectMaps(scf::ForallOp forall) {
   SmallVector<TensorMap> found;
+  // Stores of what is staged: into the results, by warpgroup.
+  forall.getTerminator()->walk([&](tensor::ParallelInsertSliceOp insert) {
+    auto role = insert.getSource().getDefiningOp<hopper::ConsumersOp>();
+    if (!role)
+      return;
+    unsigned number = cast<OpResult>(insert.getSource()).getResultNumber();
+    Value source = role.getBody().front().getTerminator()->getOperand(number);
+    if (auto slice = source.getDefiningOp<tensor::ExtractSliceOp>())
+      source = slice.getSource();
+    if (!source.getDefiningOp<hopper::StageOp>())
+      return;
+    BlockArgument arg = cast<BlockArgument>(insert.getDest());
+    Value result = forall.getTiedOpResult(forall.getTiedOpOperand(arg));
+    llvm::SmallBitVector kept = insert.getDroppedDims();
+    kept.flip();
+    TensorMap map{bufferOf[result], unsigned(kept.find_first()), 64};
+    if (!llvm::is_contained(found, map))
+      found.push_back(map);
+  });
   WalkResult walk = forall.walk([&](hopper::LoadOp load) {
     Value tile = load.getTile();
     while (!tile.getDefiningOp<tensor::ExtractSliceOp>()) {
@@ -436,8 +547,12 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
 
   Location loc = forall.getLoc();
   KernelBuilder k{OpBuilder::atBlockEnd(module.getBody()), loc, {}, order, {},
-                  {}};
-  k.makeFunction(name, buffers, plan.blockThreads(), tensorMaps->size());
+                  {}, {}, {}};
+  auto queues = forall.getBody()->getOps<hopper::TileQueueOp>();
+  hopper::TileQueueOp queue =
+      queues.empty() ? hopper::TileQueueOp() : *queues.begin();
+  k.makeFunction(name, buffers, plan.blockThreads(), tensorMaps->size(),
+                 queue != nullptr);
   auto shared = LLVM::AddressOfOp::create(
       k.b, loc, LLVM::LLVMPointerType::get(k.b.getContext(), 3), "fa_smem");
   KernelEmitter emitter(plan, k.b, loc, shared);
@@ -464,11 +579,9 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
     emitter.bindGlobal(init, tensorOf[bufferOf[result]]);
 
   bool descending = boundsDependOn(forall, forall.getInductionVars().back());
-  SmallVector<Value> ivs;
-  if (!k.blockIndex(forall, emitter, descending, ivs))
+  SmallVector<Value> counts;
+  if (failed(k.countTiles(forall, emitter, counts)))
     return failure();
-  for (auto [arg, iv] : llvm::zip(forall.getInductionVars(), ivs))
-    emitter.bindScalar(arg, iv);
   for (Value v : captured)
     if (!isa<TensorType>(v.getType()) && !emitter.scalar(v))
       return failure();
@@ -476,8 +589,34 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
              constant && isa<TensorType>(v.getType()))
       if (failed(emitter.emitConstantTile(constant)))
         return failure();
-  if (failed(emitter.emitBlock(*forall.getBody())))
-    return failure();
+  if (plan.consumers()) {
+    Value section;
+    if (queue && queue.getLongestFirst())
+      section = sectionSize(
+          k.b, loc, forall, *tensorMaps,
+          [&](unsigned buffer) { return tensorOf[buffer]; },
+          queue.getSection(), queue.getAtLeast());
+    TileGrid tiles;
+    tiles.count = k.total(counts);
+    tiles.counter = k.queueCounter;
+    tiles.flag = k.queueFlag;
+    tiles.bind = [&](KernelEmitter &role, Value tile) {
+      if (section)
+        k.bindTileInSections(forall, role, tile, counts, section);
+      else
+        k.bindTile(forall, role, tile, counts, descending);
+      return success();
+    };
+    if (failed(emitter.emitSpecialized(forall, tiles)))
+      return failure();
+  } else {
+    Value block = arith::IndexCastOp::create(
+        k.b, loc, k.b.getIndexType(),
+        NVVM::BlockIdXOp::create(k.b, loc, k.b.getI32Type()));
+    k.bindTile(forall, emitter, block, counts, descending);
+    if (failed(emitter.emitBlock(*forall.getBody())))
+      return failure();
+  }
   gpu::ReturnOp::create(k.b, loc);
 
   for (unsigned buffer : emitter.alignedBuffers)
@@ -489,7 +628,8 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
                      " block=" + std::to_string(plan.blockThreads()) +
                      " smem=" + std::to_string(plan.sharedBytes()) +
                      " grid=" + grid + " args=" + args +
-                     (mapNumbers.empty() ? "" : " maps=" + mapNumbers));
+                     (mapNumbers.empty() ? "" : " maps=" + mapNumbers) +
+                     (queue ? " waves=1 queue=1" : ""));
   requireSameSizes(forall);
   return success();
 }

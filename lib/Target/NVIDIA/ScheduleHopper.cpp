@@ -48,7 +48,9 @@ namespace {
 /// What the schedule of one block is to be; -1: chosen.
 struct HopperOptions {
   const fa::NVIDIATarget *target;
-  int overlap = -1, pingPong = -1, stages = -1;
+  int overlap = -1, pingPong = -1, stages = -1, persistent = -1, stage = -1,
+      ones = -1, split = 0;
+  int64_t section = 32 << 20;
 };
 
 /// Rows of a warpgroup's part of a tile.
@@ -73,16 +75,28 @@ private:
   bool isTile(Value v, int64_t maxRows, std::string &why);
   void chooseParameters();
   void splitRowSums();
+  void findSums();
+  void sinkSums();
+  void findMask();
+  Value splitPoint(OpBuilder &b, Value from);
   void decideByWarp();
   bool collectSums(Value v, Value carried, DenseSet<Operation *> &chain);
 
-  RingOp makeRing(OpBuilder &b, StringRef name, Value tile, unsigned stages);
+  RingOp makeRing(OpBuilder &b, StringRef name, Value tile, unsigned stages,
+                  bool ones = false);
+  bool isAccumulated(unsigned i) const {
+    return i == outputIndex || (sums && i == sumsIndex);
+  }
   void buildPipeline(OpBuilder &b, IRMapping &outer);
   void cloneOps(OpBuilder &b, ArrayRef<Operation *> ops, IRMapping &map,
                 Value isFirst);
   void cloneIf(OpBuilder &b, scf::IfOp op, IRMapping &map);
   Value cloneTile(OpBuilder &b, Value tile, Value iv);
   Value acquire(OpBuilder &b, RingOp ring, Value tile, bool polled = false);
+  void releaseQ(OpBuilder &b, Value next);
+  bool boundsVary();
+  bool canStage();
+  void stageStores();
   WgmmaOp scores(OpBuilder &b, Value k);
   WgmmaOp output(OpBuilder &b, Value p, Value v, ValueRange inits);
   void buildProducer(OpBuilder &b, Block &from, IRMapping &map);
@@ -96,9 +110,20 @@ private:
   Contraction first, second;
   /// The loop's result that the second contraction makes.
   unsigned outputIndex = 0;
+  /// The sums of P's rows, where the tensor cores make them too, and the loop's
+  /// result that they are.
+  PartialSumsOp sums;
+  unsigned sumsIndex = 0;
+  /// Of a block of keys: its scores stay as they are, no mask cuts it. True up
+  /// to some block and false from there on, if not null; then it is
+  /// `iv + wholeOffset <= wholeBound`.
+  Value wholeTile, wholeBound;
+  int64_t wholeOffset = 0;
 
   int64_t warpgroups = 0, consumerRegisters = 0, producerRegisters = 0;
-  bool overlap = false, pingPong = false;
+  bool overlap = false, pingPong = false, persistent = false;
+  /// The result is staged where Q lay.
+  bool reuseQ = false;
   int64_t nextOffset = firstTile, nextBarrier = 0;
   RingOp qRing, kRing, vRing;
   Value qSlot;
@@ -233,6 +258,19 @@ bool HopperSchedule::matchTiles(std::string &why) {
     return false;
   }
   return true;
+}
+
+/// The generic op whose body is one operation of type Op on its block
+/// arguments, or null.
+template <typename Op> static linalg::GenericOp matchBody(Value v) {
+  auto generic = v.getDefiningOp<linalg::GenericOp>();
+  if (!generic || generic->getNumResults() != 1)
+    return {};
+  Block &body = *generic.getBody();
+  return body.getTerminator()->getOperand(0).getDefiningOp<Op>() &&
+                 llvm::hasSingleElement(body.without_terminator())
+             ? generic
+             : linalg::GenericOp();
 }
 
 //===----------------------------------------------------------------------===//
@@ -406,22 +444,145 @@ void HopperSchedule::splitRowSums() {
   }
 }
 
+/// Sums of what the second contraction reads can be one more panel of V that is
+/// all ones.
+void HopperSchedule::findSums() {
+  for (auto [i, value] : llvm::enumerate(loop.getYieldedValues())) {
+    auto partial = value.getDefiningOp<PartialSumsOp>();
+    if (!partial || partial->getParentOp() != loop)
+      continue;
+    Value tile = partial.getTile();
+    if (auto ext = matchBody<arith::ExtFOp>(tile))
+      tile = ext.getDpsInputs()[0];
+    if (tile != second.a->get())
+      continue;
+    sums = partial;
+    sumsIndex = i;
+    // Every column is the whole sum.
+    for (Operation *user : llvm::make_early_inc_range(loop.getResult(i).getUsers())) {
+      auto total = cast<linalg::GenericOp>(user);
+      OpBuilder b(total);
+      auto type = cast<RankedTensorType>(total.getResult(0).getType());
+      SmallVector<OpFoldResult> zero(2, b.getIndexAttr(0)),
+          one(2, b.getIndexAttr(1)),
+          sizes{b.getIndexAttr(type.getDimSize(0)), b.getIndexAttr(1)};
+      Value column = tensor::ExtractSliceOp::create(
+          b, total.getLoc(), type, loop.getResult(i), zero, sizes, one);
+      total.getResult(0).replaceAllUsesWith(column);
+      total.erase();
+    }
+    return;
+  }
+}
+
+/// Sums of what a branch yields, in the branch: the weights need not be kept
+/// for them, and on the common side the block's part is summed early.
+void HopperSchedule::sinkSums() {
+  SmallVector<PartialSumsOp> all(loop.getBody()->getOps<PartialSumsOp>());
+  for (PartialSumsOp op : all) {
+    auto branch = op.getTile().getDefiningOp<scf::IfOp>();
+    if (!branch || op.getAcc().getDefiningOp() != branch ||
+        !op.getAcc().hasOneUse() || !op.getTile().hasOneUse() ||
+        !branch.elseBlock())
+      continue;
+    unsigned tile = cast<OpResult>(op.getTile()).getResultNumber(),
+             acc = cast<OpResult>(op.getAcc()).getResultNumber();
+    Type type = op.getResult().getType();
+    Location loc = op.getLoc();
+    for (Block *side : {branch.thenBlock(), branch.elseBlock()}) {
+      Operation *yield = side->getTerminator();
+      OpBuilder b(yield);
+      Value weights = yield->getOperand(tile);
+      if (weights.getParentBlock() != loop.getBody()) {
+        yield->setOperand(acc, PartialSumsOp::create(b, loc, type, weights,
+                                                     yield->getOperand(acc)));
+        continue;
+      }
+      OpBuilder before(branch);
+      before.setInsertionPointAfterValue(weights);
+      auto zero = arith::ConstantOp::create(before, loc,
+                                            before.getF32FloatAttr(0));
+      Value empty = tensor::EmptyOp::create(
+          before, loc, cast<RankedTensorType>(type), ValueRange());
+      Value start = linalg::FillOp::create(before, loc, ValueRange(zero),
+                                           ValueRange(empty))
+                        .getResult(0);
+      Value part = PartialSumsOp::create(before, loc, type, weights, start);
+      AffineMap identity =
+          AffineMap::getMultiDimIdentityMap(2, loop.getContext());
+      SmallVector<AffineMap> maps(3, identity);
+      SmallVector<utils::IteratorType> loops(2, utils::IteratorType::parallel);
+      auto sum = linalg::GenericOp::create(
+          b, loc, TypeRange(type), ValueRange{yield->getOperand(acc), part},
+          ValueRange(empty), maps, loops,
+          [](OpBuilder &b, Location loc, ValueRange args) {
+            Value next = arith::AddFOp::create(b, loc, args[0], args[1]);
+            linalg::YieldOp::create(b, loc, next);
+          });
+      yield->setOperand(acc, sum.getResult(0));
+    }
+    op.getResult().replaceAllUsesWith(op.getAcc());
+    op.erase();
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Masks
+//===----------------------------------------------------------------------===//
+
+/// A branch of the loop that leaves the scores of whole blocks as they are.
+void HopperSchedule::findMask() {
+  SmallVector<Value> conditions;
+  for (auto branch : loop.getBody()->getOps<scf::IfOp>())
+    if (branch.elseBlock() && branch.getNumResults() == 1 &&
+        branch.thenBlock()->getOperations().size() == 1)
+      conditions.push_back(branch.getCondition());
+  if (conditions.size() != 1)
+    return;
+  auto compare = conditions[0].getDefiningOp<arith::CmpIOp>();
+  if (!compare || compare.getPredicate() != arith::CmpIPredicate::sle ||
+      !loop.isDefinedOutsideOfLoop(compare.getRhs()))
+    return;
+  Value iv = loop.getInductionVar(), end = compare.getLhs();
+  if (auto apply = end.getDefiningOp<affine::AffineApplyOp>()) {
+    // d0 + c
+    AffineExpr rest = apply.getAffineMap().getResult(0) -
+                      getAffineDimExpr(0, loop.getContext());
+    auto constant =
+        dyn_cast<AffineConstantExpr>(simplifyAffineExpr(rest, 1, 0));
+    if (!constant || apply.getMapOperands().size() != 1 ||
+        apply.getMapOperands()[0] != iv || apply.getAffineMap().getNumSymbols())
+      return;
+    wholeOffset = constant.getValue();
+  } else if (end != iv) {
+    return;
+  }
+  wholeTile = compare;
+  wholeBound = compare.getRhs();
+}
+
+/// The first block, counted in steps from `from`, that the mask may cut; at
+/// most the loop's end.
+Value HopperSchedule::splitPoint(OpBuilder &b, Value from) {
+  Location loc = loop.getLoc();
+  auto index = [&](int64_t c) -> Value {
+    return arith::ConstantIndexOp::create(b, loc, c);
+  };
+  Value step = loop.getStep();
+  // Blocks with from + n * step + offset <= bound.
+  Value room = arith::SubIOp::create(b, loc, wholeBound, from);
+  room = arith::SubIOp::create(b, loc, room, index(wholeOffset));
+  room = arith::AddIOp::create(b, loc, room, step);
+  room = arith::MaxSIOp::create(b, loc, room, index(0));
+  Value count = arith::DivUIOp::create(b, loc, room, step);
+  Value split = arith::AddIOp::create(
+      b, loc, from, arith::MulIOp::create(b, loc, count, step));
+  return arith::MinSIOp::create(b, loc, split, loop.getUpperBound());
+}
+
 //===----------------------------------------------------------------------===//
 // Branches of rows
 //===----------------------------------------------------------------------===//
-
-/// The generic op whose body is one operation of type Op on its block
-/// arguments, or null.
-template <typename Op> static linalg::GenericOp matchBody(Value v) {
-  auto generic = v.getDefiningOp<linalg::GenericOp>();
-  if (!generic || generic->getNumResults() != 1)
-    return {};
-  Block &body = *generic.getBody();
-  return body.getTerminator()->getOperand(0).getDefiningOp<Op>() &&
-                 llvm::hasSingleElement(body.without_terminator())
-             ? generic
-             : linalg::GenericOp();
-}
 
 /// A branch on "some row of P is not below the limit" that treats each row for
 /// itself is taken by warp, from P's registers; which rows they are is found in
@@ -494,14 +655,15 @@ void HopperSchedule::chooseParameters() {
                                  : warpgroups <= 2 && live <= 170;
   pingPong = options.pingPong >= 0 ? options.pingPong
                                    : warpgroups > 1 && second.n <= 128;
+  persistent = options.persistent != 0;
 }
 
 RingOp HopperSchedule::makeRing(OpBuilder &b, StringRef name, Value tile,
-                                unsigned stages) {
+                                unsigned stages, bool ones) {
   auto type = RingType::get(b.getContext(), stages,
                             cast<RankedTensorType>(tile.getType()));
   auto ring = RingOp::create(b, tile.getLoc(), type, name, nextOffset,
-                             nextBarrier, /*ones=*/false);
+                             nextBarrier, ones);
   nextOffset += (ring.bytes() + 1023) / 1024 * 1024;
   nextBarrier += 16 * stages;
   return ring;
@@ -626,6 +788,8 @@ void HopperSchedule::cloneIf(OpBuilder &b, scf::IfOp op, IRMapping &map) {
 void HopperSchedule::cloneOps(OpBuilder &b, ArrayRef<Operation *> ops,
                               IRMapping &map, Value isFirst) {
   for (Operation *op : ops) {
+    if (op->getNumResults() == 1 && map.contains(op->getResult(0)))
+      continue;
     auto compare = dyn_cast<arith::CmpIOp>(op);
     if (compare && compare.getPredicate() == arith::CmpIPredicate::eq &&
         compare.getLhs() == loop.getInductionVar() &&
@@ -686,6 +850,16 @@ Value HopperSchedule::acquire(OpBuilder &b, RingOp ring, Value tile,
   return op.getSlot();
 }
 
+/// Q is free for the next tile after the last block's scores.
+void HopperSchedule::releaseQ(OpBuilder &b, Value next) {
+  if (!persistent || reuseQ)
+    return;
+  Value isLast =
+      arith::CmpIOp::create(b, loop.getLoc(), arith::CmpIPredicate::sge, next,
+                            loop.getUpperBound());
+  ReleaseOp::create(b, loop.getLoc(), qSlot, isLast);
+}
+
 WgmmaOp HopperSchedule::scores(OpBuilder &b, Value k) {
   return WgmmaOp::create(b, first.op.getLoc(), first.op->getResultTypes(),
                          qSlot, k, ValueRange(), /*transposed=*/false);
@@ -721,13 +895,16 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
   skipLoads(v);
   SmallVector<Operation *> ops;
   for (Operation &op : loop.getBody()->without_terminator())
-    if (&op != first.op && &op != second.op && !loads.contains(&op))
+    if (&op != first.op && &op != second.op && &op != sums &&
+        !loads.contains(&op))
       ops.push_back(&op);
 
   // What must wait for the second contraction: what reads its result, and what
   // makes its next operand.
   DenseSet<Value> late;
-  late.insert(loop.getRegionIterArg(outputIndex));
+  for (unsigned i = 0; i < loop.getNumRegionIterArgs(); ++i)
+    if (isAccumulated(i))
+      late.insert(loop.getRegionIterArg(i));
   SmallVector<Operation *> earlyOps, lateOps;
   for (Operation *op : ops) {
     bool isLate = false;
@@ -764,28 +941,46 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
     return arith::ConstantOp::create(b, loc, b.getBoolAttr(value));
   };
   Value isFirst = constant(true), isLater = constant(false);
-  qSlot = acquire(b, qRing, q);
+  if (!qSlot)
+    qSlot = acquire(b, qRing, q);
 
   // The first block's scores and softmax.
   IRMapping map = outer;
   for (auto [arg, init] : llvm::zip(loop.getRegionIterArgs(),
                                     loop.getInitArgs()))
     map.map(arg, init);
+  Value length = arith::SubIOp::create(b, loc, upper, lower);
+  Value one = arith::ConstantIndexOp::create(b, loc, 1);
+  Value whole = arith::DivUIOp::create(
+      b, loc, arith::SubIOp::create(b, loc, length, one), step);
+  Value last = arith::AddIOp::create(
+      b, loc, lower, arith::MulIOp::create(b, loc, whole, step));
   map.map(loop.getInductionVar(), lower);
   {
     Value slot = acquire(b, kRing, cloneTile(b, k, lower));
     Value pending = scores(b, slot).getResults()[0];
     auto wait = WaitGroupOp::create(b, loc, pending.getType(), 0, pending);
     ReleaseOp::create(b, loc, slot, Value());
+    releaseQ(b, arith::AddIOp::create(b, loc, lower, step));
     map.map(s, wait.getResults()[0]);
     cloneOps(b, ops, map, isFirst);
   }
 
-  // The rotated loop carries O before it is added to, and P.
+  // The rotated loop carries O (and the sums) before it is added to, and P.
+  auto carried = [&](unsigned i, Value yielded) -> Value {
+    if (sums && i == sumsIndex)
+      return sums.getAcc();
+    return i == outputIndex ? acc : yielded;
+  };
   SmallVector<Value> inits;
   for (auto [i, value] : llvm::enumerate(loop.getYieldedValues()))
-    inits.push_back(
-        map.lookupOrDefault(i == outputIndex ? acc : Value(value)));
+    inits.push_back(map.lookupOrDefault(carried(i, value)));
+  auto accumulators = [&](ValueRange state) {
+    SmallVector<Value> values{state[outputIndex]};
+    if (sums)
+      values.push_back(state[sumsIndex]);
+    return values;
+  };
   inits.push_back(map.lookupOrDefault(p));
   Value second0 = arith::AddIOp::create(b, loc, lower, step);
   if (overlap) {
@@ -795,9 +990,12 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
     OpBuilder inner = OpBuilder::atBlockBegin(poll.thenBlock());
     PollOp::create(inner, loc, kRing.getRing());
   }
-  auto steady = scf::ForOp::create(b, loc, second0, upper, step, inits);
-  {
+  // One loop for a range of blocks whose scores `known` (or not) leaves as they
+  // are.
+  auto emitLoop = [&](Value from, Value to, ValueRange state,
+                      std::optional<bool> known) -> SmallVector<Value> {
     OpBuilder::InsertionGuard guard(b);
+    auto steady = scf::ForOp::create(b, loc, from, to, step, state);
     b.setInsertionPointToStart(steady.getBody());
     Value iv = steady.getInductionVar();
     Value kSlot = acquire(b, kRing, cloneTile(b, k, iv), /*polled=*/overlap);
@@ -806,25 +1004,33 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
     Value pendingS = scores(b, kSlot).getResults()[0];
     Value before = arith::SubIOp::create(b, loc, iv, step);
     Value vSlot = acquire(b, vRing, cloneTile(b, v, before));
-    Value pendingO =
+    SmallVector<Value> pendingO =
         output(b, steady.getRegionIterArgs().back(), vSlot,
-               ValueRange(steady.getRegionIterArg(outputIndex)))
-            .getResults()[0];
+               accumulators(steady.getRegionIterArgs()))
+            .getResults();
     if (pingPong)
       TurnEndOp::create(b, loc);
 
     IRMapping in = outer;
+    if (known)
+      in.map(wholeTile, constant(*known));
     in.map(loop.getInductionVar(), iv);
     for (auto [i, arg] : llvm::enumerate(loop.getRegionIterArgs()))
-      if (i != outputIndex)
+      if (!isAccumulated(i))
         in.map(arg, steady.getRegionIterArg(i));
     auto waitFor = [&](int64_t pending, ValueRange values) {
       return WaitGroupOp::create(b, loc, values.getTypes(), pending, values)
           .getResults();
     };
+    auto bindOutput = [&](ValueRange values) {
+      in.map(loop.getRegionIterArg(outputIndex), values[0]);
+      if (sums)
+        in.map(loop.getRegionIterArg(sumsIndex), values[1]);
+    };
     if (overlap) {
       in.map(s, waitFor(1, pendingS)[0]);
       ReleaseOp::create(b, loc, kSlot, Value());
+      releaseQ(b, arith::AddIOp::create(b, loc, iv, step));
       cloneOps(b, earlyOps, in, isLater);
       if (!pinned.empty()) {
         SmallVector<Value> values;
@@ -842,41 +1048,47 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
       auto poll = scf::IfOp::create(b, loc, more);
       OpBuilder inner = OpBuilder::atBlockBegin(poll.thenBlock());
       PollOp::create(inner, loc, kRing.getRing());
-      in.map(loop.getRegionIterArg(outputIndex), waitFor(0, pendingO)[0]);
+      bindOutput(waitFor(0, pendingO));
       ReleaseOp::create(b, loc, vSlot, Value());
       cloneOps(b, lateOps, in, isLater);
     } else {
-      auto both = waitFor(0, {pendingS, pendingO});
-      in.map(s, both[0]);
-      in.map(loop.getRegionIterArg(outputIndex), both[1]);
+      SmallVector<Value> pending{pendingS};
+      pending.append(pendingO);
+      ValueRange all = waitFor(0, pending);
+      in.map(s, all[0]);
+      bindOutput(all.drop_front());
       ReleaseOp::create(b, loc, kSlot, Value());
       ReleaseOp::create(b, loc, vSlot, Value());
+      releaseQ(b, arith::AddIOp::create(b, loc, iv, step));
       cloneOps(b, earlyOps, in, isLater);
     }
     SmallVector<Value> yields;
     for (auto [i, value] : llvm::enumerate(loop.getYieldedValues()))
-      yields.push_back(
-          in.lookupOrDefault(i == outputIndex ? acc : Value(value)));
+      yields.push_back(in.lookupOrDefault(carried(i, value)));
     yields.push_back(in.lookupOrDefault(p));
     scf::YieldOp::create(b, loc, yields);
+    return SmallVector<Value>(steady.getResults());
+  };
+  SmallVector<Value> state = inits;
+  if (wholeTile) {
+    Value split = splitPoint(b, second0);
+    state = emitLoop(second0, split, state, true);
+    state = emitLoop(split, upper, state, false);
+  } else {
+    state = emitLoop(second0, upper, state, std::nullopt);
   }
 
   // The last block's second contraction.
-  Value length = arith::SubIOp::create(b, loc, upper, lower);
-  Value one = arith::ConstantIndexOp::create(b, loc, 1);
-  Value whole = arith::DivUIOp::create(
-      b, loc, arith::SubIOp::create(b, loc, length, one), step);
-  Value last = arith::AddIOp::create(
-      b, loc, lower, arith::MulIOp::create(b, loc, whole, step));
   Value slot = acquire(b, vRing, cloneTile(b, v, last));
-  Value pending = output(b, steady.getResults().back(), slot,
-                         ValueRange(steady.getResult(outputIndex)))
-                      .getResults()[0];
-  auto wait = WaitGroupOp::create(b, loc, pending.getType(), 0, pending);
+  ValueRange pending =
+      output(b, state.back(), slot, accumulators(state)).getResults();
+  auto wait = WaitGroupOp::create(b, loc, pending.getTypes(), 0, pending);
   ReleaseOp::create(b, loc, slot, Value());
   for (unsigned i = 0; i < loop.getNumResults(); ++i)
     outer.map(loop.getResult(i),
-              i == outputIndex ? wait.getResults()[0] : steady.getResult(i));
+              i == outputIndex      ? wait.getResults()[0]
+              : isAccumulated(i) ? wait.getResults()[1]
+                                 : state[i]);
 }
 
 //===----------------------------------------------------------------------===//
@@ -948,10 +1160,108 @@ void HopperSchedule::buildProducer(OpBuilder &b, Block &from, IRMapping &map) {
   }
 }
 
+/// Whether the loop's bounds depend on which block it is: tiles differ in
+/// length.
+bool HopperSchedule::boundsVary() {
+  std::function<bool(Value, unsigned)> depends = [&](Value v, unsigned depth) {
+    if (v == forall.getInductionVars().back())
+      return true;
+    Operation *op = v.getDefiningOp();
+    return op && depth < 16 && forall->isAncestor(op) &&
+           llvm::any_of(op->getOperands(),
+                        [&](Value o) { return depends(o, depth + 1); });
+  };
+  return depends(loop.getLowerBound(), 0) || depends(loop.getUpperBound(), 0);
+}
+
+/// Whether a tile that is inserted is cut only where the tensor ends, which is
+/// what TMA does by itself.
+static bool isCutByTensor(tensor::ParallelInsertSliceOp insert,
+                          RankedTensorType tile) {
+  llvm::SmallBitVector dropped = insert.getDroppedDims();
+  unsigned at = 0;
+  for (unsigned d = 0; d < dropped.size(); ++d) {
+    if (dropped.test(d))
+      continue;
+    OpFoldResult size = insert.getMixedSizes()[d];
+    int64_t whole = tile.getDimSize(at++);
+    if (getConstantIntValue(size) == whole)
+      continue;
+    auto min = cast<Value>(size).getDefiningOp<affine::AffineMinOp>();
+    if (!min || min.getMap().getNumResults() != 2)
+      return false;
+    auto constant = dyn_cast<AffineConstantExpr>(min.getMap().getResult(0));
+    if (!constant)
+      constant = dyn_cast<AffineConstantExpr>(min.getMap().getResult(1));
+    auto offset = dyn_cast<Value>(insert.getMixedOffsets()[d]);
+    if (!constant || constant.getValue() != whole || !offset ||
+        !llvm::is_contained(min.getOperands(), offset))
+      return false;
+  }
+  return at == 2;
+}
+
+/// Whether TMA can store what an insertion inserts.
+static bool isStageable(tensor::ParallelInsertSliceOp insert,
+                        RankedTensorType tile) {
+  return tile && tile.getRank() == 2 && tile.hasStaticShape() &&
+         tile.getElementTypeBitWidth() == 16 && tile.getDimSize(1) % 8 == 0 &&
+         insert.getDestType().getRank() <= 5 && isCutByTensor(insert, tile);
+}
+
+/// Whether exactly one result will be staged.
+bool HopperSchedule::canStage() {
+  unsigned count = 0;
+  forall.getTerminator()->walk([&](tensor::ParallelInsertSliceOp insert) {
+    Value tile = insert.getSource();
+    if (auto slice = tile.getDefiningOp<tensor::ExtractSliceOp>())
+      tile = slice.getSource();
+    count += isStageable(insert, dyn_cast<RankedTensorType>(tile.getType()));
+  });
+  return count == 1;
+}
+
+/// Results of 16-bit elements go through shared memory, where they have room.
+void HopperSchedule::stageStores() {
+  if (options.stage == 0)
+    return;
+  Operation *yield = consumers.getBody().front().getTerminator();
+  forall.getTerminator()->walk([&](tensor::ParallelInsertSliceOp insert) {
+    if (insert.getSource().getDefiningOp() != consumers)
+      return;
+    unsigned number = cast<OpResult>(insert.getSource()).getResultNumber();
+    Value value = yield->getOperand(number);
+    auto slice = value.getDefiningOp<tensor::ExtractSliceOp>();
+    Value tile = slice ? slice.getSource() : value;
+    auto type = dyn_cast<RankedTensorType>(tile.getType());
+    if (!isStageable(insert, type))
+      return;
+    int64_t bytes =
+        RingType::get(type.getContext(), 1, type).tileBytes();
+    if (!reuseQ && nextOffset + bytes > options.target->sharedMemory)
+      return;
+    OpBuilder b(slice ? slice : yield);
+    Value staged = StageOp::create(
+        b, tile.getLoc(), type, tile,
+        reuseQ ? int64_t(qRing.getOffset()) : nextOffset,
+        reuseQ ? qSlot : Value());
+    if (!reuseQ)
+      nextOffset += bytes;
+    if (slice)
+      slice.getSourceMutable().set(staged);
+    else
+      yield->setOperand(number, staged);
+  });
+}
+
 LogicalResult HopperSchedule::build() {
   decideByWarp();
+  if (options.split)
+    findMask();
   splitRowSums();
   chooseParameters();
+  sinkSums();
+  bool wantOnes = options.ones != 0 && second.n % 64 == 0 && second.n <= 128;
   OpBuilder b(loop);
   Location loc = loop.getLoc();
   qRing = makeRing(b, "q", first.a->get(), 1);
@@ -961,7 +1271,22 @@ LogicalResult HopperSchedule::build() {
                          cast<RankedTensorType>(tile.getType()))
         .tileBytes();
   };
-  int64_t perStage = bytes(first.b->get()) + bytes(second.b->get());
+  int64_t panelOfOnes = second.k * 128;
+  auto fits = [&](int64_t ones) {
+    return 2 * (bytes(first.b->get()) + bytes(second.b->get()) + ones) <=
+           available;
+  };
+  if (wantOnes && fits(panelOfOnes))
+    findSums();
+  int64_t perStage = bytes(first.b->get()) + bytes(second.b->get()) +
+                     (sums ? panelOfOnes : 0);
+  // The output is staged where two stages leave room for it.
+  int64_t staging = first.m * llvm::divideCeil(second.n, 64) * 128;
+  if (options.stage != 0 && 2 * perStage + staging <= available)
+    available -= staging;
+  else
+    reuseQ = options.stage != 0 && persistent && canStage() &&
+             staging <= qRing.bytes();
   int64_t stages = options.stages > 0 ? options.stages
                                       : std::min<int64_t>(4, available / perStage);
   if (stages < 1 || stages * perStage > available)
@@ -972,7 +1297,14 @@ LogicalResult HopperSchedule::build() {
            << options.target->chip << " has " << options.target->sharedMemory
            << "; choose smaller tiles";
   kRing = makeRing(b, "k", first.b->get(), stages);
-  vRing = makeRing(b, "v", second.b->get(), stages);
+  vRing = makeRing(b, "v", second.b->get(), stages, sums != nullptr);
+  if (persistent) {
+    // Measured on an H200: wide heads want more of them at work together.
+    int64_t heads = std::max(first.k, second.n) > 128 ? 64 : 1;
+    TileQueueOp::create(b, loc, nextBarrier, boundsVary(), options.section,
+                        heads);
+    nextBarrier += 24;
+  }
   auto producer = ProducerOp::create(b, loc, producerRegisters);
   producer.getBody().emplaceBlock();
 
@@ -994,6 +1326,8 @@ LogicalResult HopperSchedule::build() {
                           consumerRegisters);
   Block &body = consumers.getBody().emplaceBlock();
   b.setInsertionPointToStart(&body);
+  if (reuseQ)
+    qSlot = acquire(b, qRing, first.a->get());
   IRMapping outer;
   std::optional<int64_t> low = getConstantIntValue(loop.getLowerBound()),
                          high = getConstantIntValue(loop.getUpperBound());
@@ -1036,6 +1370,7 @@ LogicalResult HopperSchedule::build() {
     op->erase();
   loop.erase();
 
+  stageStores();
   OpBuilder p = OpBuilder::atBlockBegin(&producer.getBody().front());
   IRMapping map;
   buildProducer(p, body, map);
@@ -1060,7 +1395,7 @@ struct ScheduleHopper
 
   void runOnOperation() override {
     HopperOptions options{fa::lookupNVIDIATarget(chip), overlap, pingPong,
-                          stages};
+                          stages, persistent, stage, ones, split, section};
     if (!options.target || StringRef(chip) != "sm_90a") {
       getOperation().emitError("expected the target sm_90a, got ") << chip;
       return signalPassFailure();

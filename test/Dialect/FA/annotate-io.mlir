@@ -3,6 +3,8 @@
 // RUN: fa-opt %s --pass-pipeline="builtin.module(func.func(fa-annotate-io))" | FileCheck %s --check-prefix=ATTENTION
 // RUN: fa-opt %s --pass-pipeline="builtin.module(func.func(fa-decompose,fa-annotate-io))" | FileCheck %s --check-prefix=STANDARD
 // RUN: fa-opt %s --pass-pipeline="builtin.module(func.func(fa-decompose,fa-annotate-io{fold-fills=true}))" | FileCheck %s --check-prefix=FOLDED
+// RUN: fa-opt %s --pass-pipeline="builtin.module(func.func(fa-decompose,fa-distribute{rows=128 keys=64},fa-annotate-io))" | FileCheck %s --check-prefix=KERNELS
+// RUN: fa-opt %s --pass-pipeline="builtin.module(func.func(fa-decompose,fa-online-softmax,fa-tile{rows=128 keys=64},fa-distribute{rows=128 keys=64},fa-annotate-io))" | FileCheck %s --check-prefix=FA1KERNELS
 // RUN: fa-opt %s --pass-pipeline="builtin.module(func.func(fa-decompose,fa-online-softmax,fa-annotate-io))" | FileCheck %s --check-prefix=ONLINE
 // RUN: fa-opt %s --pass-pipeline="builtin.module(func.func(fa-decompose,fa-online-softmax,fa-tile{rows=128 keys=64},fa-annotate-io))" | FileCheck %s --check-prefix=FA1
 // RUN: fa-opt %s --pass-pipeline="builtin.module(func.func(fa-decompose,fa-online-softmax,fa-tile{rows=128 keys=64},fa-interchange,fa-annotate-io))" | FileCheck %s --check-prefix=FA2
@@ -28,6 +30,23 @@
 
 // With accumulators that start in registers, no zeros are written or read.
 // FOLDED: read = "26*B*Hq*Sq*Sk + {{.*}}write = "18*B*Hq*Sq*Sk + 6*B*Hq*Sq*Dv
+
+// One kernel per op. Blocks of Q K^T read q for each block of keys and k for
+// each block of rows, those of P V all of v for each block of rows; zeros are
+// not in memory. What the kernels hand on are temporaries: S, S', e, p (4
+// bytes), P (2); O (4); the maximum, its guarded form and the sum (4 each).
+//   temp 12 * (18*1024^2 + 4*1024*64 + 12*1024) = 229785600
+// Query and key heads are as many: the heads of a grid are those of q.
+// KERNELS: func @causal
+// KERNELS-SAME: read = "2*B*Hq*Sq*D*ceildiv(Sk, 64) + 2*B*Hq*Sk*D*ceildiv(Sq, 128) + 2*B*Hq*Sk*Dv*ceildiv(Sq, 128) + 26*B*Hq*Sq*Sk +
+// KERNELS-NOT: Hk
+// KERNELS-SAME: temp = "18*B*Hq*Sq*Sk + 4*B*Hq*Sq*Dv + 12*B*Hq*Sq", temp_bytes = 229785600 : i64
+// KERNELS-SAME: write = "18*B*Hq*Sq*Sk + 6*B*Hq*Sq*Dv + 16*B*Hq*Sq"
+
+// m, l and O between the kernels.
+//   temp 12 * 1024*(4*64 + 8) = 3244032
+// FA1KERNELS: func @causal
+// FA1KERNELS-SAME: read_bytes = 83460096 : i64, temp = "4*B*Hq*Sq*Dv + 8*B*Hq*Sq", temp_bytes = 3244032 : i64
 
 // P is gone: zeros, S and S' are left.
 // ONLINE: read = "12*B*Hq*Sq*Sk + {{.*}}write = "12*B*Hq*Sq*Sk +

@@ -1,4 +1,4 @@
-// RUN: fa-opt %s --fa-pipeline="target=sm_80 rows=64 keys=32 speculate=on" --split-input-file | FileCheck %s
+// RUN: fa-opt %s --fa-pipeline="target=cpu rows=64 keys=32 speculate=on" --split-input-file | FileCheck %s
 
 // The common path has neither maximum nor rescaling; the branch has both, and
 // reads nothing of the common path but which rows need it. What is summed is

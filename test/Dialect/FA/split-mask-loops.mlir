@@ -246,3 +246,41 @@ func.func @always(%q: tensor<1x8x512x64xf16>, %k: tensor<1x8x512x64xf16>,
    -> tensor<1x8x512x64xf16>
   return %o : tensor<1x8x512x64xf16>
 }
+
+// -----
+
+// The first 4 keys and a window: the loop counts the tiles of both; behind the
+// first, a tile's first key is further on by the gap.
+// CHECK-DAG: #[[$BEHIND:.+]] = affine_map<()[s0] -> (((s0 - 1023) floordiv 64) * 64)>
+// CHECK-LABEL: func @sinks_and_window(
+// CHECK: scf.for %[[I:.+]] = %c0
+// CHECK: %[[TO:.+]] = affine.apply #[[$BEHIND]]()[%[[I]]]
+// CHECK: %[[FROM:.+]] = arith.maxsi
+// CHECK: %[[LENGTH:.+]] = arith.subi %[[TO]], %[[FROM]]
+// CHECK: %[[GAP:.+]] = arith.maxsi %[[LENGTH]],
+// CHECK: %[[SHORTER:.+]] = arith.subi %{{.+}}, %[[GAP]]
+// CHECK: %[[END:.+]] = arith.maxsi %[[SHORTER]],
+// CHECK: scf.for %[[N:.+]] = %c0 to %[[END]] step %c64
+// CHECK: %[[ISBEHIND:.+]] = arith.cmpi sge, %[[N]], %[[FROM]]
+// CHECK: %[[SKIP:.+]] = arith.select %[[ISBEHIND]], %[[GAP]],
+// CHECK: %[[J:.+]] = arith.addi %[[N]], %[[SKIP]]
+// CHECK: tensor.extract_slice %arg1[%{{.+}}, %{{.+}}, %[[J]], 0]
+// CHECK: tensor.extract_slice %arg2[%{{.+}}, %{{.+}}, %[[J]], 0]
+// REMARK: remark: [Passed] Split {{.*}}Function=sinks_and_window {{.*}}keys between are left out, {{.*}}unseen [4, %arg{{[0-9]+}} - 1023)
+func.func @sinks_and_window(%q: tensor<1x1x4096x64xbf16>, %k: tensor<1x1x4096x64xbf16>,
+                            %v: tensor<1x1x4096x64xbf16>) -> tensor<1x1x4096x64xbf16> {
+  %o = fa.attention %q, %k, %v mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %sinks = arith.constant 4 : index
+    %width = arith.constant 1024 : index
+    %causal = arith.cmpi sle, %j, %i : index
+    %distance = arith.subi %i, %j : index
+    %near = arith.cmpi slt, %distance, %width : index
+    %sink = arith.cmpi slt, %j, %sinks : index
+    %either = arith.ori %sink, %near : i1
+    %seen = arith.andi %causal, %either : i1
+    fa.yield %seen : i1
+  } : (tensor<1x1x4096x64xbf16>, tensor<1x1x4096x64xbf16>, tensor<1x1x4096x64xbf16>)
+   -> tensor<1x1x4096x64xbf16>
+  return %o : tensor<1x1x4096x64xbf16>
+}

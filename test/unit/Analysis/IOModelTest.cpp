@@ -27,7 +27,7 @@ TEST(Polynomial, PrintsInAFixedOrder) {
   EXPECT_EQ(p.evaluate([](llvm::StringRef) { return 2.0; }), 8 + 4 + 4 + 8 + 7);
 }
 
-enum class Stage { Standard, FA1, FA2 };
+enum class Stage { Standard, FA1, FA2, StandardKernels, FA1Kernels };
 
 class IOModel : public testing::Test {
 protected:
@@ -49,7 +49,7 @@ protected:
     PassManager pm(&ctx);
     OpPassManager &func = pm.nest<func::FuncOp>();
     func.addPass(createDecomposePass());
-    if (stage != Stage::Standard) {
+    if (stage != Stage::Standard && stage != Stage::StandardKernels) {
       func.addPass(createOnlineSoftmaxPass());
       TilePassOptions options;
       options.rows = rows;
@@ -58,6 +58,12 @@ protected:
     }
     if (stage == Stage::FA2)
       func.addPass(createInterchangePass());
+    if (stage == Stage::StandardKernels || stage == Stage::FA1Kernels) {
+      DistributePassOptions options;
+      options.rows = rows;
+      options.keys = keys;
+      func.addPass(createDistributePass(options));
+    }
     EXPECT_TRUE(module && succeeded(pm.run(*module)));
     IOReport report = computeIO(*module->getOps<func::FuncOp>().begin());
     EXPECT_TRUE(report.readBytes.has_value());
@@ -111,7 +117,8 @@ TEST_F(IOModel, FlashAttention2SavesTheState) {
 }
 
 TEST_F(IOModel, NumbersAreThePolynomials) {
-  for (Stage stage : {Stage::Standard, Stage::FA1, Stage::FA2})
+  for (Stage stage : {Stage::Standard, Stage::FA1, Stage::FA2,
+                      Stage::StandardKernels, Stage::FA1Kernels})
     for (int64_t n : {64, 333, 1000, 1024}) {
       IOReport r = run(stage, n, 64, 32);
       auto valueOf = [&](llvm::StringRef name) -> double {

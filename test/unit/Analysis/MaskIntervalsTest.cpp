@@ -98,7 +98,8 @@ func.func @f(%q: tensor<?xf32>, %k: tensor<?xf32>, %u: index, %w: i32,
     BoundBuilder bounds(builder, func.getLoc(), symbols, flags,
                         keyLoop.getUpperBound());
     const Bound *ends[] = {&intervals.visited.lo, &intervals.visited.hi,
-                           &intervals.full.lo, &intervals.full.hi};
+                           &intervals.full.lo,    &intervals.full.hi,
+                           &intervals.unseen.lo,  &intervals.unseen.hi};
     for (auto [end, value] : llvm::zip(ends, values))
       value = getValueOrCreateConstantIndexOp(builder, func.getLoc(),
                                               bounds.build(*end));
@@ -112,7 +113,8 @@ func.func @f(%q: tensor<?xf32>, %k: tensor<?xf32>, %u: index, %w: i32,
   };
 
   /// Compares with brute force. Where `exact`, `visited` must be the hull of
-  /// the keys seen and `full` a longest run of keys that all rows see.
+  /// the keys seen, `full` a longest run of keys that all rows see, and
+  /// `unseen` hold a longest run of keys between them that no row sees.
   void check(const Setting &s, bool exact, const std::string &what);
 
   MLIRContext ctx;
@@ -122,7 +124,7 @@ func.func @f(%q: tensor<?xf32>, %k: tensor<?xf32>, %u: index, %w: i32,
   scf::ForOp keyLoop, rowLoop, batchLoop;
   Value condition;
   MaskIntervals intervals;
-  Value values[4];
+  Value values[6];
 };
 
 void MaskProgram::check(const Setting &s, bool exact, const std::string &what) {
@@ -138,11 +140,14 @@ void MaskProgram::check(const Setting &s, bool exact, const std::string &what) {
     for (int64_t i0 = 0; i0 < s.sq; i0 += kRows) {
       run.values[batchLoop.getInductionVar()] = b;
       run.values[rowLoop.getInductionVar()] = i0;
-      int64_t ends[4];
+      int64_t ends[6];
       for (auto [end, value] : llvm::zip(ends, values))
         end = run.evaluate(value);
       auto [vlo, vhi, flo, fhi] = std::tie(ends[0], ends[1], ends[2], ends[3]);
       int64_t first = -1, last = -1, longest = 0, length = 0, claimed = 0;
+      // Of the keys between those seen: the longest run, the one at hand, and
+      // what is left out of it.
+      int64_t longestGap = 0, leftOut = 0, leftOutHere = 0;
       for (int64_t j = 0; j < s.sk; ++j) {
         bool some = false, all = true;
         run.values[keyLoop.getInductionVar()] = j - j % kKeys;
@@ -159,6 +164,18 @@ void MaskProgram::check(const Setting &s, bool exact, const std::string &what) {
         ASSERT_TRUE(all || !full) << what << ": key " << j << " of rows " << i0
                                   << ".. is not seen by all but inside [" << flo
                                   << ", " << fhi << ")";
+        bool unseen = ends[4] <= j && j < ends[5];
+        ASSERT_TRUE(!unseen || !some)
+            << what << ": key " << j << " of rows " << i0
+            << ".. is seen but inside [" << ends[4] << ", " << ends[5] << ")";
+        leftOutHere += unseen;
+        if (some) {
+          if (first >= 0) {
+            longestGap = std::max(longestGap, j - last - 1);
+            leftOut += leftOutHere;
+          }
+          leftOutHere = 0;
+        }
         if (some)
           last = j;
         if (some && first < 0)
@@ -170,12 +187,19 @@ void MaskProgram::check(const Setting &s, bool exact, const std::string &what) {
       if (!exact)
         continue;
       int64_t lo = std::max<int64_t>(vlo, 0), hi = std::min(vhi, s.sk);
+      // A gap may reach past either end, where one of two intervals is empty.
+      if (ends[4] <= lo && lo < ends[5])
+        lo = std::min(ends[5], hi);
+      if (ends[4] < hi && hi <= ends[5])
+        hi = std::max(ends[4], lo);
       if (first < 0)
         EXPECT_LE(hi, lo) << what << ": rows " << i0 << ".. see nothing";
       else
         EXPECT_TRUE(lo == first && hi == last + 1)
             << what << ": rows " << i0 << ".. see [" << first << ", "
             << last + 1 << "), got [" << lo << ", " << hi << ")";
+      EXPECT_EQ(leftOut, longestGap) << what << ": rows " << i0 << ".. unseen ["
+                                     << ends[4] << ", " << ends[5] << ")";
       EXPECT_EQ(claimed, longest) << what << ": rows " << i0 << ".. full ["
                                   << flo << ", " << fhi << ")";
     }
@@ -280,6 +304,34 @@ TEST(MaskIntervals, CombinationsAreExact) {
   // A whole tile's padding, as fa-pad-tiles adds it.
   checkExact(combine(all + "%valid = arith.cmpi slt, %j, %Sk : index\n", "andi",
                      "%causal", "%valid"));
+}
+
+TEST(MaskIntervals, TwoIntervalsAreExact) {
+  // The first keys and a window.
+  std::string parts = std::string(kCausal) + kWindow + R"(
+    %c2s = arith.constant 2 : index
+    %sink = arith.cmpi slt, %j, %c2s : index
+)";
+  std::string either = combine(parts, "ori", "%sink", "%near", "%either");
+  checkExact(combine(either, "andi", "%causal", "%either"));
+  // Each part causal by itself; the first keys are as many as memory says.
+  parts = std::string(kCausal) + kWindow + kLength;
+  parts = combine(parts, "andi", "%inside", "%causal", "%x");
+  parts = combine(parts, "andi", "%near", "%causal", "%y");
+  checkExact(combine(parts, "ori", "%x", "%y"));
+  checkExact(combine(parts, "ori", "%y", "%x"));
+  // A window in both directions, and the first and the last keys.
+  parts = R"(%c1w = arith.constant 1 : index
+    %distance = arith.subi %i, %j : index
+    %far = math.absi %distance : index
+    %near = arith.cmpi sle, %far, %c1w : index
+    %first = arith.cmpi slt, %j, %c2 : index
+)";
+  checkExact(combine(parts, "ori", "%first", "%near"));
+  // Keys that nothing but an interval of them is hidden of.
+  checkExact(R"(%low = arith.cmpi slt, %j, %c2 : index
+    %high = arith.cmpi sge, %j, %u : index
+    %m = arith.ori %low, %high : i1)");
 }
 
 TEST(MaskIntervals, BlockCausalIsExact) {

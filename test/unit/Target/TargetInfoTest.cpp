@@ -108,13 +108,17 @@ TEST(TileSizes, EveryChoiceFits) {
         for (int64_t dv : {16, 64, 128, 256}) {
           TargetInfo t = target(name);
           TileProblem p = {d, dv, bits};
-          TileSizes s = choose(name, p);
-          EXPECT_GE(s.rows, 16);
-          EXPECT_GE(s.keys, 16);
-          if (t.kind != TargetInfo::Kind::NVIDIA)
-            continue;
-          EXPECT_LE(s.sharedBytes, t.sharedBytesPerBlock) << s.reason;
-          EXPECT_LE(s.registers, t.registersPerThread) << s.reason;
+          for (TileAlgorithm algorithm :
+               {TileAlgorithm::FA1, TileAlgorithm::FA2}) {
+            TileSizes s = choose(name, p, algorithm);
+            EXPECT_GE(s.rows, 16);
+            EXPECT_GE(s.keys, 16);
+            EXPECT_EQ(s.rows % 16 + s.keys % 16, 0);
+            if (t.kind != TargetInfo::Kind::NVIDIA)
+              continue;
+            EXPECT_LE(s.sharedBytes, t.sharedBytesPerBlock) << s.reason;
+            EXPECT_LE(s.registers, t.registersPerThread) << s.reason;
+          }
         }
 }
 
@@ -131,13 +135,25 @@ TEST(TileSizes, AreNoLargerThanTheLengths) {
 
 TEST(TileSizes, FlashAttentionsRule) {
   // M = 163 KiB / 2 = 83456 elements: ceil(M / 4*64) = 326; whole tiles: 320.
+  // Registers of 128 threads hold S and P of 192 keys: 96 + 48 + 32 + 72.
   TileSizes s = choose("sm_80", heads(64), TileAlgorithm::FA1);
-  EXPECT_TILE(s, 64, 320);
+  EXPECT_TILE(s, 64, 192);
+  EXPECT_EQ(s.registers, 248);
   EXPECT_NE(s.reason.find("Bc = ceil(M/4d) = 326, Br = min(Bc, d) = 64"),
             std::string::npos)
       << s.reason;
+  EXPECT_NE(s.reason.find("of that 64x320 what 4 warps' registers and shared "
+                          "memory hold; 248 of 255 registers"),
+            std::string::npos)
+      << s.reason;
   // d = 256: ceil(M / 1024) = 82 < d.
-  EXPECT_TILE(choose("sm_80", heads(256), TileAlgorithm::FA1), 80, 80);
+  EXPECT_TILE(choose("sm_80", heads(256), TileAlgorithm::FA1), 64, 64);
+  // What fits as it is says nothing of that.
+  TileProblem little = heads(64);
+  little.keyLength = 128;
+  s = choose("sm_80", little, TileAlgorithm::FA1);
+  EXPECT_TILE(s, 64, 128);
+  EXPECT_EQ(s.reason.find("of that"), std::string::npos) << s.reason;
 }
 
 TEST(TileSizes, OnCPUsByCaches) {

@@ -72,7 +72,18 @@ def ScheduleHopperPass : Pass<"fa-schedule-hopper", "::mlir::ModuleOp"> {
     Option<"pingPong", "ping-pong", "int", "-1",
            "warpgroups take turns: 0, 1, or -1 to choose">,
     Option<"stages", "stages", "int", "-1",
-           "stages of the rings of K and V, or -1 to choose">
+           "stages of the rings of K and V, or -1 to choose">,
+    Option<"persistent", "persistent", "int", "-1",
+           "blocks take tiles from a queue: 0, 1, or -1 to choose">,
+    Option<"stage", "stage-stores", "int", "-1",
+           "results through shared memory and TMA: 0, 1, or -1 to choose">,
+    Option<"ones", "ones", "int", "-1",
+           "sums of rows on the tensor cores: 0, 1, or -1 to choose">,
+    Option<"split", "split", "int", "0",
+           "blocks that no mask cuts have a loop of their own: 0 or 1">,
+    Option<"section", "section", "int64_t", "33554432",
+           "bytes of K and V that blocks work on together where tiles differ "
+           "in length">
   ];
   let dependentDialects = [
     "::fa::hopper::HopperDialect", "::mlir::arith::ArithDialect",
@@ -103,6 +114,18 @@ def FinishKernelsPass : Pass<"fa-finish-kernels", "::mlir::gpu::GPUModuleOp"> {
   let description = [{
     Tensor maps are parameters by value that stay in constant memory; a kernel
     with roles has one block on an SM.
+  }];
+}
+
+def NormalizeComparesPass : Pass<"fa-normalize-compares", "::mlir::gpu::GPUModuleOp"> {
+  let summary = "comparisons of coordinates with their constants on one side";
+  let description = [{
+    A mask compares coordinates that are sums of something common to a thread's
+    elements and a constant of each element. With the constants on one side the
+    rest is computed once, and an element takes one comparison with an
+    immediate.
+
+    Numeric contract: exact (coordinates and their differences fit 32 bits).
   }];
 }
 

@@ -18,6 +18,7 @@
 #include "mlir/Dialect/SCF/Transforms/TileUsingInterface.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"
+#include "mlir/IR/Remarks.h"
 
 namespace fa {
 #define GEN_PASS_DEF_DISTRIBUTEPASS
@@ -408,11 +409,47 @@ LogicalResult Distributor::run() {
   return success();
 }
 
+/// Tile sizes for the attention in a forall over batch and head.
+static llvm::Expected<TileSizes> chooseTilesOf(scf::ForallOp forall,
+                                               StringRef target,
+                                               StringRef algorithm,
+                                               int64_t rows, int64_t keys) {
+  Value query, values;
+  RankedTensorType scores;
+  forall.walk([&](Operation *op) {
+    if (auto merge = dyn_cast<OnlineSoftmaxOp>(op)) {
+      values = merge.getValues();
+      return;
+    }
+    auto product = op->getNumResults() == 1 ? matchContraction(op->getResult(0))
+                                            : std::nullopt;
+    if (product && product->rhsTransposed) {
+      query = product->lhs;
+      scores = cast<RankedTensorType>(op->getResult(0).getType());
+    } else if (product) {
+      values = product->rhs;
+    }
+  });
+  if (query && values)
+    return chooseTiles(query, values, scores, target, algorithm, rows, keys);
+  TileSizes sizes;
+  sizes.rows = rows ? rows : 64;
+  sizes.keys = keys ? keys : 64;
+  sizes.reason = "no products with K and V to choose by";
+  return sizes;
+}
+
 namespace {
 struct DistributePass : fa::impl::DistributePassBase<DistributePass> {
   using DistributePassBase::DistributePassBase;
   void runOnOperation() override {
     func::FuncOp func = getOperation();
+    if (rows < 0 || keys < 0) {
+      func.emitError()
+          << "expected tile sizes of at least 1, or 0 to choose, got rows="
+          << int64_t(rows) << " keys=" << int64_t(keys);
+      return signalPassFailure();
+    }
     if (failed(cleanUp(func)))
       return signalPassFailure();
     SmallVector<scf::ForallOp> foralls;
@@ -421,11 +458,21 @@ struct DistributePass : fa::impl::DistributePassBase<DistributePass> {
         foralls.push_back(op);
     });
     IRRewriter rewriter(&getContext());
-    for (scf::ForallOp forall : foralls)
-      if (failed(
-              Distributor(rewriter, forall, rows ? rows : 64, keys ? keys : 64)
-                  .run()))
+    for (scf::ForallOp forall : foralls) {
+      llvm::Expected<TileSizes> tiles =
+          chooseTilesOf(forall, target, algorithm, rows, keys);
+      if (!tiles) {
+        forall.emitOpError() << llvm::toString(tiles.takeError());
         return signalPassFailure();
+      }
+      remark::passed(forall.getLoc(), remark::RemarkOpts::name("TileSizes")
+                                          .category(DEBUG_TYPE)
+                                          .function(func.getName()))
+          << "rows=" << std::to_string(tiles->rows)
+          << " keys=" << std::to_string(tiles->keys) << ": " << tiles->reason;
+      if (failed(Distributor(rewriter, forall, tiles->rows, tiles->keys).run()))
+        return signalPassFailure();
+    }
     if (failed(cleanUp(func)))
       signalPassFailure();
   }

@@ -8,6 +8,7 @@
 #include "fa/Dialect/FA/IR/Matchers.h"
 #include "fa/Dialect/FA/Transforms/Passes.h"
 #include "fa/Dialect/FA/Transforms/Utils.h"
+#include "fa/Target/TargetInfo.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -237,6 +238,36 @@ static std::optional<Recurrence> matchRecurrence(scf::ForOp loop,
     return r;
   }
   return std::nullopt;
+}
+
+/// Whether the schedule of the target has branches on values of tiles: on a
+/// GPU only the one with warpgroup-wide products.
+static bool canBranch(const TargetInfo &target, Recurrence &r) {
+  if (target.kind != TargetInfo::Kind::NVIDIA)
+    return true;
+  auto weights = cast<RankedTensorType>(r.rounded.getType()),
+       output = cast<RankedTensorType>(r.contraction.getResult(0).getType());
+  TileProblem problem;
+  problem.valueDim = output.getDimSize(1);
+  problem.elementBits = weights.getElementTypeBitWidth();
+  WalkResult others = r.loop.walk([&](linalg::GenericOp op) {
+    std::optional<Contraction> product =
+        op->getNumResults() == 1 && op != r.contraction
+            ? matchContraction(op.getResult(0))
+            : std::nullopt;
+    if (!product)
+      return WalkResult::advance();
+    auto query = cast<RankedTensorType>(product->lhs.getType());
+    // One product makes the scores, of the same type as the weights.
+    if (problem.headDim || op->getParentOp() != r.loop ||
+        query.getElementType() != weights.getElementType())
+      return WalkResult::interrupt();
+    problem.headDim = query.getDimSize(1);
+    return WalkResult::advance();
+  });
+  return !others.wasInterrupted() && problem.headDim > 0 &&
+         takesWgmma(target, problem, weights.getDimSize(0),
+                    weights.getDimSize(1));
 }
 
 //===----------------------------------------------------------------------===//
@@ -475,6 +506,11 @@ struct SpeculateMaxPass : fa::impl::SpeculateMaxPassBase<SpeculateMaxPass> {
 
   void runOnOperation() override {
     func::FuncOp func = getOperation();
+    llvm::Expected<TargetInfo> info = lookupTarget(target);
+    if (!info) {
+      func.emitError(llvm::toString(info.takeError()));
+      return signalPassFailure();
+    }
     if (failed(checkOptions()))
       return signalPassFailure();
     SmallVector<scf::ForOp> loops;
@@ -484,6 +520,11 @@ struct SpeculateMaxPass : fa::impl::SpeculateMaxPassBase<SpeculateMaxPass> {
     for (scf::ForOp loop : loops) {
       StringRef reason;
       std::optional<Recurrence> r = matchRecurrence(loop, reason);
+      if (r && !canBranch(*info, *r)) {
+        r = std::nullopt;
+        reason = "the target's schedule for these tiles has no branches on "
+                 "their values";
+      }
       found |= r || !reason.empty();
       if (!reason.empty() && !r)
         remark::missed(loop.getLoc(), remarkOptions("NotSpeculated")) << reason;

@@ -43,7 +43,7 @@ class LoopSplitter {
 public:
   LoopSplitter(MaskedLoop &masked, const MaskIntervals &intervals)
       : masked(masked), loop(masked.loop), intervals(intervals), builder(loop),
-        loc(masked.scores.getLoc()) {}
+        loc(masked.scores.getLoc()), key(loop.getInductionVar()) {}
   /// What was done, or nothing where there was nothing to do.
   std::string run();
 
@@ -51,6 +51,7 @@ private:
   Bound upperBoundOfLoop();
   void setLowerBound(BoundBuilder &bounds);
   void setUpperBound(BoundBuilder &bounds, const Bound &end);
+  void skipUnseen(BoundBuilder &bounds);
   linalg::GenericOp buildUnmasked(OpBuilder &b);
   void buildIf(BoundBuilder &bounds);
   bool isAlwaysFull(const Bound &end) const;
@@ -61,6 +62,8 @@ private:
   const MaskIntervals &intervals;
   OpBuilder builder;
   Location loc;
+  /// The first key of the block in the loop: its variable, or further on.
+  Value key;
   SmallVector<OpFoldResult> symbols;
   SmallVector<Value> flags;
   std::string done;
@@ -138,20 +141,22 @@ static std::optional<MaskedLoop> matchMaskedLoop(OnlineSoftmaxOp merge,
 // The rewrite
 //===----------------------------------------------------------------------===//
 
-/// The bound, down to a multiple of `step`.
-static Bound alignDown(const Bound &bound, int64_t step) {
+/// The bound, down or up to a multiple of `step`.
+static Bound align(const Bound &bound, int64_t step, bool up) {
   ArrayRef<Bound> x = bound.getOperands();
   switch (bound.getKind()) {
   case Bound::Kind::NegInf:
   case Bound::Kind::PosInf:
     return bound;
   case Bound::Kind::Affine:
-    return Bound::affine(bound.getExpr().floorDiv(step) * step);
+    return Bound::affine(
+        (up ? bound.getExpr().ceilDiv(step) : bound.getExpr().floorDiv(step)) *
+        step);
   case Bound::Kind::Min:
   case Bound::Kind::Max: {
-    Bound result = alignDown(x.front(), step);
+    Bound result = align(x.front(), step, up);
     for (const Bound &next : x.drop_front()) {
-      Bound aligned = alignDown(next, step);
+      Bound aligned = align(next, step, up);
       result = bound.getKind() == Bound::Kind::Min
                    ? Bound::min(result, aligned)
                    : Bound::max(result, aligned);
@@ -159,8 +164,8 @@ static Bound alignDown(const Bound &bound, int64_t step) {
     return result;
   }
   case Bound::Kind::Select:
-    return Bound::select(bound.getCondition(), alignDown(x[0], step),
-                         alignDown(x[1], step));
+    return Bound::select(bound.getCondition(), align(x[0], step, up),
+                         align(x[1], step, up));
   }
   llvm_unreachable("all kinds are handled");
 }
@@ -187,7 +192,8 @@ void LoopSplitter::setLowerBound(BoundBuilder &bounds) {
   if (intervals.visited.lo.isNegInf())
     return;
   Bound zero = Bound::affine(builder.getAffineConstantExpr(0));
-  Bound start = Bound::max(alignDown(intervals.visited.lo, masked.step), zero);
+  Bound start =
+      Bound::max(align(intervals.visited.lo, masked.step, /*up=*/false), zero);
   loop.setLowerBound(
       getValueOrCreateConstantIndexOp(builder, loc, bounds.build(start)));
   done += "starts later, ";
@@ -200,6 +206,43 @@ void LoopSplitter::setUpperBound(BoundBuilder &bounds, const Bound &end) {
   loop.setUpperBound(
       getValueOrCreateConstantIndexOp(builder, loc, bounds.build(newEnd)));
   done += "ends earlier, ";
+}
+
+/// Leaves out the tiles that lie in the gap between the keys seen: the loop
+/// counts tiles, and from the gap on a tile's first key is further on.
+void LoopSplitter::skipUnseen(BoundBuilder &bounds) {
+  const KeyInterval &unseen = intervals.unseen;
+  std::optional<int64_t> length = unseen.getMaxLength();
+  // Without an end on both sides it is no gap; the bounds have dealt with it.
+  if (unseen.isNothing() || unseen.lo.isNegInf() || unseen.hi.isPosInf() ||
+      masked.step != masked.keys || (length && *length < masked.step))
+    return;
+  auto value = [&](const Bound &bound) {
+    return getValueOrCreateConstantIndexOp(builder, loc, bounds.build(bound));
+  };
+  Value start = loop.getLowerBound(), end = loop.getUpperBound();
+  Value zero = arith::ConstantIndexOp::create(builder, loc, 0);
+  Value from = value(align(unseen.lo, masked.step, /*up=*/true)),
+        to = value(align(unseen.hi, masked.step, /*up=*/false));
+  from = arith::MaxSIOp::create(builder, loc, from, start);
+  Value gap = arith::SubIOp::create(builder, loc, to, from);
+  gap = arith::MaxSIOp::create(builder, loc, gap, zero);
+  // Where nothing is seen behind the gap, the loop ends at it.
+  Value last = arith::MinSIOp::create(builder, loc, from, end);
+  Value shorter = arith::SubIOp::create(builder, loc, end, gap);
+  loop.setUpperBound(
+      arith::MaxSIOp::create(builder, loc, shorter, last).getResult());
+  OpBuilder b = OpBuilder::atBlockBegin(loop.getBody());
+  Value iv = loop.getInductionVar();
+  Value isBehind =
+      arith::CmpIOp::create(b, loc, arith::CmpIPredicate::sge, iv, from);
+  Value skipped = arith::SelectOp::create(b, loc, isBehind, gap, zero);
+  auto sum = arith::AddIOp::create(b, loc, iv, skipped);
+  iv.replaceUsesWithIf(sum, [&](OpOperand &use) {
+    return use.getOwner() != sum && use.getOwner() != isBehind.getDefiningOp();
+  });
+  key = sum;
+  done += "keys between are left out, ";
 }
 
 bool LoopSplitter::isAlwaysFull(const Bound &end) const {
@@ -240,7 +283,7 @@ void LoopSplitter::buildIf(BoundBuilder &bounds) {
     to = getValueOrCreateConstantIndexOp(builder, loc,
                                          bounds.build(intervals.full.hi));
   OpBuilder b(masked.scores);
-  Value key = loop.getInductionVar(), isFull;
+  Value isFull;
   if (to) {
     Value end = affine::AffineApplyOp::create(
         b, loc, b.getAffineDimExpr(0) + masked.keys, ValueRange(key));
@@ -270,6 +313,7 @@ std::string LoopSplitter::run() {
   BoundBuilder bounds(builder, loc, symbols, flags, unbounded);
   setLowerBound(bounds);
   setUpperBound(bounds, end);
+  skipUnseen(bounds);
   if (isAlwaysFull(end)) {
     OpBuilder b(masked.scores);
     auto unmasked = buildUnmasked(b);

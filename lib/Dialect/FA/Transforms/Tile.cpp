@@ -75,46 +75,6 @@ static std::optional<Contraction> findScoreProduct(Value scores) {
   return std::nullopt;
 }
 
-/// Sizes for the target by its memory; the given ones where not 0.
-static llvm::Expected<TileSizes> chooseTiles(OnlineSoftmaxOp op,
-                                             StringRef target,
-                                             StringRef algorithm, int64_t rows,
-                                             int64_t keys) {
-  TileSizes given;
-  given.rows = rows;
-  given.keys = keys;
-  given.reason = "given";
-  if (rows && keys)
-    return given;
-  llvm::Expected<TargetInfo> info = lookupTarget(target);
-  if (!info)
-    return info.takeError();
-  RankedTensorType values = op.getValues().getType(),
-                   scores = op.getScores().getType();
-  auto length = [](int64_t size) -> std::optional<int64_t> {
-    if (ShapedType::isDynamic(size))
-      return std::nullopt;
-    return size;
-  };
-  TileProblem problem;
-  problem.valueDim = values.getDimSize(1);
-  problem.headDim = problem.valueDim;
-  if (auto product = findScoreProduct(op.getScores()))
-    problem.headDim =
-        cast<RankedTensorType>(product->lhs.getType()).getDimSize(1);
-  problem.elementBits = values.getElementTypeBitWidth();
-  problem.queryLength = length(scores.getDimSize(0));
-  problem.keyLength = length(scores.getDimSize(1));
-  llvm::Expected<TileSizes> chosen = chooseTileSizes(
-      *info, problem,
-      algorithm == "fa1" ? TileAlgorithm::FA1 : TileAlgorithm::FA2);
-  if (!chosen)
-    return chosen.takeError();
-  chosen->rows = rows ? rows : chosen->rows;
-  chosen->keys = keys ? keys : chosen->keys;
-  return chosen;
-}
-
 namespace {
 struct TilePass : fa::impl::TilePassBase<TilePass> {
   using TilePassBase::TilePassBase;
@@ -123,7 +83,7 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
     if (rows < 0 || keys < 0) {
       func.emitError()
           << "expected tile sizes of at least 1, or 0 to choose, got rows="
-          << rows << " keys=" << keys;
+          << int64_t(rows) << " keys=" << int64_t(keys);
       return signalPassFailure();
     }
     SmallVector<OnlineSoftmaxOp> ops;
@@ -134,8 +94,10 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
     });
     IRRewriter rewriter(&getContext());
     for (OnlineSoftmaxOp op : ops) {
+      std::optional<Contraction> product = findScoreProduct(op.getScores());
       llvm::Expected<TileSizes> tiles =
-          chooseTiles(op, target, algorithm, rows, keys);
+          chooseTiles(product ? product->lhs : op.getValues(), op.getValues(),
+                      op.getScores().getType(), target, algorithm, rows, keys);
       if (!tiles) {
         op.emitOpError() << llvm::toString(tiles.takeError());
         return signalPassFailure();

@@ -17,6 +17,7 @@
 #include "mlir/Transforms/LoopInvariantCodeMotionUtils.h"
 
 using namespace mlir;
+using namespace fa;
 
 /// Upstream's canonicalisations, except those of loops: a loop of one step
 /// keeps its place, so that the structure of tiles is the same at every shape.
@@ -141,4 +142,39 @@ std::optional<int64_t> fa::getStaticBound(OpFoldResult size) {
       bound =
           bound ? std::min(*bound, constant.getValue()) : constant.getValue();
   return bound;
+}
+
+llvm::Expected<TileSizes> fa::chooseTiles(Value query, Value values,
+                                          RankedTensorType scores,
+                                          StringRef target, StringRef algorithm,
+                                          int64_t rows, int64_t keys) {
+  TileSizes given;
+  given.rows = rows;
+  given.keys = keys;
+  given.reason = "given";
+  if (rows && keys)
+    return given;
+  llvm::Expected<TargetInfo> info = lookupTarget(target);
+  if (!info)
+    return info.takeError();
+  auto length = [](int64_t size) -> std::optional<int64_t> {
+    if (ShapedType::isDynamic(size))
+      return std::nullopt;
+    return size;
+  };
+  auto valuesType = cast<RankedTensorType>(values.getType());
+  TileProblem problem;
+  problem.headDim = cast<RankedTensorType>(query.getType()).getDimSize(1);
+  problem.valueDim = valuesType.getDimSize(1);
+  problem.elementBits = valuesType.getElementTypeBitWidth();
+  problem.queryLength = length(scores.getDimSize(0));
+  problem.keyLength = length(scores.getDimSize(1));
+  llvm::Expected<TileSizes> chosen = chooseTileSizes(
+      *info, problem,
+      algorithm == "fa1" ? TileAlgorithm::FA1 : TileAlgorithm::FA2);
+  if (!chosen)
+    return chosen.takeError();
+  chosen->rows = rows ? rows : chosen->rows;
+  chosen->keys = keys ? keys : chosen->keys;
+  return chosen;
 }

@@ -193,7 +193,10 @@ def SplitMaskLoopsPass : FA_Pass<"fa-split-mask-loops"> {
     arithmetic over the mask (`fa/Analysis/MaskIntervals.h`) bounds the keys
     that the block of rows sees at all, and those that all of its rows see.
     The loop visits only the first; blocks within the second skip the mask.
-    What the analysis can't decide stays as it is. A remark says what was
+    Where the keys seen are two intervals (`j < 4 || i - j < 1024`, the first
+    keys and a window), the loop counts the blocks of both and adds the length
+    of the gap to a block's first key once it is past the first interval. One
+    gap is left out so; further ones are visited. What the analysis can't decide stays as it is. A remark says what was
     found.
 
     Skipping a block is legal because `fa.online_softmax` with scores that are
@@ -349,7 +352,9 @@ def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
 
     Weights in f32 have no rounding to make good, and f32 attention is not
     what tensor cores limit: there the pass changes nothing. Where the loop is
-    not the one above it changes nothing either; remarks say why.
+    not the one above it changes nothing either, nor on a GPU whose
+    warpgroup-wide instructions do not take the tiles: the schedule for those
+    has no branches on values of tiles. Remarks say why.
   }];
   let options = [
     Option<"headroom", "headroom", "double",
@@ -358,7 +363,9 @@ def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
            "[0, 126]; NaN to choose by the weights' type">,
     Option<"limit", "limit", "double", "0",
            "the weight from which on the reference is moved, in (1, 2^60]; 0 "
-           "to choose by the weights' type">
+           "to choose by the weights' type">,
+    Option<"target", "target", "std::string", "\"cpu\"",
+           "the target, as in fa-tile">
   ];
 }
 

@@ -4,6 +4,8 @@
 #ifndef FA_DIALECT_FA_TRANSFORMS_UTILS_H
 #define FA_DIALECT_FA_TRANSFORMS_UTILS_H
 
+#include "fa/Target/TargetInfo.h"
+
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
@@ -19,6 +21,14 @@ mlir::LogicalResult cleanUp(mlir::func::FuncOp func);
 /// The largest constant that a tile's size can have: the constant itself, or
 /// the constant result of the affine.min that clamps it at the edge.
 std::optional<int64_t> getStaticBound(mlir::OpFoldResult size);
+
+/// Tile sizes for one head by the target's memory, the given ones where they
+/// are not 0. `query` is [Sq,D], `values` [Sk,Dv], `scores` their [Sq,Sk].
+llvm::Expected<TileSizes> chooseTiles(mlir::Value query, mlir::Value values,
+                                      mlir::RankedTensorType scores,
+                                      llvm::StringRef target,
+                                      llvm::StringRef algorithm, int64_t rows,
+                                      int64_t keys);
 
 } // namespace fa
 

@@ -107,6 +107,32 @@ def Hopper_RingOp : Hopper_Op<"ring"> {
   let hasVerifier = 1;
 }
 
+def Hopper_TileQueueOp : Hopper_Op<"tile_queue",
+    [HasParent<"::mlir::scf::ForallOp">]> {
+  let summary = "blocks stay and take one tile after the other";
+  let description = [{
+    Without it each iteration of the `scf.forall` is a block. With it there is
+    one block for each multiprocessor; its first tile is its own number, and the
+    producer draws the others from a counter in global memory (or, where a
+    launch has none, in steps of the number of blocks) and hands each number to
+    the consumers through a slot in shared memory with a pair of mbarriers, at
+    `barriers`.
+
+    With `longest_first` the last dimension runs backwards outside of the
+    others, in sections of as many of these as have `section` bytes in the
+    tiles that rings with several stages go through, and no fewer than
+    `atLeast`: the blocks at work share what L2 holds.
+  }];
+  let arguments = (ins I64Attr:$barriers, UnitAttr:$longest_first,
+                       DefaultValuedAttr<I64Attr, "0">:$section,
+                       DefaultValuedAttr<I64Attr, "1">:$atLeast);
+  let assemblyFormat = [{
+    `barriers` $barriers
+    (`longest_first` $longest_first^ `section` $section `or` $atLeast)?
+    attr-dict
+  }];
+}
+
 def Hopper_ProducerOp : Hopper_Op<"producer",
     [SingleBlock, NoTerminator, HasParent<"::mlir::scf::ForallOp">]> {
   let summary = "the role that fills the rings";
@@ -287,11 +313,17 @@ def Hopper_StageOp : Hopper_Op<"stage", [AllTypesMatch<["tile", "result"]>]> {
   let description = [{
     The tile is laid out as in a ring, at byte `offset`; inserting the result
     into a tensor in global memory is then a TMA store by one thread of each
-    warpgroup. The memory must not be in use by a ring at that time.
+    warpgroup. The memory must not be in use by a ring at that time, but for the
+    stage that a `slot` of as many rows holds: it is given back to the producer
+    once the store has read it.
   }];
-  let arguments = (ins Hopper_Tile:$tile, I64Attr:$offset);
+  let arguments = (ins Hopper_Tile:$tile, I64Attr:$offset,
+                       Optional<Hopper_SlotType>:$slot);
   let results = (outs Hopper_Tile:$result);
-  let assemblyFormat = "$tile `at` $offset attr-dict `:` type($tile)";
+  let assemblyFormat = [{
+    $tile `at` $offset (`instead` `of` $slot^)? attr-dict `:` type($tile)
+    (`,` type($slot)^)?
+  }];
   let hasVerifier = 1;
 }
 
