@@ -22,6 +22,9 @@ static constexpr int64_t warpgroupRows = 64;
 /// Named barriers: 0 is the block's, then one of each warpgroup for its turn and
 /// one for itself.
 static constexpr int64_t firstTurnBarrier = 1, firstWarpgroupBarrier = 5;
+/// A tile's coordinates on their way to the consumers: whether there is one, and
+/// up to seven coordinates.
+static constexpr int64_t slotBytes = 32;
 
 //===----------------------------------------------------------------------===//
 // Inline assembly
@@ -143,8 +146,10 @@ void KernelEmitter::initBarriers(scf::ForallOp forall, ConsumersOp role) {
       init(barrierAddress(ring, Barrier::Empty, i32(s)), warps);
     }
   for (TileQueueOp queue : forall.getBody()->getOps<TileQueueOp>()) {
-    init(addC(smemAddress, queue.getBarriers()), 1);
-    init(addC(smemAddress, queue.getBarriers() + 8), warps);
+    for (unsigned s = 0; s < 2; ++s) {
+      init(addC(smemAddress, queue.getBarriers() + 8 * s), 1);
+      init(addC(smemAddress, queue.getBarriers() + 16 + 8 * s), warps);
+    }
   }
   ptx("fence.mbarrier_init.release.cluster;", "~{memory}", {}, {});
   ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
@@ -283,84 +288,146 @@ void KernelEmitter::returnQueue(const TileGrid &grid) {
       {grid.flag, i32(0)}, {});
 }
 
-/// Hands the number of the next tile from the producer to the consumers.
-FailureOr<Value> KernelEmitter::nextTile(TileQueueOp queue,
-                                         const TileGrid &grid, Value drawn,
-                                         Value count) {
-  Value full = addC(smemAddress, queue.getBarriers()),
-        empty = addC(smemAddress, queue.getBarriers() + 8),
-        slot = addC(smemAddress, queue.getBarriers() + 16);
-  Value parity = remC(count, 2);
-  if (role == Role::Producer) {
-    waitBarrier(empty, xorI(parity, i32(1)));
-    ptx("st.shared.u32 [$0], $1;", "r,r,~{memory}", {slot, drawn}, {});
-    ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r,~{memory}", full, {});
-    return drawn;
+KernelEmitter::TileSlot KernelEmitter::tileSlot(TileQueueOp queue,
+                                                Value count) {
+  Value stage = remC(count, 2);
+  Value base = addC(smemAddress, queue.getBarriers());
+  Value barrier = add(base, mulC(stage, 8));
+  return {barrier, addC(barrier, 16),
+          addC(add(base, mulC(stage, slotBytes)), 32),
+          remC(divC(count, 2), 2)};
+}
+
+/// Words of a slot; the compiler can see that they are the same in all lanes.
+SmallVector<Value> KernelEmitter::readSlot(Value words, unsigned count) {
+  SmallVector<Value> values;
+  for (unsigned i = 0; i < count; ++i) {
+    Value word = ptx("ld.shared.u32 $0, [$1];", "=r,r,~{memory}",
+                     addC(words, 4 * i), b.getI32Type())
+                     .front();
+    values.push_back(NVVM::ShflOp::create(b, loc, b.getI32Type(), i32(-1), word,
+                                          i32(0), i32(31), NVVM::ShflKind::idx,
+                                          UnitAttr()));
   }
-  waitBarrier(full, parity);
-  Value next = ptx("ld.shared.u32 $0, [$1];", "=r,r,~{memory}", slot,
-                   b.getI32Type())
-                   .front();
-  next = NVVM::ShflOp::create(b, loc, b.getI32Type(), i32(-1), next, i32(0),
-                              i32(31), NVVM::ShflKind::idx, UnitAttr());
-  ptx("{\n.reg .pred p;\nsetp.eq.s32 p, $1, 0;\n"
-      "@p mbarrier.arrive.shared::cta.b64 _, [$0];\n}",
-      "r,r,~{memory}", {empty, lane()}, {});
-  return next;
+  return values;
+}
+
+void KernelEmitter::bindTile(scf::ForallOp forall, ValueRange coordinates) {
+  for (auto [iv, value] : llvm::zip(forall.getInductionVars(), coordinates))
+    bindScalar(iv, toIndex(value));
 }
 
 /// The body of the forall, for this block's tile or for one after the other.
 LogicalResult KernelEmitter::emitTiles(scf::ForallOp forall,
                                        const TileGrid &grid) {
-  Value first = NVVM::BlockIdXOp::create(b, loc, b.getI32Type());
   auto queues = forall.getBody()->getOps<TileQueueOp>();
-  if (queues.empty())
-    return failure(failed(grid.bind(*this, toIndex(first))) ||
-                   failed(emitBlock(*forall.getBody())));
-  TileQueueOp queue = *queues.begin();
-  // Carried: the tile, how many came before, and the rings' positions.
+  if (queues.empty()) {
+    Value first = NVVM::BlockIdXOp::create(b, loc, b.getI32Type());
+    bindTile(forall, grid.decode(toIndex(first)));
+    return emitBlock(*forall.getBody());
+  }
+  return role == Role::Producer
+             ? emitProducerTiles(forall, *queues.begin(), grid)
+             : emitConsumerTiles(forall, *queues.begin());
+}
+
+LogicalResult KernelEmitter::emitProducerTiles(scf::ForallOp forall,
+                                               TileQueueOp queue,
+                                               const TileGrid &grid) {
+  unsigned rank = forall.getRank();
+  // Carried: the tile's number, how many came before, the rings' positions.
+  Value first = NVVM::BlockIdXOp::create(b, loc, b.getI32Type());
   SmallVector<Value> inits{first, i32(0)}, rings;
   for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
     rings.push_back(ring.getRing());
     inits.push_back(i32(0));
   }
-  SmallVector<Type> types(inits.size(), b.getI32Type());
-  SmallVector<Location> locs(inits.size(), loc);
-  auto loop = scf::WhileOp::create(b, loc, types, inits);
+  SmallVector<Type> before(inits.size(), b.getI32Type());
+  SmallVector<Type> after(inits.size() + rank, b.getI32Type());
+  auto loop = scf::WhileOp::create(b, loc, after, inits);
   {
     OpBuilder::InsertionGuard guard(b);
-    Block *before = b.createBlock(&loop.getBefore(), {}, types, locs);
-    Value more = less(before->getArgument(0), toI32(grid.count));
-    scf::ConditionOp::create(b, loc, more, before->getArguments());
-    Block *body = b.createBlock(&loop.getAfter(), {}, types, locs);
+    Block *test = b.createBlock(&loop.getBefore(), {}, before,
+                                SmallVector<Location>(before.size(), loc));
+    Value tile = test->getArgument(0);
+    TileSlot slot = tileSlot(queue, test->getArgument(1));
+    Value more = less(tile, toI32(grid.count));
+    SmallVector<Value> words{
+        arith::ExtUIOp::create(b, loc, b.getI32Type(), more)};
+    for (Value v : grid.decode(toIndex(tile)))
+      words.push_back(toI32(v));
+    waitBarrier(slot.empty, xorI(slot.parity, i32(1)));
+    for (auto [i, word] : llvm::enumerate(words))
+      ptx("st.shared.u32 [$0], $1;", "r,r,~{memory}",
+          {addC(slot.words, 4 * i), word}, {});
+    ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r,~{memory}", slot.full,
+        {});
+    SmallVector<Value> passed(test->getArguments());
+    passed.append(words.begin() + 1, words.end());
+    scf::ConditionOp::create(b, loc, more, passed);
+
+    Block *body = b.createBlock(&loop.getAfter(), {}, after,
+                                SmallVector<Location>(after.size(), loc));
     for (auto [i, ring] : llvm::enumerate(rings))
       ringCounts[ring] = body->getArgument(2 + i);
-    Value tile = body->getArgument(0), drawn;
-    if (role == Role::Producer)
-      drawn = drawTile(grid, tile);
-    // The tile's coordinates are computed again for the stores: only its number
-    // stays in a register while the loop needs all of them.
-    if (role == Role::Consumers)
-      rebindTile = [&] {
-        Value again =
-            ptx("mov.b32 $0, $1;", "=r,r", tile, b.getI32Type()).front();
-        return grid.bind(*this, toIndex(again));
-      };
-    if (failed(grid.bind(*this, toIndex(tile))) ||
-        failed(emitBlock(*forall.getBody())))
+    Value next = drawTile(grid, body->getArgument(0));
+    bindTile(forall, body->getArguments().take_back(rank));
+    if (failed(emitBlock(*forall.getBody())))
       return failure();
-    rebindTile = nullptr;
-    FailureOr<Value> next =
-        nextTile(queue, grid, drawn, body->getArgument(1));
-    if (failed(next))
-      return failure();
-    SmallVector<Value> yields{*next, addC(body->getArgument(1), 1)};
+    SmallVector<Value> yields{next, addC(body->getArgument(1), 1)};
     for (Value ring : rings)
       yields.push_back(ringCounts[ring]);
     scf::YieldOp::create(b, loc, yields);
   }
-  if (role == Role::Producer)
-    returnQueue(grid);
+  returnQueue(grid);
+  return success();
+}
+
+LogicalResult KernelEmitter::emitConsumerTiles(scf::ForallOp forall,
+                                               TileQueueOp queue) {
+  unsigned rank = forall.getRank();
+  SmallVector<Value> inits{i32(0)}, rings;
+  for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
+    rings.push_back(ring.getRing());
+    inits.push_back(i32(0));
+  }
+  SmallVector<Type> before(inits.size(), b.getI32Type());
+  SmallVector<Type> after(inits.size() + rank, b.getI32Type());
+  auto loop = scf::WhileOp::create(b, loc, after, inits);
+  OpBuilder::InsertionGuard guard(b);
+  Block *test = b.createBlock(&loop.getBefore(), {}, before,
+                              SmallVector<Location>(before.size(), loc));
+  {
+    TileSlot slot = tileSlot(queue, test->getArgument(0));
+    waitBarrier(slot.full, slot.parity);
+    SmallVector<Value> words = readSlot(slot.words, 1 + rank);
+    Value more = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne,
+                                       words[0], i32(0));
+    SmallVector<Value> passed(test->getArguments());
+    passed.append(words.begin() + 1, words.end());
+    scf::ConditionOp::create(b, loc, more, passed);
+  }
+  Block *body = b.createBlock(&loop.getAfter(), {}, after,
+                              SmallVector<Location>(after.size(), loc));
+  Value count = body->getArgument(0);
+  for (auto [i, ring] : llvm::enumerate(rings))
+    ringCounts[ring] = body->getArgument(1 + i);
+  bindTile(forall, body->getArguments().take_back(rank));
+  // The coordinates are read again for the stores: no register keeps them while
+  // the loop needs all of them.
+  rebindTile = [&] {
+    bindTile(forall, ArrayRef(readSlot(tileSlot(queue, count).words, 1 + rank))
+                         .drop_front());
+    return success();
+  };
+  if (failed(emitBlock(*forall.getBody())))
+    return failure();
+  rebindTile = nullptr;
+  emitRelease(tileSlot(queue, count).empty, lane());
+  SmallVector<Value> yields{addC(count, 1)};
+  for (Value ring : rings)
+    yields.push_back(ringCounts[ring]);
+  scf::YieldOp::create(b, loc, yields);
   return success();
 }
 
@@ -565,17 +632,17 @@ LogicalResult KernelEmitter::storeStaged(const TileValue &source,
   if (!source.reused)
     return success();
   syncWarpgroup();
-  emitRelease(slots[source.reused], lane());
+  const Slot &slot = slots[source.reused];
+  emitRelease(barrierAddress(slot.ring, Barrier::Empty, slot.stage), lane());
   return success();
 }
 
 /// One arrival of the thread whose `who` is 0: a predicate, not a branch, since
 /// products may be in flight.
-void KernelEmitter::emitRelease(const Slot &slot, Value who) {
+void KernelEmitter::emitRelease(Value barrier, Value who) {
   ptx("{\n.reg .pred p;\nsetp.eq.s32 p, $1, 0;\n"
       "@p mbarrier.arrive.shared::cta.b64 _, [$0];\n}",
-      "r,r,~{memory}",
-      {barrierAddress(slot.ring, Barrier::Empty, slot.stage), who}, {});
+      "r,r,~{memory}", {barrier, who}, {});
 }
 
 //===----------------------------------------------------------------------===//
@@ -844,7 +911,7 @@ LogicalResult KernelEmitter::emitHopper(Operation *op) {
         return failure();
       who = arith::SelectOp::create(b, loc, condition, who, i32(1));
     }
-    emitRelease(slot, who);
+    emitRelease(barrierAddress(slot.ring, Barrier::Empty, slot.stage), who);
     return success();
   }
   if (auto wgmma = dyn_cast<WgmmaOp>(op))

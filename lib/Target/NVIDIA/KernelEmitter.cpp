@@ -79,9 +79,9 @@ LogicalResult KernelEmitter::emitScalarOp(Operation *op) {
   if (auto dim = dyn_cast<tensor::DimOp>(op)) {
     std::optional<int64_t> d = dim.getConstantIndex();
     FailureOr<TileValue> source = tile(dim.getSource());
-    if (!d || failed(source))
-      return op->emitOpError("expected a constant dimension");
-    auto type = cast<RankedTensorType>(dim.getSource().getType());
+    auto type = dyn_cast<RankedTensorType>(dim.getSource().getType());
+    if (!d || failed(source) || !type || *d < 0 || *d >= type.getRank())
+      return op->emitOpError("expected a constant dimension of a ranked tensor");
     Value size;
     if (!type.isDynamicDim(*d))
       size = index(type.getDimSize(*d));

@@ -75,8 +75,8 @@ class KernelEmitter;
 
 /// How a block comes by its tiles.
 struct TileGrid {
-  /// Binds the induction variables for a tile's number (index).
-  std::function<mlir::LogicalResult(KernelEmitter &, mlir::Value)> bind;
+  /// The induction variables of a tile's number (all index).
+  std::function<llvm::SmallVector<mlir::Value>(mlir::Value)> decode;
   /// The number of tiles (index); the counter and the host's flag of a queue
   /// (i64 addresses).
   mlir::Value count, counter, flag;
@@ -250,9 +250,18 @@ private:
   enum class Role { Both, Producer, Consumers };
   mlir::LogicalResult emitTiles(mlir::scf::ForallOp forall,
                                 const TileGrid &grid);
-  mlir::FailureOr<mlir::Value> nextTile(hopper::TileQueueOp queue,
-                                        const TileGrid &grid,
-                                        mlir::Value drawn, mlir::Value count);
+  mlir::LogicalResult emitProducerTiles(mlir::scf::ForallOp forall,
+                                        hopper::TileQueueOp queue,
+                                        const TileGrid &grid);
+  mlir::LogicalResult emitConsumerTiles(mlir::scf::ForallOp forall,
+                                        hopper::TileQueueOp queue);
+  /// The two barriers and the words of the slot that the count-th tile has.
+  struct TileSlot {
+    mlir::Value full, empty, words, parity;
+  };
+  TileSlot tileSlot(hopper::TileQueueOp queue, mlir::Value count);
+  llvm::SmallVector<mlir::Value> readSlot(mlir::Value words, unsigned count);
+  void bindTile(mlir::scf::ForallOp forall, mlir::ValueRange coordinates);
   mlir::Value drawTile(const TileGrid &grid, mlir::Value tile);
   void returnQueue(const TileGrid &grid);
   mlir::LogicalResult emitConsumers(hopper::ConsumersOp role);
@@ -262,7 +271,7 @@ private:
   mlir::LogicalResult storeStaged(const TileValue &source,
                                   const GlobalSlice &dest);
   void waitStores();
-  void emitRelease(const Slot &slot, mlir::Value who);
+  void emitRelease(mlir::Value barrier, mlir::Value who);
   void syncWarpgroup();
   mlir::FailureOr<mlir::Value> mapAddress(const TensorMap &map,
                                           mlir::Operation *op);

@@ -71,6 +71,9 @@ std::string Program::sizeExpression(Value v) {
     return "";
   unsigned d = *dim.getConstantIndex();
   Value source = dim.getSource();
+  auto ranked = dyn_cast<RankedTensorType>(source.getType());
+  if (!ranked || d >= ranked.getRank())
+    return "";
   if (auto empty = source.getDefiningOp<tensor::EmptyOp>()) {
     if (!empty.getType().isDynamicDim(d))
       return std::to_string(empty.getType().getDimSize(d));
@@ -265,10 +268,10 @@ struct KernelBuilder {
   LogicalResult countTiles(scf::ForallOp forall, KernelEmitter &emitter,
                            SmallVectorImpl<Value> &counts);
   Value total(ArrayRef<Value> counts);
-  void bindTile(scf::ForallOp forall, KernelEmitter &emitter, Value tile,
-                ArrayRef<Value> counts, bool descending);
-  void bindTileInSections(scf::ForallOp forall, KernelEmitter &emitter,
-                          Value tile, ArrayRef<Value> counts, Value section);
+  SmallVector<Value> decode(scf::ForallOp forall, Value tile,
+                            ArrayRef<Value> counts, bool descending);
+  SmallVector<Value> decodeInSections(scf::ForallOp forall, Value tile,
+                                      ArrayRef<Value> counts, Value section);
 };
 } // namespace
 
@@ -357,9 +360,10 @@ Value KernelBuilder::total(ArrayRef<Value> counts) {
 }
 
 /// The induction variables from a tile's number, the last dimension fastest.
-void KernelBuilder::bindTile(scf::ForallOp forall, KernelEmitter &emitter,
-                             Value tile, ArrayRef<Value> counts,
-                             bool descending) {
+SmallVector<Value> KernelBuilder::decode(scf::ForallOp forall, Value tile,
+                                         ArrayRef<Value> counts,
+                                         bool descending) {
+  SmallVector<Value> ivs(forall.getRank());
   Value rest = tile;
   for (int64_t d = forall.getRank() - 1; d >= 0; --d) {
     Value i = rest;
@@ -372,17 +376,18 @@ void KernelBuilder::bindTile(scf::ForallOp forall, KernelEmitter &emitter,
           b, loc, counts[d], arith::ConstantIndexOp::create(b, loc, 1));
       i = arith::SubIOp::create(b, loc, last, i);
     }
-    Value iv = arith::MulIOp::create(
+    ivs[d] = arith::MulIOp::create(
         b, loc, i, arith::ConstantIndexOp::create(b, loc, stepOf(forall, d)));
-    emitter.bindScalar(forall.getInductionVars()[d], iv);
   }
+  return ivs;
 }
 
 /// The last dimension backwards, outside of `section` values of the others
 /// taken together.
-void KernelBuilder::bindTileInSections(scf::ForallOp forall,
-                                       KernelEmitter &emitter, Value tile,
-                                       ArrayRef<Value> counts, Value section) {
+SmallVector<Value> KernelBuilder::decodeInSections(scf::ForallOp forall,
+                                                   Value tile,
+                                                   ArrayRef<Value> counts,
+                                                   Value section) {
   auto sub = [&](Value x, Value y) -> Value {
     return arith::SubIOp::create(b, loc, x, y);
   };
@@ -400,44 +405,7 @@ void KernelBuilder::bindTileInSections(scf::ForallOp forall,
       b, loc, begin, arith::RemUIOp::create(b, loc, in, size));
   Value ordered = arith::AddIOp::create(
       b, loc, arith::MulIOp::create(b, loc, other, blocks), block);
-  bindTile(forall, emitter, ordered, counts, /*descending=*/false);
-}
-
-/// How many of the outer iterations share `bytes` of what goes through rings
-/// of several stages.
-static Value sectionSize(OpBuilder &b, Location loc, scf::ForallOp forall,
-                         ArrayRef<TensorMap> maps,
-                         llvm::function_ref<const GlobalTensor *(unsigned)> find,
-                         int64_t bytes, int64_t atLeast) {
-  DenseSet<unsigned> streamed;
-  Value perHead = arith::ConstantIndexOp::create(b, loc, 1);
-  forall.walk([&](hopper::LoadOp load) {
-    if (load.getRing().getType().getStages() < 2)
-      return;
-    Value tile = load.getTile();
-    while (!tile.getDefiningOp<tensor::ExtractSliceOp>())
-      tile = tile.getDefiningOp()->getOperand(0);
-    auto slice = tile.getDefiningOp<tensor::ExtractSliceOp>();
-    llvm::SmallBitVector kept = slice.getDroppedDims();
-    kept.flip();
-    for (const TensorMap &map : maps) {
-      const GlobalTensor *tensor = find(map.buffer);
-      if (map.dim != unsigned(kept.find_first()) ||
-          tensor->type != slice.getSourceType() ||
-          map.rows != load.getRing().getType().rows() ||
-          !streamed.insert(map.buffer).second)
-        continue;
-      Value row = arith::ConstantIndexOp::create(
-          b, loc, 2 * tensor->type.getShape().back());
-      perHead = arith::AddIOp::create(
-          b, loc, perHead,
-          arith::MulIOp::create(b, loc, tensor->sizes[map.dim], row));
-    }
-  });
-  Value count = arith::DivUIOp::create(
-      b, loc, arith::ConstantIndexOp::create(b, loc, bytes), perHead);
-  return arith::MaxUIOp::create(
-      b, loc, count, arith::ConstantIndexOp::create(b, loc, atLeast));
+  return decode(forall, ordered, counts, /*descending=*/false);
 }
 
 /// The tensor maps that a block's TMA loads need.
@@ -592,20 +560,15 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
   if (plan.consumers()) {
     Value section;
     if (queue && queue.getLongestFirst())
-      section = sectionSize(
-          k.b, loc, forall, *tensorMaps,
-          [&](unsigned buffer) { return tensorOf[buffer]; },
-          queue.getSection(), queue.getAtLeast());
+      section =
+          arith::ConstantIndexOp::create(k.b, loc, queue.getSection());
     TileGrid tiles;
     tiles.count = k.total(counts);
     tiles.counter = k.queueCounter;
     tiles.flag = k.queueFlag;
-    tiles.bind = [&](KernelEmitter &role, Value tile) {
-      if (section)
-        k.bindTileInSections(forall, role, tile, counts, section);
-      else
-        k.bindTile(forall, role, tile, counts, descending);
-      return success();
+    tiles.decode = [&](Value tile) {
+      return section ? k.decodeInSections(forall, tile, counts, section)
+                     : k.decode(forall, tile, counts, descending);
     };
     if (failed(emitter.emitSpecialized(forall, tiles)))
       return failure();
@@ -613,7 +576,10 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
     Value block = arith::IndexCastOp::create(
         k.b, loc, k.b.getIndexType(),
         NVVM::BlockIdXOp::create(k.b, loc, k.b.getI32Type()));
-    k.bindTile(forall, emitter, block, counts, descending);
+    for (auto [iv, value] :
+         llvm::zip(forall.getInductionVars(),
+                   k.decode(forall, block, counts, descending)))
+      emitter.bindScalar(iv, value);
     if (failed(emitter.emitBlock(*forall.getBody())))
       return failure();
   }

@@ -50,7 +50,7 @@ struct HopperOptions {
   const fa::NVIDIATarget *target;
   int overlap = -1, pingPong = -1, stages = -1, persistent = -1, stage = -1,
       ones = -1, split = 0;
-  int64_t section = 32 << 20;
+  int64_t heads = -1;
 };
 
 /// Rows of a warpgroup's part of a tile.
@@ -1304,11 +1304,13 @@ LogicalResult HopperSchedule::build() {
   kRing = makeRing(b, "k", first.b->get(), stages);
   vRing = makeRing(b, "v", second.b->get(), stages, sums != nullptr);
   if (persistent) {
-    // Measured on an H200: wide heads want more of them at work together.
-    int64_t heads = std::max(first.k, second.n) > 128 ? 64 : 1;
-    TileQueueOp::create(b, loc, nextBarrier, boundsVary(), options.section,
-                        heads);
-    nextBarrier += 24;
+    // Measured on an H200 at lengths from 512 to 16384: fewer leave short tiles
+    // to the end, more do not share what L2 holds.
+    int64_t heads = options.heads > 0                      ? options.heads
+                    : std::max(first.k, second.n) <= 64 ? 32
+                                                        : 16;
+    TileQueueOp::create(b, loc, nextBarrier, boundsVary(), heads);
+    nextBarrier += 96;
   }
   auto producer = ProducerOp::create(b, loc, producerRegisters);
   producer.getBody().emplaceBlock();
@@ -1400,7 +1402,7 @@ struct ScheduleHopper
 
   void runOnOperation() override {
     HopperOptions options{fa::lookupNVIDIATarget(chip), overlap, pingPong,
-                          stages, persistent, stage, ones, split, section};
+                          stages, persistent, stage, ones, split, heads};
     if (!options.target || StringRef(chip) != "sm_90a") {
       getOperation().emitError("expected the target sm_90a, got ") << chip;
       return signalPassFailure();

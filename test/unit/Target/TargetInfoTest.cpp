@@ -68,14 +68,12 @@ TEST(TargetInfo, RowsAreComplete) {
 }
 
 TEST(TileSizes, OnGPUsByHeadDim) {
-  for (llvm::StringRef name : {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_120"}) {
+  for (llvm::StringRef name : {"sm_80", "sm_86", "sm_89", "sm_90", "sm_120"}) {
     EXPECT_TILE(choose(name, heads(64)), 128, 64);
     EXPECT_EQ(choose(name, heads(64)).warps, 4);
     EXPECT_EQ(choose(name, heads(64)).stages, 2);
   }
-  // 64 keys take 96 KiB: two blocks of an H100's 228, one of an A100's 164,
-  // where 32 keys leave room for two.
-  EXPECT_TILE(choose("sm_90a", heads(128)), 128, 64);
+  // 64 keys take 96 KiB, one block of an A100's 164; 32 keys leave room for two.
   EXPECT_TILE(choose("sm_80", heads(128)), 128, 32);
   // Only one block fits 100 KiB in any case, but with 64 keys S and O take 192
   // registers, and mma.sync's fragments have to spill.
@@ -85,9 +83,21 @@ TEST(TileSizes, OnGPUsByHeadDim) {
   // Spilling a little costs less than steps of 16 keys.
   EXPECT_TILE(choose("sm_80", heads(160)), 128, 32);
   EXPECT_TILE(choose("sm_80", heads(256)), 64, 64);
-  EXPECT_TILE(choose("sm_90a", heads(256)), 64, 32);
+  EXPECT_TILE(choose("sm_90", heads(256)), 64, 32);
   // 99 KiB: a ring of two stages of 64 keys is too much.
   EXPECT_TILE(choose("sm_86", heads(256)), 64, 32);
+}
+
+TEST(TileSizes, OnHopperByHeadDim) {
+  EXPECT_TILE(choose("sm_90a", heads(64)), 256, 64);
+  EXPECT_EQ(choose("sm_90a", heads(64)).warps, 16);
+  EXPECT_TILE(choose("sm_90a", heads(128)), 128, 128);
+  EXPECT_TILE(choose("sm_90a", heads(256)), 128, 64);
+  TileProblem lse = heads(128);
+  lse.logSumExp = true;
+  EXPECT_TILE(choose("sm_90a", lse), 128, 112);
+  // Rows that are not whole chunks of 16 bytes are not for TMA.
+  EXPECT_TILE(choose("sm_90a", heads(44)), 128, 64);
 }
 
 TEST(TileSizes, NumbersAreThoseOfTheTile) {

@@ -81,9 +81,9 @@ def ScheduleHopperPass : Pass<"fa-schedule-hopper", "::mlir::ModuleOp"> {
            "sums of rows on the tensor cores: 0, 1, or -1 to choose">,
     Option<"split", "split", "int", "0",
            "blocks that no mask cuts have a loop of their own: 0 or 1">,
-    Option<"section", "section", "int64_t", "33554432",
-           "bytes of K and V that blocks work on together where tiles differ "
-           "in length">
+    Option<"heads", "heads", "int64_t", "-1",
+           "heads that blocks work on together where tiles differ in length, "
+           "or -1 to choose">
   ];
   let dependentDialects = [
     "::fa::hopper::HopperDialect", "::mlir::arith::ArithDialect",

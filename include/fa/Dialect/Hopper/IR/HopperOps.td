@@ -114,21 +114,18 @@ def Hopper_TileQueueOp : Hopper_Op<"tile_queue",
     Without it each iteration of the `scf.forall` is a block. With it there is
     one block for each multiprocessor; its first tile is its own number, and the
     producer draws the others from a counter in global memory (or, where a
-    launch has none, in steps of the number of blocks) and hands each number to
-    the consumers through a slot in shared memory with a pair of mbarriers, at
-    `barriers`.
+    launch has none, in steps of the number of blocks). It hands each tile's
+    coordinates to the consumers through one of two slots in shared memory, each
+    with a pair of mbarriers, in 96 bytes at `barriers`.
 
     With `longest_first` the last dimension runs backwards outside of the
-    others, in sections of as many of these as have `section` bytes in the
-    tiles that rings with several stages go through, and no fewer than
-    `atLeast`: the blocks at work share what L2 holds.
+    others, in sections of `section` of these: tiles of equal length come
+    together, and the blocks at work share what L2 holds.
   }];
   let arguments = (ins I64Attr:$barriers, UnitAttr:$longest_first,
-                       DefaultValuedAttr<I64Attr, "0">:$section,
-                       DefaultValuedAttr<I64Attr, "1">:$atLeast);
+                       DefaultValuedAttr<I64Attr, "1">:$section);
   let assemblyFormat = [{
-    `barriers` $barriers
-    (`longest_first` $longest_first^ `section` $section `or` $atLeast)?
+    `barriers` $barriers (`longest_first` $longest_first^ `section` $section)?
     attr-dict
   }];
 }
