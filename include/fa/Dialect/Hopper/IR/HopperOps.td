@@ -131,6 +131,7 @@ def Hopper_TileQueueOp : Hopper_Op<"tile_queue",
     (`longest_first` $longest_first^ `section` $section `or` $atLeast)?
     attr-dict
   }];
+  let hasVerifier = 1;
 }
 
 def Hopper_ProducerOp : Hopper_Op<"producer",
