@@ -62,6 +62,8 @@ enum class TileAlgorithm {
 struct TileProblem {
   int64_t headDim = 0, valueDim = 0;
   unsigned elementBits = 16;
+  /// The log-sum-exp is a result: it is summed beside the normalisation.
+  bool logSumExp = false;
   std::optional<int64_t> queryLength = std::nullopt, keyLength = std::nullopt;
 };
 

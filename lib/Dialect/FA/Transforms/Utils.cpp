@@ -147,7 +147,8 @@ std::optional<int64_t> fa::getStaticBound(OpFoldResult size) {
 llvm::Expected<TileSizes> fa::chooseTiles(Value query, Value values,
                                           RankedTensorType scores,
                                           StringRef target, StringRef algorithm,
-                                          int64_t rows, int64_t keys) {
+                                          int64_t rows, int64_t keys,
+                                          bool logSumExp) {
   TileSizes given;
   given.rows = rows;
   given.keys = keys;
@@ -167,6 +168,7 @@ llvm::Expected<TileSizes> fa::chooseTiles(Value query, Value values,
   problem.headDim = cast<RankedTensorType>(query.getType()).getDimSize(1);
   problem.valueDim = valuesType.getDimSize(1);
   problem.elementBits = valuesType.getElementTypeBitWidth();
+  problem.logSumExp = logSumExp;
   problem.queryLength = length(scores.getDimSize(0));
   problem.keyLength = length(scores.getDimSize(1));
   llvm::Expected<TileSizes> chosen = chooseTileSizes(
