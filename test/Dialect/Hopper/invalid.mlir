@@ -930,23 +930,190 @@ func.func @sums_vector(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<
 // -----
 
 func.func @stage_f32(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
-  // expected-error @below {{'hopper.stage' op expected a static tile of 16-bit elements, got 'tensor<64x64xf32>'}}
-  %o = hopper.stage %f at 1024 : tensor<64x64xf32>
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{'hopper.stage' op expected a static tile of rank 2 with elements f16 or bf16, got 'tensor<64x64xf32>'}}
+      %o = hopper.stage %f at 17408 : tensor<64x64xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @stage_rows(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %x = tensor.empty() : tensor<32x64xf16>
+      // expected-error @below {{'hopper.stage' op expected rows in multiples of 64, got 32}}
+      %o = hopper.stage %x at 17408 : tensor<32x64xf16>
+    }
+  }
   return
 }
 
 // -----
 
 func.func @stage_offset(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
-  // expected-error @below {{'hopper.stage' op expected an offset that is a multiple of 1024, at most 232448, got 1000}}
-  %o = hopper.stage %t at 1000 : tensor<64x64xf16>
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{'hopper.stage' op expected an offset that is a multiple of 1024, at most 224256, got 1000}}
+      %o = hopper.stage %t at 1000 : tensor<64x64xf16>
+    }
+  }
   return
 }
 
 // -----
 
 func.func @stage_negative(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
-  // expected-error @below {{got -1024}}
-  %o = hopper.stage %t at -1024 : tensor<64x64xf16>
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{got -1024}}
+      %o = hopper.stage %t at -1024 : tensor<64x64xf16>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @stage_end(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{at most 224256, got 225280}}
+      %o = hopper.stage %t at 225280 : tensor<64x64xf16>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @stage_outside(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{'hopper.stage' op expected to be in hopper.consumers}}
+  %o = hopper.stage %t at 17408 : tensor<64x64xf16>
+  return
+}
+
+// -----
+
+func.func @stage_slot_rows(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %x = tensor.empty() : tensor<128x64xf16>
+      // expected-error @below {{'hopper.stage' op expected a slot of as many rows that has room for 'tensor<128x64xf16>', got 'tensor<64x64xf16>'}}
+      %o = hopper.stage %x at 1024 instead of %a : tensor<128x64xf16>, !hopper.slot<tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @stage_slot_room(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %x = tensor.empty() : tensor<64x72xf16>
+      // expected-error @below {{'hopper.stage' op expected a slot of as many rows that has room for 'tensor<64x72xf16>', got 'tensor<64x64xf16>'}}
+      %o = hopper.stage %x at 1024 instead of %a : tensor<64x72xf16>, !hopper.slot<tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @stage_slot_of_an_argument(%t: tensor<64x64xf16>, %a: !hopper.slot<tensor<64x64xf16>>) {
+  scf.forall (%i) in (1) {
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{'hopper.stage' op expected slots that are results of hopper.acquire}}
+      %o = hopper.stage %t at 1024 instead of %a : tensor<64x64xf16>, !hopper.slot<tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @queue_outside() {
+  // expected-error @below {{'hopper.tile_queue' op expects parent op 'scf.forall'}}
+  hopper.tile_queue barriers 0
+  return
+}
+
+// -----
+
+func.func @queue_barriers(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    // expected-error @below {{'hopper.tile_queue' op expected barriers at a multiple of 8, at most 232424, got 4}}
+    hopper.tile_queue barriers 4
+  }
+  return
+}
+
+// -----
+
+func.func @queue_end(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    // expected-error @below {{at most 232424, got 232432}}
+    hopper.tile_queue barriers 232432
+  }
+  return
+}
+
+// -----
+
+func.func @queue_section(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    // expected-error @below {{'hopper.tile_queue' op expected a section of 0 bytes or more and of at least one tile, got -1 and 1}}
+    hopper.tile_queue barriers 0 longest_first section -1 or 1
+  }
+  return
+}
+
+// -----
+
+func.func @queue_at_least(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    // expected-error @below {{got 0 and 0}}
+    hopper.tile_queue barriers 0 longest_first section 0 or 0
+  }
+  return
+}
+
+// -----
+
+func.func @two_queues(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    // expected-error @below {{'hopper.tile_queue' op expected one hopper.tile_queue in a block}}
+    hopper.tile_queue barriers 0
+    hopper.tile_queue barriers 24
+  }
   return
 }

@@ -30,6 +30,8 @@ func.func @roles(%q: tensor<128x64xbf16>, %k: tensor<256x64xbf16>, %v: tensor<25
     %kr = hopper.ring "k" at 17408 barriers 16 : <2, tensor<64x64xbf16>>
     // CHECK: %[[V:.*]] = hopper.ring "v" at 33792 barriers 48 ones : <2, tensor<64x80xbf16>>
     %vr = hopper.ring "v" at 33792 barriers 48 ones : <2, tensor<64x80xbf16>>
+    // CHECK: hopper.tile_queue barriers 80 longest_first section 1048576 or 2
+    hopper.tile_queue barriers 80 longest_first section 1048576 or 2
     // CHECK: hopper.producer registers 24 attributes {note = "a"} {
     hopper.producer registers 24 attributes {note = "a"} {
       // CHECK: hopper.load %{{.*}} into %[[Q]] bytes 16384 : tensor<128x64xbf16>, <1, tensor<128x64xbf16>>
@@ -100,19 +102,27 @@ func.func @roles(%q: tensor<128x64xbf16>, %k: tensor<256x64xbf16>, %v: tensor<25
   return %r : tensor<128x80xf32>
 }
 
-// Without results the terminator is implied.
+// Without results the terminator is implied. Results are staged in memory of
+// their own or where a slot was.
 
 // CHECK-LABEL: func.func @no_results(
 func.func @no_results(%t: tensor<64x64xf16>) {
   scf.forall (%i) in (1) {
+    %r = hopper.ring "q" at 1024 barriers 0 : <1, tensor<64x128xf16>>
+    // CHECK: hopper.tile_queue barriers 16{{$}}
+    hopper.tile_queue barriers 16
     // CHECK: hopper.producer registers 24 {
     // CHECK-NEXT: }
     hopper.producer registers 24 {
     }
     // CHECK: hopper.consumers 1 registers 256 {
     hopper.consumers 1 registers 256 {
-      // CHECK-NEXT: hopper.stage %{{.*}} at 1024 : tensor<64x64xf16>
-      %s = hopper.stage %t at 1024 : tensor<64x64xf16>
+      // CHECK-NEXT: %[[Q:.*]] = hopper.acquire
+      %q = hopper.acquire %r : <1, tensor<64x128xf16>> -> <tensor<64x128xf16>>
+      // CHECK-NEXT: hopper.stage %{{.*}} at 17408 : tensor<64x64xf16>
+      %s = hopper.stage %t at 17408 : tensor<64x64xf16>
+      // CHECK-NEXT: hopper.stage %{{.*}} at 1024 instead of %[[Q]] : tensor<64x64xf16>, !hopper.slot<tensor<64x128xf16>>
+      %o = hopper.stage %t at 1024 instead of %q : tensor<64x64xf16>, !hopper.slot<tensor<64x128xf16>>
       // CHECK-NEXT: }
     }
   }

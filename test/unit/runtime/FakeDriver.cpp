@@ -403,6 +403,28 @@ int cuMemsetD8Async(unsigned long long to, unsigned char value, size_t size,
   std::memset(reinterpret_cast<void *>(to), value, size);
   return kSuccess;
 }
+int cuMemHostAlloc(void **memory, size_t size, unsigned) {
+  if (!isCurrentContextPrimary())
+    return kInvalidContext;
+  std::lock_guard<std::mutex> lock(state.mutex);
+  if (state.behaviour.hostAllocResult)
+    return state.behaviour.hostAllocResult;
+  *memory = std::malloc(size);
+  ++state.liveHostBuffers;
+  return kSuccess;
+}
+int cuMemFreeHost(void *memory) {
+  if (!isCurrentContextPrimary())
+    return kInvalidContext;
+  std::lock_guard<std::mutex> lock(state.mutex);
+  std::free(memory);
+  --state.liveHostBuffers;
+  return kSuccess;
+}
+int cuStreamIsCapturing(void *, int *status) {
+  *status = state.behaviour.captureStatus;
+  return state.behaviour.captureResult;
+}
 int cuStreamSynchronize(void *) {
   std::lock_guard<std::mutex> lock(state.mutex);
   record("synchronize");

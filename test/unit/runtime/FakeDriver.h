@@ -65,6 +65,10 @@ struct Behaviour {
   /// Index of the launch, counted from 0, from which on launches fail.
   int launchesLeft = -1;
   int synchronizeResult = 0;
+  /// What cuStreamIsCapturing says: 1 is CU_STREAM_CAPTURE_STATUS_ACTIVE.
+  int captureStatus = 0, captureResult = 0;
+  /// Of cuMemHostAlloc.
+  int hostAllocResult = 0;
   /// The result of encoding a tensor map, if its arguments are good.
   int encodeResult = 0;
   int registers = 128, localBytes = 0, staticSmem = 0, maxThreads = 1024;
@@ -80,7 +84,7 @@ struct State {
   std::map<uint64_t, size_t> memory;
   /// Largest dynamic shared memory set for each kernel.
   std::map<std::string, int> maxDynamicSmem;
-  int liveModules = 0;
+  int liveModules = 0, liveHostBuffers = 0;
   int compilations = 0;
   /// Tensor maps encoded, and refused.
   int encodings = 0, refusedEncodings = 0;

@@ -29,7 +29,7 @@ static const char *const kRichHeader =
     "//!fa.map index=0 tensor=0 dim=2 rows=128\n"
     "//!fa.map index=1 tensor=0 dim=1 rows=8\n"
     "//!fa.launch kernel=part block=128 smem=49152 grid=a0.d2/128*12*a0.d0 "
-    "args=0,2 maps=1,0\n"
+    "args=0,2 maps=1,0 queue=1\n"
     "//!fa.launch kernel=merge block=32 grid=a2.d2*a0.d0 args=2,1 waves=2\n"
     "//!fa.end\n";
 
@@ -85,7 +85,7 @@ std::string Mutation::mutate(std::string text) {
 }
 
 TEST_F(Mutation, NeverCrash) {
-  std::string ptx = code({{"part", 9 + 7, 2}, {"merge", 7 + 7}});
+  std::string ptx = code({{"part", 9 + 7 + 2, 2}, {"merge", 7 + 7}});
   std::vector<fa_rt_tensor> args = {
       tensor(FA_RT_BF16, {2, 12, 300, 64}, 0x10000),
       tensor(FA_RT_F32, {2, 12, 300}, 0x20000)};
@@ -121,7 +121,7 @@ TEST_F(Mutation, NeverCrash) {
 }
 
 TEST_F(Mutation, EveryPrefix) {
-  std::string image = kRichHeader + code({{"part", 16, 2}, {"merge", 14}});
+  std::string image = kRichHeader + code({{"part", 18, 2}, {"merge", 14}});
   size_t whole = image.find(".address_size");
   for (size_t size = 0; size < whole - 10; ++size)
     ASSERT_EQ(fa_rt_image_verify(image.data(), size, nullptr), FA_RT_BAD_IMAGE)

@@ -146,6 +146,7 @@ void RuntimeTest::SetUp() {
 void RuntimeTest::TearDown() {
   fake::State &state = fakeState();
   EXPECT_EQ(state.memory.size(), 0u) << "device memory was not freed";
+  EXPECT_EQ(state.liveHostBuffers, 0) << "host memory was not freed";
   EXPECT_EQ(state.liveModules, 0) << "a module was not unloaded";
   EXPECT_EQ(contextDepth(), 0) << "a context was left on the stack";
 }

@@ -122,6 +122,24 @@ LogicalResult RingOp::verify() {
   return success();
 }
 
+LogicalResult TileQueueOp::verify() {
+  int64_t barriers = getBarriers(), section = getSection(),
+          atLeast = getAtLeast();
+  // Two mbarriers and the slot.
+  constexpr int64_t queueBytes = 24;
+  if (barriers < 0 || barriers % 8 || barriers > sharedBytes - queueBytes)
+    return emitOpError("expected barriers at a multiple of 8, at most ")
+           << sharedBytes - queueBytes << ", got " << barriers;
+  if (section < 0 || atLeast < 1)
+    return emitOpError("expected a section of 0 bytes or more and of at least "
+                       "one tile, got ")
+           << section << " and " << atLeast;
+  auto queues = (*this)->getBlock()->getOps<TileQueueOp>();
+  if (!llvm::hasSingleElement(queues))
+    return emitOpError("expected one hopper.tile_queue in a block");
+  return success();
+}
+
 LogicalResult LoadOp::verify() {
   RingType ring = getRing().getType();
   if (ring.getTile() != getTile().getType())
@@ -305,14 +323,27 @@ LogicalResult PartialSumsOp::verify() {
 
 LogicalResult StageOp::verify() {
   auto tile = cast<RankedTensorType>(getTile().getType());
-  if (tile.getRank() != 2 || !tile.hasStaticShape() ||
-      tile.getElementTypeBitWidth() != 16)
-    return emitOpError("expected a static tile of 16-bit elements, got ")
-           << tile;
+  if (failed(verifySharedTile([&] { return emitOpError(); }, tile)))
+    return failure();
+  if (tile.getDimSize(0) % warpgroupRows)
+    return emitOpError("expected rows in multiples of ")
+           << warpgroupRows << ", got " << tile.getDimSize(0);
+  if (!(*this)->getParentOfType<ConsumersOp>())
+    return emitOpError("expected to be in hopper.consumers");
   int64_t offset = getOffset();
-  if (offset < 0 || offset % tileAlignment || offset > sharedBytes)
+  int64_t bytes = RingType::get(getContext(), 1, tile).tileBytes();
+  if (offset < 0 || offset % tileAlignment || offset > sharedBytes - bytes)
     return emitOpError("expected an offset that is a multiple of ")
-           << tileAlignment << ", at most " << sharedBytes << ", got "
+           << tileAlignment << ", at most " << sharedBytes - bytes << ", got "
            << offset;
+  if (!getSlot())
+    return success();
+  if (failed(verifySlot(*this, getSlot())))
+    return failure();
+  RankedTensorType held = getSlot().getType().getTile();
+  if (held.getDimSize(0) != tile.getDimSize(0) ||
+      RingType::get(getContext(), 1, held).tileBytes() < bytes)
+    return emitOpError("expected a slot of as many rows that has room for ")
+           << tile << ", got " << held;
   return success();
 }

@@ -128,6 +128,7 @@ def Hopper_TileQueueOp : Hopper_Op<"tile_queue",
     `barriers` $barriers (`longest_first` $longest_first^ `section` $section)?
     attr-dict
   }];
+  let hasVerifier = 1;
 }
 
 def Hopper_ProducerOp : Hopper_Op<"producer",
