@@ -260,7 +260,8 @@ void HeaderParser::parseMap(std::string_view rest) {
   Fields fields(line, rest);
   MapDecl map;
   map.line = line.number;
-  map.tensor = static_cast<int>(fields.getInteger("tensor", 0, kMaxTensors - 1));
+  map.tensor =
+      static_cast<int>(fields.getInteger("tensor", 0, kMaxTensors - 1));
   map.dim = static_cast<int>(fields.getInteger("dim", 0, FA_RT_MAX_RANK - 1));
   map.rows = static_cast<int>(fields.getInteger("rows", 1, 256));
   if (fields.getInteger("index", 0, kMaxMaps - 1) !=

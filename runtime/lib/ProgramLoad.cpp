@@ -47,7 +47,8 @@ static int readAttribute(const Driver &driver, cu::Function function,
 static void checkParams(const Driver &driver, const Kernel &kernel) {
   if (!driver.funcGetParamInfo)
     return;
-  size_t count = kernel.params.size() + (kernel.hasQueue ? 2 : 0), maps = kernel.maps.size(), offset, size;
+  size_t count = kernel.params.size() + (kernel.hasQueue ? 2 : 0),
+         maps = kernel.maps.size(), offset, size;
   for (size_t i = 0; i < count; ++i)
     if (driver.funcGetParamInfo(kernel.function, i, &offset, &size) !=
             cu::kSuccess ||

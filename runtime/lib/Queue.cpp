@@ -15,12 +15,10 @@ QueuePool::~QueuePool() {
 }
 
 void QueuePool::allocate() {
-  if (!driver.memHostAlloc || !driver.memFreeHost ||
-      !driver.streamIsCapturing)
+  if (!driver.memHostAlloc || !driver.memFreeHost || !driver.streamIsCapturing)
     return;
   constexpr size_t kBytes = kSlots * kSlotBytes;
-  driver.check(driver.memAlloc(&counters, kBytes),
-               "allocating tile counters");
+  driver.check(driver.memAlloc(&counters, kBytes), "allocating tile counters");
   driver.check(driver.memsetD8Async(counters, 0, kBytes, nullptr),
                "zeroing tile counters");
   driver.check(driver.streamSynchronize(nullptr), "zeroing tile counters");
@@ -46,8 +44,7 @@ QueuePool::Slot QueuePool::take(cu::Stream stream) {
     std::atomic<uint32_t> *busy =
         static_cast<std::atomic<uint32_t> *>(flags) + index;
     uint32_t expected = 0;
-    if (!busy->compare_exchange_strong(expected, 1,
-                                       std::memory_order_acquire))
+    if (!busy->compare_exchange_strong(expected, 1, std::memory_order_acquire))
       continue;
     slot.counter = static_cast<int64_t>(counters + index * kSlotBytes);
     // Unified addressing: the host's address is the device's.

@@ -521,9 +521,10 @@ LogicalResult BlockPlan::placeRings() {
                16 * ring.getRing().getType().getStages()});
     if (auto stage = dyn_cast<hopper::StageOp>(op)) {
       auto tile = hopper::RingType::get(
-          op->getContext(), 1, cast<RankedTensorType>(stage.getTile().getType()));
-      smemBytes = std::max<int64_t>(smemBytes,
-                                    stage.getOffset() + tile.tileBytes());
+          op->getContext(), 1,
+          cast<RankedTensorType>(stage.getTile().getType()));
+      smemBytes =
+          std::max<int64_t>(smemBytes, stage.getOffset() + tile.tileBytes());
     }
   });
   if (smemBytes > options.target->sharedMemory)

@@ -22,9 +22,8 @@ Value KernelEmitter::packWord(Value low, Value high) {
   auto x = low.getDefiningOp<arith::TruncFOp>(),
        y = high.getDefiningOp<arith::TruncFOp>();
   if (x && y && x.getIn().getType().isF32() && y.getIn().getType().isF32()) {
-    StringRef text = low.getType().isBF16()
-                         ? "cvt.rn.bf16x2.f32 $0, $1, $2;"
-                         : "cvt.rn.f16x2.f32 $0, $1, $2;";
+    StringRef text = low.getType().isBF16() ? "cvt.rn.bf16x2.f32 $0, $1, $2;"
+                                            : "cvt.rn.f16x2.f32 $0, $1, $2;";
     return ptx(text, "=r,f,f", {y.getIn(), x.getIn()}, b.getI32Type(),
                /*sideEffects=*/false)
         .front();

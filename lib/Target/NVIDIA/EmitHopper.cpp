@@ -19,11 +19,11 @@ static constexpr int64_t stepK = 16;
 /// Bytes of a row of a panel.
 static constexpr int64_t rowBytes = 128;
 static constexpr int64_t warpgroupRows = 64;
-/// Named barriers: 0 is the block's, then one of each warpgroup for its turn and
-/// one for itself.
+/// Named barriers: 0 is the block's, then one of each warpgroup for its turn
+/// and one for itself.
 static constexpr int64_t firstTurnBarrier = 1, firstWarpgroupBarrier = 5;
-/// A tile's coordinates on their way to the consumers: whether there is one, and
-/// up to seven coordinates.
+/// A tile's coordinates on their way to the consumers: whether there is one,
+/// and up to seven coordinates.
 static constexpr int64_t slotBytes = 32;
 
 //===----------------------------------------------------------------------===//
@@ -42,10 +42,10 @@ SmallVector<Value> KernelEmitter::ptx(StringRef text, StringRef constraints,
   auto dialect =
       LLVM::AsmDialectAttr::get(b.getContext(), LLVM::AsmDialect::AD_ATT);
   auto tail = LLVM::tailcallkind::TailCallKind::None;
-  auto op = LLVM::InlineAsmOp::create(b, loc, type ? TypeRange(type) : TypeRange(),
-                                      operands, text, constraints, sideEffects,
-                                      /*is_align_stack=*/false, tail, dialect,
-                                      ArrayAttr());
+  auto op = LLVM::InlineAsmOp::create(
+      b, loc, type ? TypeRange(type) : TypeRange(), operands, text, constraints,
+      sideEffects,
+      /*is_align_stack=*/false, tail, dialect, ArrayAttr());
   SmallVector<Value> values;
   if (results.size() == 1)
     values.push_back(op.getResult(0));
@@ -161,8 +161,8 @@ void KernelEmitter::fillOnes(scf::ForallOp forall) {
     if (!ring.getOnes())
       continue;
     RingType type = ring.getRing().getType();
-    Value one = i32(type.getTile().getElementType().isBF16() ? 0x3F803F80
-                                                             : 0x3C003C00);
+    Value one =
+        i32(type.getTile().getElementType().isBF16() ? 0x3F803F80 : 0x3C003C00);
     for (unsigned s = 0; s < type.getStages(); ++s) {
       OpBuilder::InsertionGuard guard(b);
       int64_t begin =
@@ -192,9 +192,9 @@ LogicalResult KernelEmitter::emitSpecialized(scf::ForallOp forall,
   ProducerOp producer = *producers.begin();
   smemAddress = LLVM::PtrToIntOp::create(b, loc, b.getI32Type(), sharedBase);
   // The same in all lanes, and the compiler can see that it is.
-  warpgroupIndex = NVVM::ShflOp::create(
-      b, loc, b.getI32Type(), i32(-1), divC(threadId(), 128), i32(0), i32(31),
-      NVVM::ShflKind::idx, UnitAttr());
+  warpgroupIndex = NVVM::ShflOp::create(b, loc, b.getI32Type(), i32(-1),
+                                        divC(threadId(), 128), i32(0), i32(31),
+                                        NVVM::ShflKind::idx, UnitAttr());
   initBarriers(forall, consumers);
   if (hasOnes(forall))
     fillOnes(forall);
@@ -216,9 +216,8 @@ LogicalResult KernelEmitter::emitSpecialized(scf::ForallOp forall,
   {
     b.setInsertionPointToStart(roles.thenBlock());
     setRegisters("dec", producer.getRegisters());
-    Value elected =
-        arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, threadId(),
-                              i32(128 * groups));
+    Value elected = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                          threadId(), i32(128 * groups));
     auto one = scf::IfOp::create(b, loc, elected);
     b.setInsertionPointToStart(one.thenBlock());
     KernelEmitter emitter = *this;
@@ -294,8 +293,7 @@ KernelEmitter::TileSlot KernelEmitter::tileSlot(TileQueueOp queue,
   Value base = addC(smemAddress, queue.getBarriers());
   Value barrier = add(base, mulC(stage, 8));
   return {barrier, addC(barrier, 16),
-          addC(add(base, mulC(stage, slotBytes)), 32),
-          remC(divC(count, 2), 2)};
+          addC(add(base, mulC(stage, slotBytes)), 32), remC(divC(count, 2), 2)};
 }
 
 /// Words of a slot; the compiler can see that they are the same in all lanes.
@@ -520,8 +518,8 @@ LogicalResult KernelEmitter::emitLoad(LoadOp op) {
               xorI(parity, i32(1)));
   ptx("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "r,r,~{memory}",
       {full, i32(op.getBytes())}, {});
-  Value to = addC(add(smemAddress, mulC(stage, ring.stageBytes())),
-                  ring.getOffset());
+  Value to =
+      addC(add(smemAddress, mulC(stage, ring.stageBytes())), ring.getOffset());
   unsigned rank = slice->offsets.size();
   std::string coords, constraints = "r,l,r";
   for (unsigned d = 0; d < rank; ++d) {
@@ -562,15 +560,16 @@ LogicalResult KernelEmitter::emitStage(StageOp op) {
   if (!op.getSlot())
     waitStores();
   syncWarpgroup();
-  Value row = remC(lane(), 16), half = divC(lane(), 16), swizzle = remC(lane(), 8);
-  Value base = addC(add(smemAddress, mulC(add(mulC(warp(), 16), row), rowBytes)),
-                    op.getOffset());
+  Value row = remC(lane(), 16), half = divC(lane(), 16),
+        swizzle = remC(lane(), 8);
+  Value base =
+      addC(add(smemAddress, mulC(add(mulC(warp(), 16), row), rowBytes)),
+           op.getOffset());
   constexpr int64_t chunksPerPanel = 8;
   for (unsigned n = 0; n < layout.colTiles(); n += 2) {
     Value chunk = xorI(addC(half, n % chunksPerPanel), swizzle);
-    SmallVector<Value> operands{
-        addC(add(base, mulC(chunk, 16)),
-             n / chunksPerPanel * panels.panelBytes())};
+    SmallVector<Value> operands{addC(add(base, mulC(chunk, 16)),
+                                     n / chunksPerPanel * panels.panelBytes())};
     for (unsigned column : {n, n + 1})
       for (unsigned e : {0, 2})
         operands.push_back(column < layout.colTiles()
@@ -654,8 +653,7 @@ Value KernelEmitter::descriptor(Value address, int64_t leading,
                                 int64_t stride) {
   Value low = b.createOrFold<arith::ShRUIOp>(
       loc, b.createOrFold<arith::AndIOp>(loc, address, i32(0x3FFFF)), i32(4));
-  int64_t rest =
-      (leading >> 4) << 16 | (stride >> 4) << 32 | int64_t(1) << 62;
+  int64_t rest = (leading >> 4) << 16 | (stride >> 4) << 32 | int64_t(1) << 62;
   return b.createOrFold<arith::OrIOp>(
       loc, arith::ExtUIOp::create(b, loc, b.getI64Type(), low), i64(rest));
 }
@@ -679,15 +677,15 @@ LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
 
   Slot &bSlot = slots[op.getB()];
   RingType bType = bSlot.ring.getRing().getType();
-  Value bAddress = addC(
-      add(smemAddress, mulC(bSlot.stage, bSlot.ring.stageBytes())),
-      bSlot.ring.getOffset());
+  Value bAddress =
+      addC(add(smemAddress, mulC(bSlot.stage, bSlot.ring.stageBytes())),
+           bSlot.ring.getOffset());
   bool transposed = op.getTransposed();
   int64_t k = bType.getTile().getDimSize(transposed ? 0 : 1);
   int64_t steps = (k + stepK - 1) / stepK;
   constexpr int64_t groupBytes = 8 * rowBytes;
-  Value bBase = descriptor(bAddress, transposed ? bType.panelBytes() : 16,
-                           groupBytes);
+  Value bBase =
+      descriptor(bAddress, transposed ? bType.panelBytes() : 16, groupBytes);
   // Steps along the columns of panels, or down their rows.
   auto stepOffset = [&](int64_t step, bool alongRows, int64_t panelBytes) {
     if (alongRows)
@@ -785,10 +783,9 @@ LogicalResult KernelEmitter::emitWaitGroup(WaitGroupOp op) {
   repeat(constraints, "=f", values.size());
   tie(constraints, values.size());
   SmallVector<Type> types(values.size(), b.getF32Type());
-  SmallVector<Value> results =
-      ptx(("wgmma.wait_group.sync.aligned " + Twine(op.getPending()) + ";")
-              .str(),
-          constraints + ",~{memory}", values, types);
+  SmallVector<Value> results = ptx(
+      ("wgmma.wait_group.sync.aligned " + Twine(op.getPending()) + ";").str(),
+      constraints + ",~{memory}", values, types);
   size_t at = 0;
   for (Value result : op.getResults()) {
     size_t count = flatSize(result);
@@ -850,8 +847,8 @@ LogicalResult KernelEmitter::emitExceeds(ExceedsOp op) {
     for (Value v : rest)
       top = arith::OrIOp::create(b, loc, top, v);
     Value bits = arith::AndIOp::create(b, loc, top, i32(0x40004000));
-    found = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne, bits,
-                                  i32(0));
+    found =
+        arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne, bits, i32(0));
   } else {
     StringRef text = type.isBF16() ? "max.NaN.bf16x2 $0, $1, $2;"
                                    : "max.NaN.f16x2 $0, $1, $2;";

@@ -203,11 +203,10 @@ LogicalResult KernelEmitter::emitSlicing(Operation *op) {
 /// The first column of a tile in registers, as a vector along its rows.
 LogicalResult KernelEmitter::emitColumn(tensor::ExtractSliceOp op) {
   int64_t rows = op.getSourceType().getDimSize(0);
-  bool first = op.getDroppedDims().test(1) &&
-               op.getType().getDimSize(0) == rows &&
-               llvm::all_of(op.getMixedOffsets(), [](OpFoldResult o) {
-                 return isConstantIntValue(o, 0);
-               });
+  bool first =
+      op.getDroppedDims().test(1) && op.getType().getDimSize(0) == rows &&
+      llvm::all_of(op.getMixedOffsets(),
+                   [](OpFoldResult o) { return isConstantIntValue(o, 0); });
   std::optional<FragmentLayout> from = plan.layout(op.getSource());
   if (!first || !from)
     return op->emitOpError("cannot be distributed: of the columns of a tile in "

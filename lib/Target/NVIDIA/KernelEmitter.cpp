@@ -81,7 +81,8 @@ LogicalResult KernelEmitter::emitScalarOp(Operation *op) {
     FailureOr<TileValue> source = tile(dim.getSource());
     auto type = dyn_cast<RankedTensorType>(dim.getSource().getType());
     if (!d || failed(source) || !type || *d < 0 || *d >= type.getRank())
-      return op->emitOpError("expected a constant dimension of a ranked tensor");
+      return op->emitOpError(
+          "expected a constant dimension of a ranked tensor");
     Value size;
     if (!type.isDynamicDim(*d))
       size = index(type.getDimSize(*d));

@@ -71,9 +71,10 @@ const fa::NVIDIATarget *fa::lookupNVIDIATarget(StringRef chip) {
 }
 
 void fa::registerNVIDIADialects(DialectRegistry &registry) {
-  registry.insert<hopper::HopperDialect, affine::AffineDialect, arith::ArithDialect, gpu::GPUDialect,
-                  LLVM::LLVMDialect, math::MathDialect, NVVM::NVVMDialect,
-                  scf::SCFDialect, vector::VectorDialect>();
+  registry
+      .insert<hopper::HopperDialect, affine::AffineDialect, arith::ArithDialect,
+              gpu::GPUDialect, LLVM::LLVMDialect, math::MathDialect,
+              NVVM::NVVMDialect, scf::SCFDialect, vector::VectorDialect>();
   arith::registerConvertArithToLLVMInterface(registry);
   cf::registerConvertControlFlowToLLVMInterface(registry);
   index::registerConvertIndexToLLVMInterface(registry);

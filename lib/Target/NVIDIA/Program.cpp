@@ -4,8 +4,8 @@
 // Finds the kernels of a function, gives them their parameters, grid and
 // description, and lets KernelEmitter emit their bodies.
 
-#include "KernelEmitter.h"
 #include "Program.h"
+#include "KernelEmitter.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -337,15 +337,15 @@ LogicalResult KernelBuilder::countTiles(scf::ForallOp forall,
     int64_t step = stepOf(forall, d);
     OpFoldResult bound = forall.getMixedUpperBound()[d];
     if (std::optional<int64_t> c = getConstantIntValue(bound)) {
-      counts.push_back(arith::ConstantIndexOp::create(
-          b, loc, llvm::divideCeil(*c, step)));
+      counts.push_back(
+          arith::ConstantIndexOp::create(b, loc, llvm::divideCeil(*c, step)));
       continue;
     }
     Value v = emitter.scalar(cast<Value>(bound));
     if (!v)
       return failure();
-    v = arith::AddIOp::create(
-        b, loc, v, arith::ConstantIndexOp::create(b, loc, step - 1));
+    v = arith::AddIOp::create(b, loc, v,
+                              arith::ConstantIndexOp::create(b, loc, step - 1));
     counts.push_back(arith::DivUIOp::create(
         b, loc, v, arith::ConstantIndexOp::create(b, loc, step)));
   }
@@ -399,10 +399,9 @@ SmallVector<Value> KernelBuilder::decodeInSections(scf::ForallOp forall,
   // The last section may be smaller.
   Value size = arith::MinUIOp::create(b, loc, section, sub(others, begin));
   Value one = arith::ConstantIndexOp::create(b, loc, 1);
-  Value block = sub(sub(blocks, one),
-                    arith::DivUIOp::create(b, loc, in, size));
-  Value other = arith::AddIOp::create(
-      b, loc, begin, arith::RemUIOp::create(b, loc, in, size));
+  Value block = sub(sub(blocks, one), arith::DivUIOp::create(b, loc, in, size));
+  Value other = arith::AddIOp::create(b, loc, begin,
+                                      arith::RemUIOp::create(b, loc, in, size));
   Value ordered = arith::AddIOp::create(
       b, loc, arith::MulIOp::create(b, loc, other, blocks), block);
   return decode(forall, ordered, counts, /*descending=*/false);
@@ -514,8 +513,8 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
   llvm::sort(order);
 
   Location loc = forall.getLoc();
-  KernelBuilder k{OpBuilder::atBlockEnd(module.getBody()), loc, {}, order, {},
-                  {}, {}, {}};
+  KernelBuilder k{
+      OpBuilder::atBlockEnd(module.getBody()), loc, {}, order, {}, {}, {}, {}};
   auto queues = forall.getBody()->getOps<hopper::TileQueueOp>();
   hopper::TileQueueOp queue =
       queues.empty() ? hopper::TileQueueOp() : *queues.begin();
@@ -528,8 +527,8 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
   for (auto [map, pointer] : llvm::zip(*tensorMaps, k.mapPointers)) {
     emitter.bindMap(map, pointer);
     auto it = llvm::find(maps, map);
-    mapNumbers += (mapNumbers.empty() ? "" : ",") +
-                  std::to_string(it - maps.begin());
+    mapNumbers +=
+        (mapNumbers.empty() ? "" : ",") + std::to_string(it - maps.begin());
     if (it == maps.end())
       maps.push_back(map);
   }
@@ -560,8 +559,7 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
   if (plan.consumers()) {
     Value section;
     if (queue && queue.getLongestFirst())
-      section =
-          arith::ConstantIndexOp::create(k.b, loc, queue.getSection());
+      section = arith::ConstantIndexOp::create(k.b, loc, queue.getSection());
     TileGrid tiles;
     tiles.count = k.total(counts);
     tiles.counter = k.queueCounter;
@@ -590,12 +588,11 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
   std::string args;
   for (unsigned buffer : order)
     args += (args.empty() ? "" : ",") + std::to_string(buffer);
-  launches.push_back("kernel=" + name +
-                     " block=" + std::to_string(plan.blockThreads()) +
-                     " smem=" + std::to_string(plan.sharedBytes()) +
-                     " grid=" + grid + " args=" + args +
-                     (mapNumbers.empty() ? "" : " maps=" + mapNumbers) +
-                     (queue ? " waves=1 queue=1" : ""));
+  launches.push_back(
+      "kernel=" + name + " block=" + std::to_string(plan.blockThreads()) +
+      " smem=" + std::to_string(plan.sharedBytes()) + " grid=" + grid +
+      " args=" + args + (mapNumbers.empty() ? "" : " maps=" + mapNumbers) +
+      (queue ? " waves=1 queue=1" : ""));
   requireSameSizes(forall);
   return success();
 }

@@ -208,8 +208,7 @@ bool HopperSchedule::match(std::string &why) {
     return false;
   }
   for (const Contraction &c : found)
-    if (!c.tensorCore() ||
-        getElementTypeOrSelf(c.b->get()) != c.elementType) {
+    if (!c.tensorCore() || getElementTypeOrSelf(c.b->get()) != c.elementType) {
       why = "its operands are not f16 or bf16";
       return false;
     }
@@ -281,8 +280,8 @@ template <typename Op> static linalg::GenericOp matchBody(Value v) {
 static bool isProduct(linalg::GenericOp op) {
   auto yield = op.getBody()->getTerminator();
   auto mul = yield->getOperand(0).getDefiningOp<arith::MulFOp>();
-  return mul && op->getNumResults() == 1 &&
-         isa<BlockArgument>(mul.getLhs()) && isa<BlockArgument>(mul.getRhs());
+  return mul && op->getNumResults() == 1 && isa<BlockArgument>(mul.getLhs()) &&
+         isa<BlockArgument>(mul.getRhs());
 }
 
 /// yield(acc + x) or yield(acc + ext x).
@@ -349,8 +348,7 @@ void HopperSchedule::splitRowSums() {
   for (unsigned i = 0; i < loop.getNumRegionIterArgs(); ++i) {
     Value carried = loop.getRegionIterArg(i);
     auto type = dyn_cast<RankedTensorType>(carried.getType());
-    auto sum =
-        loop.getYieldedValues()[i].getDefiningOp<linalg::GenericOp>();
+    auto sum = loop.getYieldedValues()[i].getDefiningOp<linalg::GenericOp>();
     auto init = loop.getInitArgs()[i].getDefiningOp<linalg::FillOp>();
     if (!type || type.getRank() != 1 || !sum || !isRowSum(sum) || !init ||
         !matchPattern(init.getInputs()[0], m_AnyZeroFloat()) ||
@@ -362,8 +360,8 @@ void HopperSchedule::splitRowSums() {
     chain.insert(sum);
     // Nothing else may see the carried value or what is made of it.
     auto onlyChain = [&](Value v) {
-      return llvm::all_of(v.getUsers(),
-                          [&](Operation *user) { return chain.contains(user); });
+      return llvm::all_of(
+          v.getUsers(), [&](Operation *user) { return chain.contains(user); });
     };
     bool alone = onlyChain(carried);
     SmallVector<Value> onTheWay;
@@ -373,14 +371,13 @@ void HopperSchedule::splitRowSums() {
     if (!alone)
       continue;
 
-    auto wide = RankedTensorType::get({type.getDimSize(0), 8},
-                                      type.getElementType());
+    auto wide =
+        RankedTensorType::get({type.getDimSize(0), 8}, type.getElementType());
     OpBuilder b(loop);
     Location loc = sum.getLoc();
     Value zero = init.getInputs()[0];
     Value empty = tensor::EmptyOp::create(b, loc, wide, ValueRange());
-    Value start =
-        linalg::FillOp::create(b, loc, zero, empty).getResult(0);
+    Value start = linalg::FillOp::create(b, loc, zero, empty).getResult(0);
     // From the carried value to the sum, in order.
     std::function<void(Value)> widen = [&](Value v) {
       v.setType(wide);
@@ -459,7 +456,8 @@ void HopperSchedule::findSums() {
     sums = partial;
     sumsIndex = i;
     // Every column is the whole sum.
-    for (Operation *user : llvm::make_early_inc_range(loop.getResult(i).getUsers())) {
+    for (Operation *user :
+         llvm::make_early_inc_range(loop.getResult(i).getUsers())) {
       auto total = cast<linalg::GenericOp>(user);
       OpBuilder b(total);
       auto type = cast<RankedTensorType>(total.getResult(0).getType());
@@ -500,8 +498,8 @@ void HopperSchedule::sinkSums() {
       }
       OpBuilder before(branch);
       before.setInsertionPointAfterValue(weights);
-      auto zero = arith::ConstantOp::create(before, loc,
-                                            before.getF32FloatAttr(0));
+      auto zero =
+          arith::ConstantOp::create(before, loc, before.getF32FloatAttr(0));
       Value empty = tensor::EmptyOp::create(
           before, loc, cast<RankedTensorType>(type), ValueRange());
       Value start = linalg::FillOp::create(before, loc, ValueRange(zero),
@@ -609,10 +607,9 @@ void HopperSchedule::decideByWarp() {
         !matchPattern(compare.getRhs(), m_Constant(&limit)))
       continue;
     OpBuilder b(either);
-    Value exceeds =
-        ExceedsOp::create(b, extract.getLoc(), b.getI1Type(),
-                          top.getDpsInputs()[0],
-                          b.getF64FloatAttr(limit.getValueAsDouble()));
+    Value exceeds = ExceedsOp::create(
+        b, extract.getLoc(), b.getI1Type(), top.getDpsInputs()[0],
+        b.getF64FloatAttr(limit.getValueAsDouble()));
     either.getRhsMutable().set(exceeds);
     b.setInsertionPointToStart(branch.thenBlock());
     IRMapping map;
@@ -639,8 +636,8 @@ void HopperSchedule::decideByWarp() {
 /// take of a consumer's.
 static void roleRegisters(int64_t warpgroups, int64_t live, int64_t &producer,
                           int64_t &consumer) {
-  static constexpr int64_t table[][2] = {{56, 256}, {24, 240}, {32, 160},
-                                         {32, 112}};
+  static constexpr int64_t table[][2] = {
+      {56, 256}, {24, 240}, {32, 160}, {32, 112}};
   producer = table[warpgroups - 1][0];
   consumer = table[warpgroups - 1][1];
   if (warpgroups == 2 && live <= 150) {
@@ -656,8 +653,8 @@ void HopperSchedule::chooseParameters() {
   // products.
   int64_t live = first.n / 2 + first.n / 4 + second.n / 2;
   roleRegisters(warpgroups, live, producerRegisters, consumerRegisters);
-  overlap = options.overlap >= 0 ? options.overlap
-                                 : warpgroups <= 2 && live <= 170;
+  overlap =
+      options.overlap >= 0 ? options.overlap : warpgroups <= 2 && live <= 170;
   pingPong = options.pingPong >= 0 ? options.pingPong
                                    : warpgroups > 1 && second.n <= 128;
   persistent = options.persistent != 0;
@@ -732,7 +729,8 @@ static bool cloneFolded(OpBuilder &b, linalg::GenericOp op, IRMapping &map) {
   for (auto [i, constant] : llvm::enumerate(constants))
     if (constant)
       body.getArgument(i).replaceAllUsesWith(constant);
-  for (Operation &inner : llvm::make_early_inc_range(body.without_terminator())) {
+  for (Operation &inner :
+       llvm::make_early_inc_range(body.without_terminator())) {
     OpBuilder at(&inner);
     SmallVector<Value> folded;
     if (inner.getNumResults() && succeeded(at.tryFold(&inner, folded))) {
@@ -859,9 +857,8 @@ Value HopperSchedule::acquire(OpBuilder &b, RingOp ring, Value tile,
 void HopperSchedule::releaseQ(OpBuilder &b, Value next) {
   if (!persistent || reuseQ)
     return;
-  Value isLast =
-      arith::CmpIOp::create(b, loop.getLoc(), arith::CmpIPredicate::sge, next,
-                            loop.getUpperBound());
+  Value isLast = arith::CmpIOp::create(
+      b, loop.getLoc(), arith::CmpIPredicate::sge, next, loop.getUpperBound());
   ReleaseOp::create(b, loop.getLoc(), qSlot, isLast);
 }
 
@@ -951,8 +948,8 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
 
   // The first block's scores and softmax.
   IRMapping map = outer;
-  for (auto [arg, init] : llvm::zip(loop.getRegionIterArgs(),
-                                    loop.getInitArgs()))
+  for (auto [arg, init] :
+       llvm::zip(loop.getRegionIterArgs(), loop.getInitArgs()))
     map.map(arg, init);
   Value length = arith::SubIOp::create(b, loc, upper, lower);
   Value one = arith::ConstantIndexOp::create(b, loc, 1);
@@ -1048,8 +1045,8 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
       // The wait for the next K tile between the softmax and the wait for the
       // second product keeps the assembler from moving the latter up.
       Value next = arith::AddIOp::create(b, loc, iv, step);
-      Value more = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt,
-                                         next, upper);
+      Value more =
+          arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt, next, upper);
       auto poll = scf::IfOp::create(b, loc, more);
       OpBuilder inner = OpBuilder::atBlockBegin(poll.thenBlock());
       PollOp::create(inner, loc, kRing.getRing());
@@ -1090,10 +1087,9 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
   auto wait = WaitGroupOp::create(b, loc, pending.getTypes(), 0, pending);
   ReleaseOp::create(b, loc, slot, Value());
   for (unsigned i = 0; i < loop.getNumResults(); ++i)
-    outer.map(loop.getResult(i),
-              i == outputIndex      ? wait.getResults()[0]
-              : isAccumulated(i) ? wait.getResults()[1]
-                                 : state[i]);
+    outer.map(loop.getResult(i), i == outputIndex   ? wait.getResults()[0]
+                                 : isAccumulated(i) ? wait.getResults()[1]
+                                                    : state[i]);
 }
 
 //===----------------------------------------------------------------------===//
@@ -1137,9 +1133,11 @@ void HopperSchedule::buildProducer(OpBuilder &b, Block &from, IRMapping &map) {
       continue;
     OpBuilder::InsertionGuard guard(b);
     if (auto branch = dyn_cast<scf::IfOp>(op)) {
-      auto copy = scf::IfOp::create(
-          b, op.getLoc(), TypeRange(), materialize(b, branch.getCondition(), map),
-          /*addThenBlock=*/true, /*addElseBlock=*/branch.elseBlock() != nullptr);
+      auto copy =
+          scf::IfOp::create(b, op.getLoc(), TypeRange(),
+                            materialize(b, branch.getCondition(), map),
+                            /*addThenBlock=*/true,
+                            /*addElseBlock=*/branch.elseBlock() != nullptr);
       for (auto [block, to] :
            {std::pair(branch.thenBlock(), copy.thenBlock()),
             std::pair(branch.elseBlock(), copy.elseBlock())}) {
@@ -1173,8 +1171,9 @@ bool HopperSchedule::boundsVary() {
       return true;
     Operation *op = v.getDefiningOp();
     return op && depth < 16 && forall->isAncestor(op) &&
-           llvm::any_of(op->getOperands(),
-                        [&](Value o) { return depends(o, depth + 1); });
+           llvm::any_of(
+               op->getOperands(),
+               [&](Value o) { return depends(o, depth + 1); });
   };
   return depends(loop.getLowerBound(), 0) || depends(loop.getUpperBound(), 0);
 }
@@ -1241,15 +1240,14 @@ void HopperSchedule::stageStores() {
     auto type = dyn_cast<RankedTensorType>(tile.getType());
     if (!isStageable(insert, type))
       return;
-    int64_t bytes =
-        RingType::get(type.getContext(), 1, type).tileBytes();
+    int64_t bytes = RingType::get(type.getContext(), 1, type).tileBytes();
     if (!reuseQ && nextOffset + bytes > options.target->sharedMemory)
       return;
     OpBuilder b(slice ? slice : yield);
-    Value staged = StageOp::create(
-        b, tile.getLoc(), type, tile,
-        reuseQ ? int64_t(qRing.getOffset()) : nextOffset,
-        reuseQ ? qSlot : Value());
+    Value staged =
+        StageOp::create(b, tile.getLoc(), type, tile,
+                        reuseQ ? int64_t(qRing.getOffset()) : nextOffset,
+                        reuseQ ? qSlot : Value());
     if (!reuseQ)
       nextOffset += bytes;
     if (slice)
@@ -1283,8 +1281,8 @@ LogicalResult HopperSchedule::build() {
   };
   if (wantOnes && fits(panelOfOnes))
     findSums();
-  int64_t perStage = bytes(first.b->get()) + bytes(second.b->get()) +
-                     (sums ? panelOfOnes : 0);
+  int64_t perStage =
+      bytes(first.b->get()) + bytes(second.b->get()) + (sums ? panelOfOnes : 0);
   // The output is staged where two stages leave room for it.
   int64_t staging = first.m * llvm::divideCeil(second.n, 64) * 128;
   if (options.stage != 0 && 2 * perStage + staging <= available)
@@ -1292,8 +1290,9 @@ LogicalResult HopperSchedule::build() {
   else
     reuseQ = options.stage != 0 && persistent && canStage() &&
              staging <= qRing.bytes();
-  int64_t stages = options.stages > 0 ? options.stages
-                                      : std::min<int64_t>(4, available / perStage);
+  int64_t stages = options.stages > 0
+                       ? options.stages
+                       : std::min<int64_t>(4, available / perStage);
   if (stages < 1 || stages * perStage > available)
     return forall.emitOpError("needs ")
            << nextOffset + std::max<int64_t>(stages, 1) * perStage
@@ -1306,7 +1305,7 @@ LogicalResult HopperSchedule::build() {
   if (persistent) {
     // Measured on an H200 at lengths from 512 to 16384: fewer leave short tiles
     // to the end, more do not share what L2 holds.
-    int64_t heads = options.heads > 0                      ? options.heads
+    int64_t heads = options.heads > 0                   ? options.heads
                     : std::max(first.k, second.n) <= 64 ? 32
                                                         : 16;
     TileQueueOp::create(b, loc, nextBarrier, boundsVary(), heads);
@@ -1328,9 +1327,8 @@ LogicalResult HopperSchedule::build() {
           wanted.insert(v);
   });
   SmallVector<Value> results = wanted.takeVector();
-  consumers =
-      ConsumersOp::create(b, loc, TypeRange(ValueRange(results)), warpgroups,
-                          consumerRegisters);
+  consumers = ConsumersOp::create(b, loc, TypeRange(ValueRange(results)),
+                                  warpgroups, consumerRegisters);
   Block &body = consumers.getBody().emplaceBlock();
   b.setInsertionPointToStart(&body);
   if (reuseQ)
@@ -1401,8 +1399,15 @@ struct ScheduleHopper
   using ScheduleHopperPassBase::ScheduleHopperPassBase;
 
   void runOnOperation() override {
-    HopperOptions options{fa::lookupNVIDIATarget(chip), overlap, pingPong,
-                          stages, persistent, stage, ones, split, heads};
+    HopperOptions options{fa::lookupNVIDIATarget(chip),
+                          overlap,
+                          pingPong,
+                          stages,
+                          persistent,
+                          stage,
+                          ones,
+                          split,
+                          heads};
     if (!options.target || StringRef(chip) != "sm_90a") {
       getOperation().emitError("expected the target sm_90a, got ") << chip;
       return signalPassFailure();
@@ -1412,9 +1417,8 @@ struct ScheduleHopper
         HopperSchedule schedule(forall, options);
         std::string why;
         if (!schedule.match(why)) {
-          remark::missed(
-              forall.getLoc(),
-              remark::RemarkOpts::name("schedule").category("fa-schedule-hopper"))
+          remark::missed(forall.getLoc(), remark::RemarkOpts::name("schedule")
+                                              .category("fa-schedule-hopper"))
               << "left to the Ampere schedule: " << why;
           continue;
         }

@@ -1071,7 +1071,7 @@ func.func @queue_outside() {
 
 func.func @queue_barriers(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
   scf.forall (%i) in (1) {
-    // expected-error @below {{'hopper.tile_queue' op expected barriers at a multiple of 8, at most 232424, got 4}}
+    // expected-error @below {{'hopper.tile_queue' op expected barriers at a multiple of 8, at most 232352, got 4}}
     hopper.tile_queue barriers 4
   }
   return
@@ -1081,7 +1081,7 @@ func.func @queue_barriers(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tens
 
 func.func @queue_end(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
   scf.forall (%i) in (1) {
-    // expected-error @below {{at most 232424, got 232432}}
+    // expected-error @below {{at most 232352, got 232432}}
     hopper.tile_queue barriers 232432
   }
   return
@@ -1091,8 +1091,8 @@ func.func @queue_end(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64
 
 func.func @queue_section(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
   scf.forall (%i) in (1) {
-    // expected-error @below {{'hopper.tile_queue' op expected a section of 0 bytes or more and of at least one tile, got -1 and 1}}
-    hopper.tile_queue barriers 0 longest_first section -1 or 1
+    // expected-error @below {{'hopper.tile_queue' op expected sections of at least 1, got -1}}
+    hopper.tile_queue barriers 0 longest_first section -1
   }
   return
 }
@@ -1102,7 +1102,7 @@ func.func @queue_section(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tenso
 func.func @queue_at_least(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
   scf.forall (%i) in (1) {
     // expected-error @below {{got 0 and 0}}
-    hopper.tile_queue barriers 0 longest_first section 0 or 0
+    hopper.tile_queue barriers 0 longest_first section 0
   }
   return
 }
@@ -1113,7 +1113,7 @@ func.func @two_queues(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<6
   scf.forall (%i) in (1) {
     // expected-error @below {{'hopper.tile_queue' op expected one hopper.tile_queue in a block}}
     hopper.tile_queue barriers 0
-    hopper.tile_queue barriers 24
+    hopper.tile_queue barriers 96
   }
   return
 }

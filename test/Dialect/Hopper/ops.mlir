@@ -30,8 +30,8 @@ func.func @roles(%q: tensor<128x64xbf16>, %k: tensor<256x64xbf16>, %v: tensor<25
     %kr = hopper.ring "k" at 17408 barriers 16 : <2, tensor<64x64xbf16>>
     // CHECK: %[[V:.*]] = hopper.ring "v" at 33792 barriers 48 ones : <2, tensor<64x80xbf16>>
     %vr = hopper.ring "v" at 33792 barriers 48 ones : <2, tensor<64x80xbf16>>
-    // CHECK: hopper.tile_queue barriers 80 longest_first section 1048576 or 2
-    hopper.tile_queue barriers 80 longest_first section 1048576 or 2
+    // CHECK: hopper.tile_queue barriers 80 longest_first section 16
+    hopper.tile_queue barriers 80 longest_first section 16
     // CHECK: hopper.producer registers 24 attributes {note = "a"} {
     hopper.producer registers 24 attributes {note = "a"} {
       // CHECK: hopper.load %{{.*}} into %[[Q]] bytes 16384 : tensor<128x64xbf16>, <1, tensor<128x64xbf16>>

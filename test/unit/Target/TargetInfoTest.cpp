@@ -73,7 +73,8 @@ TEST(TileSizes, OnGPUsByHeadDim) {
     EXPECT_EQ(choose(name, heads(64)).warps, 4);
     EXPECT_EQ(choose(name, heads(64)).stages, 2);
   }
-  // 64 keys take 96 KiB, one block of an A100's 164; 32 keys leave room for two.
+  // 64 keys take 96 KiB, one block of an A100's 164; 32 keys leave room for
+  // two.
   EXPECT_TILE(choose("sm_80", heads(128)), 128, 32);
   // Only one block fits 100 KiB in any case, but with 64 keys S and O take 192
   // registers, and mma.sync's fragments have to spill.

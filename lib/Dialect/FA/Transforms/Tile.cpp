@@ -97,10 +97,9 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
       std::optional<Contraction> product = findScoreProduct(op.getScores());
       // The maximum is used for nothing else.
       bool logSumExp = !op.getNewMax().use_empty();
-      llvm::Expected<TileSizes> tiles =
-          chooseTiles(product ? product->lhs : op.getValues(), op.getValues(),
-                      op.getScores().getType(), target, algorithm, rows, keys,
-                      logSumExp);
+      llvm::Expected<TileSizes> tiles = chooseTiles(
+          product ? product->lhs : op.getValues(), op.getValues(),
+          op.getScores().getType(), target, algorithm, rows, keys, logSumExp);
       if (!tiles) {
         op.emitOpError() << llvm::toString(tiles.takeError());
         return signalPassFailure();

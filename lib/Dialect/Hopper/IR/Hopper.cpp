@@ -123,17 +123,14 @@ LogicalResult RingOp::verify() {
 }
 
 LogicalResult TileQueueOp::verify() {
-  int64_t barriers = getBarriers(), section = getSection(),
-          atLeast = getAtLeast();
-  // Two mbarriers and the slot.
-  constexpr int64_t queueBytes = 24;
+  int64_t barriers = getBarriers(), section = getSection();
+  // Two slots of 32 bytes, with two mbarriers each.
+  constexpr int64_t queueBytes = 96;
   if (barriers < 0 || barriers % 8 || barriers > sharedBytes - queueBytes)
     return emitOpError("expected barriers at a multiple of 8, at most ")
            << sharedBytes - queueBytes << ", got " << barriers;
-  if (section < 0 || atLeast < 1)
-    return emitOpError("expected a section of 0 bytes or more and of at least "
-                       "one tile, got ")
-           << section << " and " << atLeast;
+  if (section < 1)
+    return emitOpError("expected sections of at least 1, got ") << section;
   auto queues = (*this)->getBlock()->getOps<TileQueueOp>();
   if (!llvm::hasSingleElement(queues))
     return emitOpError("expected one hopper.tile_queue in a block");
