@@ -11,7 +11,7 @@
 // CHECK-SAME: "//!fa.same a2.d0=a0.d0", "//!fa.same a2.d1=a1.d0"
 // CHECK-SAME: "//!fa.require a0.align=16"
 // CHECK-SAME: "//!fa.launch kernel=scores_kernel block=128 smem=16384 grid=a0.d0/64*a1.d0/64 args=0,1,2"
-// CHECK: llvm.mlir.global external @fa_smem() {addr_space = 3 : i32, alignment = 128
+// CHECK: llvm.mlir.global external @fa_smem() {addr_space = 3 : i32, alignment = 1024
 // CHECK: gpu.func @scores_kernel(%{{.*}}: !llvm.ptr<1> {llvm.noalias}, %{{.*}}: i64
 // CHECK-SAME: known_block_size = array<i32: 128, 1, 1>
 // CHECK: nvvm.cp.async.commit.group
