@@ -443,7 +443,8 @@ llvm::Expected<TileSizes> fa::chooseTileSizes(const TargetInfo &target,
             .str());
   llvm::Expected<TileSizes> sizes =
       algorithm == TileAlgorithm::FA1 ? chooseFA1(target, problem)
-      : ::takesWgmma(target, problem) ? chooseForWgmma(target, problem)
+      : algorithm == TileAlgorithm::FA2 && ::takesWgmma(target, problem)
+          ? chooseForWgmma(target, problem)
       : target.kind == TargetInfo::Kind::NVIDIA ? chooseOnGPU(target, problem)
                                                 : chooseOnCPU(target, problem);
   if (sizes)

@@ -52,6 +52,8 @@ llvm::SmallVector<llvm::StringRef> getKnownTargets();
 
 /// The order of loops that tile sizes are for.
 enum class TileAlgorithm {
+  /// One product a kernel, scores and weights in memory.
+  Standard,
   /// Blocks of keys outside, the state goes through memory: FlashAttention.
   FA1,
   /// Blocks of rows outside, the state stays on chip: FlashAttention-2.

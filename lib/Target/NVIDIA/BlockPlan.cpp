@@ -390,7 +390,13 @@ int64_t BlockPlan::estimateRegisters(unsigned warps) const {
   // this admits 128 rows on four warps, which spill about 50 bytes and are a
   // fifth faster on an H200 than eight warps that spill nothing.
   constexpr int64_t others = 32;
-  return carriedMost + resultMost + others;
+  // Bodies that compute with coordinates in every block keep these for their
+  // columns; masks of single blocks stand in branches.
+  bool coordinates = false;
+  forall.walk([&](linalg::IndexOp op) {
+    coordinates |= isa<scf::ForOp>(op->getParentOp()->getParentOp());
+  });
+  return carriedMost + resultMost + others + (coordinates ? 32 : 0);
 }
 
 LogicalResult BlockPlan::chooseWarps() {

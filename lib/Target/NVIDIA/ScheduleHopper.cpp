@@ -154,12 +154,14 @@ bool HopperSchedule::isTile(Value v, int64_t maxRows, std::string &why) {
   auto type = cast<RankedTensorType>(v.getType());
   std::string name;
   llvm::raw_string_ostream(name) << type;
-  if (type.getDimSize(0) > maxRows || type.getDimSize(0) % 8) {
+  if (!type.hasStaticShape() || type.getDimSize(0) > maxRows ||
+      type.getDimSize(0) < 8 || type.getDimSize(0) % 8) {
     why = "the tile " + name + " has not a multiple of 8 rows, at most " +
           std::to_string(maxRows);
     return false;
   }
-  if (type.getDimSize(1) % 8) {
+  if (type.getDimSize(1) % 8 || type.getDimSize(1) < 8 ||
+      type.getDimSize(1) > 14528) {
     why = "rows of " + name + " are not whole chunks of 16 bytes";
     return false;
   }
@@ -733,7 +735,9 @@ static bool cloneFolded(OpBuilder &b, linalg::GenericOp op, IRMapping &map) {
        llvm::make_early_inc_range(body.without_terminator())) {
     OpBuilder at(&inner);
     SmallVector<Value> folded;
-    if (inner.getNumResults() && succeeded(at.tryFold(&inner, folded))) {
+    // A fold in place gives no values.
+    if (inner.getNumResults() && succeeded(at.tryFold(&inner, folded)) &&
+        !folded.empty()) {
       inner.replaceAllUsesWith(folded);
       inner.erase();
     }
@@ -1191,7 +1195,9 @@ static bool isCutByTensor(tensor::ParallelInsertSliceOp insert,
     int64_t whole = tile.getDimSize(at++);
     if (getConstantIntValue(size) == whole)
       continue;
-    auto min = cast<Value>(size).getDefiningOp<affine::AffineMinOp>();
+    auto value = dyn_cast<Value>(size);
+    auto min = value ? value.getDefiningOp<affine::AffineMinOp>()
+                     : affine::AffineMinOp();
     if (!min || min.getMap().getNumResults() != 2)
       return false;
     auto constant = dyn_cast<AffineConstantExpr>(min.getMap().getResult(0));
@@ -1293,7 +1299,7 @@ LogicalResult HopperSchedule::build() {
   int64_t stages = options.stages > 0
                        ? options.stages
                        : std::min<int64_t>(4, available / perStage);
-  if (stages < 1 || stages * perStage > available)
+  if (stages < 1 || stages > 8 || stages * perStage > available)
     return forall.emitOpError("needs ")
            << nextOffset + std::max<int64_t>(stages, 1) * perStage
            << " bytes of shared memory a block with "

@@ -1,5 +1,5 @@
 // RUN: fa-opt %s --fa-decompose --fa-distribute="target=sm_80" --remarks-filter=fa-distribute --remark-format=emitRemark 2>&1 | FileCheck %s --check-prefixes=SIZES,AMPERE
-// RUN: fa-opt %s --fa-decompose --fa-distribute="target=sm_90a" | FileCheck %s --check-prefix=HOPPER
+// RUN: fa-opt %s --fa-decompose --fa-distribute="target=sm_90a algorithm=standard" | FileCheck %s --check-prefix=HOPPER
 // RUN: fa-opt %s --fa-decompose --fa-distribute="rows=32 keys=16" | FileCheck %s --check-prefix=GIVEN
 // RUN: fa-opt %s --fa-decompose --fa-online-softmax --fa-tile="target=sm_80 algorithm=fa1" --fa-distribute="target=sm_80 algorithm=fa1" | FileCheck %s --check-prefix=FA1
 // RUN: not fa-opt %s --fa-decompose --fa-distribute="target=sm_1" 2>&1 | FileCheck %s --check-prefix=TARGET

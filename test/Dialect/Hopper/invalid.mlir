@@ -1101,7 +1101,7 @@ func.func @queue_section(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tenso
 
 func.func @queue_at_least(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
   scf.forall (%i) in (1) {
-    // expected-error @below {{got 0 and 0}}
+    // expected-error @below {{got 0}}
     hopper.tile_queue barriers 0 longest_first section 0
   }
   return
