@@ -394,7 +394,10 @@ int64_t BlockPlan::estimateRegisters(unsigned warps) const {
   // columns; masks of single blocks stand in branches.
   bool coordinates = false;
   forall.walk([&](linalg::IndexOp op) {
-    coordinates |= isa<scf::ForOp>(op->getParentOp()->getParentOp());
+    Operation *body = op->getParentOp();
+    auto branch = dyn_cast<scf::IfOp>(body->getParentOp());
+    coordinates |= isa<scf::ForOp>(body->getParentOp()) ||
+                   (branch && body->getBlock() == branch.thenBlock());
   });
   return carriedMost + resultMost + others + (coordinates ? 32 : 0);
 }

@@ -255,13 +255,16 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
   operandRegs.clear();
   SmallVector<SmallVector<Value>> results(outs,
                                           SmallVector<Value>(vector.numRegs()));
-  // Two chains for each row, of the even and the odd columns.
+  // Two chains for each row, of the even and the odd columns; one where a
+  // thread has no registers to spare.
+  bool twoChains = plan.consumers() != nullptr;
   SmallVector<SmallVector<Value>> chains(2 * vector.numRegs());
   for (unsigned r = 0, e = layout.numRegs(); r < e; ++r) {
     auto element = elementOf(r);
     if (failed(element))
       return failure();
-    SmallVector<Value> &acc = chains[2 * layout.rowReg(r) + r % 2];
+    SmallVector<Value> &acc =
+        chains[2 * layout.rowReg(r) + (twoChains ? r % 2 : 0)];
     if (acc.empty()) {
       acc = *element;
       continue;
@@ -278,10 +281,13 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
   }
   SmallVector<SmallVector<Value>> partial;
   for (unsigned v = 0; v < vector.numRegs(); ++v) {
-    auto both = combine(chains[2 * v + 1], chains[2 * v]);
-    if (failed(both))
-      return failure();
-    partial.push_back(*both);
+    partial.push_back(chains[2 * v]);
+    if (twoChains) {
+      auto both = combine(chains[2 * v + 1], chains[2 * v]);
+      if (failed(both))
+        return failure();
+      partial.back() = *both;
+    }
     for (unsigned distance : {1, 2}) {
       SmallVector<Value> other;
       for (Value x : partial[v])

@@ -9,7 +9,7 @@
 // The sizes are those that fa-tile chooses, by the target and the algorithm.
 // SIZES: remark: [Passed] TileSizes {{.*}}128x32: {{.*}}shared memory
 // AMPERE: scf.forall {{.*}} step (1, 1, 128, 32)
-// HOPPER: scf.forall {{.*}} step (1, 1, 128, 128)
+// HOPPER: scf.forall {{.*}} step (1, 1, 128, 64)
 // GIVEN: scf.forall {{.*}} step (1, 1, 32, 16)
 // The loop of Algorithm 1 stays as it was tiled, rows of the rest as in it.
 // FA1: scf.forall {{.*}} step (1, 1, 64)

@@ -19,8 +19,8 @@
 // CHECK: gpu.func @dynamic_kernel(
 // CHECK-SAME: fa.first_map = 38
 // CHECK: prefetch.tensormap
-// 1 stage of Q, 2 of K and V and the queue: a barrier full and one empty each.
-// CHECK-COUNT-12: mbarrier.init.shared::cta.b64
+// 1 stage of Q, 2 of K and V and of the queue: a barrier full and one empty each.
+// CHECK-COUNT-14: mbarrier.init.shared::cta.b64
 // CHECK-NOT: mbarrier.init
 // CHECK: fence.mbarrier_init
 // CHECK: setmaxnreg.dec.sync.aligned.u32 24;

@@ -171,11 +171,11 @@ llvm::Expected<TileSizes> fa::chooseTiles(Value query, Value values,
   problem.logSumExp = logSumExp;
   problem.queryLength = length(scores.getDimSize(0));
   problem.keyLength = length(scores.getDimSize(1));
-  llvm::Expected<TileSizes> chosen = chooseTileSizes(
-      *info, problem,
-      algorithm == "fa1"        ? TileAlgorithm::FA1
-      : algorithm == "standard" ? TileAlgorithm::Standard
-                                : TileAlgorithm::FA2);
+  llvm::Expected<TileSizes> chosen =
+      chooseTileSizes(*info, problem,
+                      algorithm == "fa1"        ? TileAlgorithm::FA1
+                      : algorithm == "standard" ? TileAlgorithm::Standard
+                                                : TileAlgorithm::FA2);
   if (!chosen)
     return chosen.takeError();
   chosen->rows = rows ? rows : chosen->rows;
