@@ -50,6 +50,7 @@ class Kernel:
         self._keeps_stages = keep_stages
         self._compiled: Any = None
         self._module = self._find()
+        self._launcher = _native.launcher(self._module.num_args, self._module.num_results)
 
     def _find(self) -> _cache.Entry:
         """The module from the cache; else it is compiled and kept there."""
@@ -120,6 +121,7 @@ class Kernel:
                         )
                     program = _native.load(device, ptx)
                     self._programs[device] = program
+                    _native.add_program(self._launcher, device, program)
         return program
 
     def __call__(self, *arrays: Any) -> None:
@@ -128,6 +130,8 @@ class Kernel:
         GPU kernels are enqueued on the current stream of PyTorch and CuPy; for
         arrays of another library the call waits for the GPU.
         """
+        if _native.launch(self._launcher, arrays):
+            return
         names = [f"argument {i}" for i in range(len(arrays))]
         if len(arrays) != self._module.num_args:
             raise ValueError(

@@ -3,6 +3,7 @@
 //
 // fa._native: the C API and the runtime library as Python sees them.
 
+#include "Call.h"
 #include "Compiler.h"
 #include "DLPack.h"
 #include "fa-runtime/fa_runtime.h"
@@ -111,6 +112,8 @@ public:
                                static_cast<int32_t>(tensors.size()),
                                reinterpret_cast<void *>(stream)));
   }
+
+  const fa_rt_program *get() const { return program.get(); }
 
   py::list resources() const {
     fa_rt_program_desc desc;
@@ -266,10 +269,15 @@ std::string cachePath(const std::string &key) {
 
 } // namespace
 
+const fa_rt_program *fa::python::programOf(py::handle program) {
+  return program.cast<const Program &>().get();
+}
+
 PYBIND11_MODULE(_native, m) {
   m.doc() = "The fa compiler and runtime.";
   py::register_exception<CompileError>(m, "CompileError", PyExc_ValueError);
   py::register_exception<RunError>(m, "RunError", PyExc_RuntimeError);
+  fa::python::addCalls(m, m.attr("RunError"));
   m.attr("__version__") = FA_VERSION;
   m.def("compiler_path", &Compiler::path);
   m.def("compiler_is_loaded", &Compiler::isLoaded);
