@@ -11,7 +11,6 @@ stages, PTX, HBM traffic and resources.
 from fa._arrays import Array
 from fa._attention import attention
 from fa._kernel import Kernel, compile
-from fa._native import CompileError, RunError, version
+from fa._native import CompileError, RunError, __version__
 
-__version__ = version()
-__all__ = ["Array", "CompileError", "Kernel", "RunError", "attention", "compile"]
+__all__ = ["Array", "CompileError", "Kernel", "RunError", "__version__", "attention", "compile"]

@@ -19,6 +19,7 @@ GPU.
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -69,6 +70,8 @@ class Library:
     """(like, what `empty` gave) -> what the user gets, once it is computed."""
     waits: bool = False
     """Calls return when the GPU has finished: nothing orders their streams."""
+    is_native: bool = False
+    """Calls that were made once need no view: `_native` reads the arrays itself."""
 
 
 def _dtype_error(array: object, dtype: object) -> TypeError:
@@ -153,6 +156,7 @@ _NUMPY = Library(
 # --- PyTorch and CuPy ------------------------------------------------------------
 
 
+@functools.cache
 def _torch_library(torch: Any) -> Library:
     types = {
         torch.float32: "f32",
@@ -178,6 +182,16 @@ def _torch_library(torch: Any) -> Library:
             device.index if device.type == "cuda" else None,
         )
 
+    # PyTorch has it from version 2.11 on. What is no tensor of these classes,
+    # exactly, is seen through `view`.
+    api = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    is_native = _native.add_library(
+        [torch.Tensor, torch.nn.Parameter],
+        api,
+        torch.empty,
+        dtypes,
+        lambda index: torch.device("cuda", index),
+    )
     return Library(
         "torch",
         view,
@@ -185,6 +199,7 @@ def _torch_library(torch: Any) -> Library:
             shape, dtype=dtypes[dtype], device=like.device
         ),
         lambda index: torch.cuda.current_stream(index).cuda_stream,
+        is_native=is_native,
     )
 
 

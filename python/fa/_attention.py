@@ -27,17 +27,23 @@ def _target(device: int | None) -> str:
 _DEFAULT = Schedule()
 
 
-def _run(config: AttentionConfig, schedule: Schedule, library: Library, views: list[View]) -> None:
+def _run(
+    config: AttentionConfig, schedule: Schedule, library: Library, views: list[View]
+) -> tuple[Kernel, Kernel | None]:
+    """Runs a kernel, or a second one where the first one refuses; gives both."""
     target = _target(views[0].device)
     kernel = _kernel(config, target, schedule)
     try:
         kernel.run(library, views)
+        return kernel, None
     except ValueError:
         # Kernels without TMA take strides that it cannot express. What is wrong
         # in itself they refuse again.
         if target != "sm_90a" or schedule.options:
             raise
-        _kernel(config, "sm_90", schedule).run(library, views)
+        second = _kernel(config, "sm_90", schedule)
+        second.run(library, views)
+        return kernel, second
 
 
 def _check(q: View, k: View, v: View) -> None:
@@ -108,6 +114,10 @@ def attention(
     libraries, whose streams are not known, it waits for the GPU. Source: Dao et al., FlashAttention (2022) and
     FlashAttention-2 (2023).
     """
+    if schedule is None:
+        known = _native.attention(q, k, v, is_causal, scale, return_lse)
+        if known is not None:
+            return known
     library, views = views_of((q, k, v), ("query", "key", "value"))
     _check(*views)
     (batch, query_heads, rows, head_dim), value_dim = (
@@ -129,6 +139,12 @@ def attention(
     if return_lse:
         results.append(library.empty(q, (batch, query_heads, rows), "f32", device))
     views += map(library.view, results)
-    _run(config, Schedule.of(schedule) if schedule else _DEFAULT, library, views)
+    first, second = _run(config, Schedule.of(schedule) if schedule else _DEFAULT, library, views)
+    if library.is_native and device is not None and not schedule:
+        _native.remember_attention(
+            *(q, k, v, is_causal, scale, return_lse),
+            first=first._program(device),
+            second=second and second._program(device),
+        )
     out = [library.finish(q, result) for result in results]
     return tuple(out) if return_lse else out[0]

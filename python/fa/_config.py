@@ -135,3 +135,8 @@ def cpu_threads() -> int:
 def cuda_driver() -> str:
     """The CUDA driver's library: FA_CUDA_DRIVER, like the runtime library."""
     return os.environ.get("FA_CUDA_DRIVER") or "libcuda.so.1"
+
+
+def verbose() -> bool:
+    """Whether to say on stderr what is compiled: FA_VERBOSE, like the runtime library."""
+    return os.environ.get("FA_VERBOSE", "") not in ("", "0")

@@ -4,13 +4,15 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
-from fa import _native
+from fa import _cache, _native
 from fa._arrays import Library, View, check_result, views_of
-from fa._config import AttentionConfig, Schedule, cpu_threads
+from fa._config import AttentionConfig, Schedule, cpu_threads, verbose
 
 
 class Kernel:
@@ -34,7 +36,7 @@ class Kernel:
         self.ir = ir
         self.target = target
         self.schedule = schedule
-        self._native = _native.compile(
+        self._request = (
             ir,
             target,
             algorithm,
@@ -42,29 +44,63 @@ class Kernel:
             schedule.keys,
             schedule.speculate,
             schedule.options,
-            cpu_threads(),
-            keep_stages,
         )
         self._programs: dict[int, Any] = {}
         self._lock = threading.Lock()
+        self._keeps_stages = keep_stages
+        self._compiled: Any = None
+        self._module = self._find()
+        self._launcher = _native.launcher(self._module.num_args, self._module.num_results)
+
+    def _find(self) -> _cache.Entry:
+        """The module from the cache; else it is compiled and kept there."""
+        key = None if self.target == "cpu" else _cache.key_of(*self._request)
+        found = None if key is None else _cache.get(key)
+        if key is not None and found is not None:
+            self._note(f"PTX from the cache, {_native.cache_path(key)}")
+            return found
+        start = time.perf_counter()
+        compiled = self._compile(self._keeps_stages)
+        self._note(f"compiled in {1e3 * (time.perf_counter() - start):.1f} ms")
+        self._compiled = compiled
+        module = _cache.Entry(compiled.num_args(), compiled.num_results(), compiled.ptx())
+        if key is not None and module.ptx is not None:
+            reason = _cache.put(key, module)
+            if reason:
+                self._note(f"PTX not cached: {reason}")
+        return module
+
+    def _compile(self, keep_stages: bool) -> Any:
+        return _native.compile(*self._request, cpu_threads(), keep_stages)
+
+    def _note(self, text: str) -> None:
+        if verbose():
+            print(f"fa: {self.target}: {text}", file=sys.stderr)
+
+    def _staged(self) -> Any:
+        """The compiled module; one that came from the cache is compiled now."""
+        if self._compiled is None:
+            with self._lock:
+                if self._compiled is None:
+                    self._compiled = self._compile(self._keeps_stages)
+        return self._compiled
 
     @property
     def stages(self) -> dict[str, str]:
         """IR after each stage, by the pass's name, in order."""
-        return dict(self._native.stages())
+        return dict(self._staged().stages())
 
     @property
     def io(self) -> dict[str, str]:
         """HBM traffic after each stage: the text of its `fa.io` attribute."""
-        return dict(self._native.io())
+        return dict(self._staged().io())
 
     @property
     def asm(self) -> dict[str, str]:
         """Every text of the kernel: "source", each stage, and "ptx"."""
         texts = {"source": self.ir, **self.stages}
-        ptx = self._native.ptx()
-        if ptx is not None:
-            texts["ptx"] = ptx
+        if self._module.ptx is not None:
+            texts["ptx"] = self._module.ptx
         return texts
 
     def resources(self, device: int = 0) -> list[dict[str, Any]]:
@@ -77,7 +113,7 @@ class Kernel:
             with self._lock:
                 program = self._programs.get(device)
                 if program is None:
-                    ptx = self._native.ptx()
+                    ptx = self._module.ptx
                     if ptx is None:
                         raise _native.RunError(
                             f"a kernel for target {self.target} can't run on "
@@ -85,6 +121,7 @@ class Kernel:
                         )
                     program = _native.load(device, ptx)
                     self._programs[device] = program
+                    _native.add_program(self._launcher, device, program)
         return program
 
     def __call__(self, *arrays: Any) -> None:
@@ -93,14 +130,16 @@ class Kernel:
         GPU kernels are enqueued on the current stream of PyTorch and CuPy; for
         arrays of another library the call waits for the GPU.
         """
+        if _native.launch(self._launcher, arrays):
+            return
         names = [f"argument {i}" for i in range(len(arrays))]
-        if len(arrays) != self._native.num_args():
+        if len(arrays) != self._module.num_args:
             raise ValueError(
-                f"expected {self._native.num_args()} arrays, inputs and then results, got "
+                f"expected {self._module.num_args} arrays, inputs and then results, got "
                 f"{len(arrays)}; see the kernel's ir"
             )
         library, views = views_of(arrays, names)
-        results = self._native.num_results()
+        results = self._module.num_results
         for view, name in list(zip(views, names))[len(views) - results :]:
             check_result(view, name)
         self.run(library, views)
@@ -110,7 +149,7 @@ class Kernel:
         device = views[0].device
         native = [view.native() for view in views]
         if device is None:
-            self._native.run(native)
+            self._staged().run(native)
             return
         for stream in {view.stream for view in views} - {None}:
             _native.synchronize(device, stream)

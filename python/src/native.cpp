@@ -3,18 +3,21 @@
 //
 // fa._native: the C API and the runtime library as Python sees them.
 
+#include "Call.h"
+#include "Compiler.h"
 #include "DLPack.h"
-#include "fa-c/fa.h"
 #include "fa-runtime/fa_runtime.h"
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace py = pybind11;
+using fa::python::Compiler;
 
 namespace {
 
@@ -26,19 +29,32 @@ struct RunError : std::runtime_error {
 };
 
 /// Turns a status of the compiler into an exception.
-void check(fa_status status) {
+void check(const Compiler &compiler, fa_status status) {
+  const char *message = compiler.fa_last_error();
   switch (status) {
   case FA_OK:
     return;
   case FA_INVALID_ARGUMENT:
-    throw py::value_error(fa_last_error());
+    throw py::value_error(message);
   case FA_COMPILE_ERROR:
-    throw CompileError(fa_last_error());
+    throw CompileError(message);
   case FA_RUN_ERROR:
-    throw RunError(fa_last_error());
+    break;
   }
-  throw RunError(fa_last_error());
+  throw RunError(message);
 }
+
+/// The compiler's library, opened if it is not yet.
+const Compiler &openCompiler() {
+  try {
+    return Compiler::get();
+  } catch (const std::runtime_error &error) {
+    throw RunError(error.what());
+  }
+}
+
+/// How many modules this process compiled.
+std::atomic<int64_t> compilations{0};
 
 /// Turns a status of the runtime into an exception.
 void check(fa_rt_status status) {
@@ -97,6 +113,8 @@ public:
                                reinterpret_cast<void *>(stream)));
   }
 
+  const fa_rt_program *get() const { return program.get(); }
+
   py::list resources() const {
     fa_rt_program_desc desc;
     check(fa_rt_program_info(program.get(), &desc));
@@ -146,9 +164,10 @@ public:
   Kernel(const std::string &ir, const std::string &target,
          const std::string &algorithm, int64_t rows, int64_t keys,
          const std::string &speculate, const std::string &schedule,
-         int32_t threads, bool keepStages) {
+         int32_t threads, bool keepStages)
+      : compiler(openCompiler()) {
     fa_compile_options options;
-    fa_compile_options_init(&options);
+    compiler.fa_compile_options_init(&options);
     options.target = target.c_str();
     options.algorithm = algorithm.c_str();
     options.rows = rows;
@@ -158,25 +177,28 @@ public:
     options.threads = threads;
     options.keep_stages = keepStages;
     fa_kernel *compiled = nullptr;
-    std::string message;
+    ++compilations;
+    fa_status status;
     {
       py::gil_scoped_release release;
-      status = fa_compile(ir.data(), ir.size(), &options, &compiled);
+      status = compiler.fa_compile(ir.data(), ir.size(), &options, &compiled);
       kernel.reset(compiled);
     }
-    check(status);
+    check(compiler, status);
   }
 
   std::vector<std::pair<std::string, std::string>> stages() const {
-    return named(fa_kernel_stage_ir);
+    return named(compiler.fa_kernel_stage_ir);
   }
   std::vector<std::pair<std::string, std::string>> io() const {
-    return named(fa_kernel_stage_io);
+    return named(compiler.fa_kernel_stage_io);
   }
-  int32_t numArgs() const { return fa_kernel_num_args(kernel.get()); }
-  int32_t numResults() const { return fa_kernel_num_results(kernel.get()); }
+  int32_t numArgs() const { return compiler.fa_kernel_num_args(kernel.get()); }
+  int32_t numResults() const {
+    return compiler.fa_kernel_num_results(kernel.get());
+  }
   py::object ptx() const {
-    const char *text = fa_kernel_ptx(kernel.get());
+    const char *text = compiler.fa_kernel_ptx(kernel.get());
     return text ? py::object(py::str(text)) : py::object(py::none());
   }
   void run(const py::sequence &views) const {
@@ -184,26 +206,26 @@ public:
     fa_status result;
     {
       py::gil_scoped_release release;
-      result = fa_kernel_run(kernel.get(), tensors.data(),
-                             static_cast<int32_t>(tensors.size()));
+      result = compiler.fa_kernel_run(kernel.get(), tensors.data(),
+                                      static_cast<int32_t>(tensors.size()));
     }
-    check(result);
+    check(compiler, result);
   }
 
 private:
   using Text = const char *(*)(const fa_kernel *, int32_t);
   std::vector<std::pair<std::string, std::string>> named(Text text) const {
     std::vector<std::pair<std::string, std::string>> all;
-    for (int32_t i = 0; i < fa_kernel_num_stages(kernel.get()); ++i)
-      all.emplace_back(fa_kernel_stage_name(kernel.get(), i),
+    for (int32_t i = 0; i < compiler.fa_kernel_num_stages(kernel.get()); ++i)
+      all.emplace_back(compiler.fa_kernel_stage_name(kernel.get(), i),
                        text(kernel.get(), i));
     return all;
   }
   struct Free {
-    void operator()(fa_kernel *k) const { fa_kernel_free(k); }
+    void operator()(fa_kernel *k) const { Compiler::get().fa_kernel_free(k); }
   };
+  const Compiler &compiler;
   std::unique_ptr<fa_kernel, Free> kernel;
-  fa_status status;
 };
 
 /// The best target whose code runs on a device with its driver.
@@ -221,13 +243,48 @@ std::string targetOfDevice(int device) {
   return "sm_80";
 }
 
+/// The value of a key in the cache on disk, or None.
+py::object cacheGet(const std::string &key) {
+  void *data = nullptr;
+  size_t size = 0;
+  check(fa_rt_cache_get(key.data(), key.size(), &data, &size));
+  if (!data)
+    return py::none();
+  std::unique_ptr<void, decltype(&fa_rt_cache_release)> owner(
+      data, fa_rt_cache_release);
+  return py::bytes(static_cast<const char *>(data), size);
+}
+
+void cachePut(const std::string &key, const std::string &value) {
+  check(fa_rt_cache_put(key.data(), key.size(), value.data(), value.size()));
+}
+
+/// The file of a key, "" if the cache is off.
+std::string cachePath(const std::string &key) {
+  char path[4096];
+  size_t length = 0;
+  check(fa_rt_cache_path(key.data(), key.size(), path, sizeof(path), &length));
+  return path;
+}
+
 } // namespace
+
+const fa_rt_program *fa::python::programOf(py::handle program) {
+  return program.cast<const Program &>().get();
+}
 
 PYBIND11_MODULE(_native, m) {
   m.doc() = "The fa compiler and runtime.";
   py::register_exception<CompileError>(m, "CompileError", PyExc_ValueError);
   py::register_exception<RunError>(m, "RunError", PyExc_RuntimeError);
-  m.def("version", [] { return fa_version(); });
+  fa::python::addCalls(m, m.attr("RunError"));
+  m.attr("__version__") = FA_VERSION;
+  m.def("compiler_path", &Compiler::path);
+  m.def("compiler_is_loaded", &Compiler::isLoaded);
+  m.def("compilations", [] { return compilations.load(); });
+  m.def("cache_get", &cacheGet, py::arg("key"));
+  m.def("cache_put", &cachePut, py::arg("key"), py::arg("value"));
+  m.def("cache_path", &cachePath, py::arg("key"));
   m.def("target_of_device", &targetOfDevice, py::arg("device"));
   m.def(
       "compile",

@@ -22,6 +22,8 @@ struct Param {
 struct Function {
   std::string name;
   std::vector<Param> params;
+  /// Kernels of other modules may have the same name.
+  int maxDynamicSmem = 0;
 };
 struct Module {
   std::map<std::string, Function> functions;
@@ -47,7 +49,8 @@ bool isCurrentContextPrimary() {
 void record(const std::string &call) { state.calls.push_back(call); }
 
 /// For programs that cannot reach the state: FAKE_CUDA_CC=90 is the device's
-/// compute capability, FAKE_CUDA_VERSION=12020 the driver's CUDA version.
+/// compute capability, FAKE_CUDA_VERSION=12020 the driver's CUDA version,
+/// FAKE_CUDA_SMEM=232448 the bytes of shared memory that a block can opt into.
 void configureFromEnvironment() {
   if (const char *text = std::getenv("FAKE_CUDA_CC")) {
     state.behaviour.major = std::atoi(text) / 10;
@@ -55,6 +58,8 @@ void configureFromEnvironment() {
   }
   if (const char *text = std::getenv("FAKE_CUDA_VERSION"))
     state.behaviour.driverVersion = std::atoi(text);
+  if (const char *text = std::getenv("FAKE_CUDA_SMEM"))
+    state.behaviour.smemOptin = std::atoi(text);
 }
 
 /// With FAKE_CUDA_LOG=1 each launch is a line on stderr: grid, block, shared
@@ -322,6 +327,7 @@ int cuFuncSetAttribute(void *function, int attribute, int value) {
   if (attribute != 8 ||
       value + state.behaviour.staticSmem > state.behaviour.smemOptin)
     return kInvalidValue;
+  static_cast<Function *>(function)->maxDynamicSmem = value;
   state.maxDynamicSmem[static_cast<Function *>(function)->name] = value;
   return kSuccess;
 }
@@ -350,7 +356,7 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
   const auto *kernel = static_cast<Function *>(function);
   if (gx == 0 || bx == 0)
     return kInvalidValue;
-  if (smem > 49152 && state.maxDynamicSmem[kernel->name] < int(smem))
+  if (smem > 49152 && kernel->maxDynamicSmem < int(smem))
     return kInvalidValue;
   fake::Launch launch = {
       kernel->name, {gx, gy, gz}, {bx, by, bz}, smem, stream, {}, {}};

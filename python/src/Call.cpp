@@ -1,0 +1,482 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "Call.h"
+
+#include <cstring>
+#include <unordered_map>
+#include <vector>
+
+namespace py = pybind11;
+using namespace fa::python;
+
+// All state here is guarded by the interpreter's lock, and never freed: what it
+// refers to may be gone when the process ends.
+
+namespace {
+
+//===----------------------------------------------------------------------===//
+// The binary interface: DLPackExchangeAPI of DLPack 1.3
+//===----------------------------------------------------------------------===//
+
+constexpr int32_t kCUDA = 2;
+
+struct DLTensor {
+  void *data;
+  int32_t deviceType, device;
+  int32_t rank;
+  uint8_t code, bits;
+  uint16_t lanes;
+  int64_t *shape;
+  /// In elements; null for row-major.
+  int64_t *strides;
+  uint64_t byteOffset;
+};
+
+struct ExchangeAPI {
+  uint32_t major, minor;
+  void *previous;
+  void *allocator, *fromObject, *toObject;
+  /// Fills in a tensor that refers to the object; -1 with a Python exception.
+  int (*view)(void *object, DLTensor *tensor);
+  int (*currentStream)(int32_t deviceType, int32_t device, void **stream);
+};
+
+//===----------------------------------------------------------------------===//
+// Libraries
+//===----------------------------------------------------------------------===//
+
+/// What is known of an array library.
+struct Library {
+  const ExchangeAPI *api;
+  /// empty(shape, dtype=, device=), and the names of the last two.
+  PyObject *empty, *keywords;
+  PyObject *f32, *f16, *bf16;
+  /// index -> the library's device, and those that were asked for.
+  PyObject *deviceOf;
+  std::vector<PyObject *> devices;
+
+  PyObject *dtype(int32_t type) const {
+    return type == FA_RT_F32 ? f32 : type == FA_RT_F16 ? f16 : bf16;
+  }
+  /// A borrowed reference; null with an exception.
+  PyObject *device(int32_t index);
+};
+
+struct Known {
+  PyTypeObject *type;
+  Library *library;
+};
+
+std::vector<Known> &known() {
+  static auto *all = new std::vector<Known>;
+  return *all;
+}
+
+/// Null if the object's class, exactly, is of no such library.
+Library *libraryOf(PyObject *object) {
+  for (const Known &entry : known())
+    if (Py_TYPE(object) == entry.type)
+      return entry.library;
+  return nullptr;
+}
+
+PyObject *Library::device(int32_t index) {
+  size_t at = static_cast<size_t>(index);
+  if (at >= devices.size())
+    devices.resize(at + 1, nullptr);
+  if (!devices[at])
+    devices[at] = PyObject_CallFunction(deviceOf, "i", index);
+  return devices[at];
+}
+
+int32_t dtypeOf(const DLTensor &tensor) {
+  if (tensor.lanes != 1)
+    return 0;
+  switch (tensor.code << 8 | tensor.bits) {
+  case 2 << 8 | 32:
+    return FA_RT_F32;
+  case 2 << 8 | 16:
+    return FA_RT_F16;
+  case 4 << 8 | 16:
+    return FA_RT_BF16;
+  case 0 << 8 | 32:
+    return FA_RT_I32;
+  case 0 << 8 | 64:
+    return FA_RT_I64;
+  case 6 << 8 | 8:
+    return FA_RT_I1;
+  }
+  return 0;
+}
+
+/// Reads an array in the memory of a GPU. False, without an exception, if it is
+/// none or the array can't be described; `device` is its number.
+bool read(const Library &library, PyObject *object, fa_rt_tensor &tensor,
+          int32_t &device) {
+  DLTensor view;
+  if (library.api->view(object, &view) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  int32_t dtype = dtypeOf(view);
+  if (view.deviceType != kCUDA || view.device < 0 || !dtype || view.rank < 0 ||
+      view.rank > FA_RT_MAX_RANK)
+    return false;
+  void *data = static_cast<char *>(view.data) + view.byteOffset;
+  device = view.device;
+  if (!view.strides) {
+    tensor = fa_rt_tensor_contiguous(data, dtype, view.rank, view.shape);
+    return true;
+  }
+  tensor.data = data;
+  tensor.dtype = dtype;
+  tensor.rank = view.rank;
+  for (int32_t i = 0; i < view.rank; ++i) {
+    tensor.shape[i] = view.shape[i];
+    tensor.strides[i] = view.strides[i];
+  }
+  return true;
+}
+
+/// Whether elements of a result share memory.
+bool isBroadcast(const fa_rt_tensor &tensor) {
+  for (int32_t i = 0; i < tensor.rank; ++i)
+    if (tensor.shape[i] > 1 && tensor.strides[i] == 0)
+      return true;
+  return false;
+}
+
+PyObject *runErrorClass = nullptr;
+
+/// How a launch went: done, not for this way (without an exception: nothing was
+/// enqueued), or failed with an exception.
+enum class Outcome { Done, Refused, Failed };
+
+Outcome launch(const Library &library, const fa_rt_program *program,
+               int32_t device, const fa_rt_tensor *tensors, int32_t count) {
+  void *stream = nullptr;
+  if (library.api->currentStream(kCUDA, device, &stream) != 0)
+    return Outcome::Failed;
+  fa_rt_status status = fa_rt_program_launch(program, tensors, count, stream);
+  if (status == FA_RT_OK)
+    return Outcome::Done;
+  if (status == FA_RT_INVALID_ARGUMENT)
+    return Outcome::Refused;
+  PyErr_SetString(runErrorClass, fa_rt_last_error());
+  return Outcome::Failed;
+}
+
+//===----------------------------------------------------------------------===//
+// Kernels
+//===----------------------------------------------------------------------===//
+
+constexpr int32_t kMaxArgs = 16;
+
+/// A kernel's programs, of each device.
+struct Launcher {
+  static constexpr const char *name = "fa.launcher";
+  struct Loaded {
+    int32_t device;
+    const fa_rt_program *program;
+    py::object owner;
+  };
+  int32_t numArgs, numResults;
+  std::vector<Loaded> programs;
+
+  const fa_rt_program *find(int32_t device) const {
+    for (const Loaded &loaded : programs)
+      if (loaded.device == device)
+        return loaded.program;
+    return nullptr;
+  }
+};
+
+/// launch(launcher, arrays) -> whether the arrays were of the usual kind and
+/// the kernel was enqueued.
+PyObject *launchKernel(PyObject *, PyObject *const *args, Py_ssize_t count) {
+  if (count != 2 || !PyTuple_Check(args[1])) {
+    PyErr_SetString(PyExc_TypeError, "expected a launcher and a tuple");
+    return nullptr;
+  }
+  auto *launcher =
+      static_cast<Launcher *>(PyCapsule_GetPointer(args[0], Launcher::name));
+  if (!launcher)
+    return nullptr;
+  PyObject *arrays = args[1];
+  int32_t numArgs = launcher->numArgs;
+  if (PyTuple_GET_SIZE(arrays) != numArgs || numArgs < 1 || numArgs > kMaxArgs)
+    Py_RETURN_FALSE;
+  Library *library = libraryOf(PyTuple_GET_ITEM(arrays, 0));
+  if (!library)
+    Py_RETURN_FALSE;
+  fa_rt_tensor tensors[kMaxArgs];
+  int32_t device = 0;
+  for (int32_t i = 0; i < numArgs; ++i) {
+    PyObject *array = PyTuple_GET_ITEM(arrays, i);
+    int32_t itsDevice = 0;
+    if ((i && libraryOf(array) != library) ||
+        !read(*library, array, tensors[i], itsDevice) ||
+        (i && itsDevice != device) ||
+        (i >= numArgs - launcher->numResults && isBroadcast(tensors[i])))
+      Py_RETURN_FALSE;
+    device = itsDevice;
+  }
+  const fa_rt_program *program = launcher->find(device);
+  if (!program)
+    Py_RETURN_FALSE;
+  switch (launch(*library, program, device, tensors, numArgs)) {
+  case Outcome::Done:
+    Py_RETURN_TRUE;
+  case Outcome::Refused:
+    Py_RETURN_FALSE;
+  case Outcome::Failed:
+    break;
+  }
+  return nullptr;
+}
+
+//===----------------------------------------------------------------------===//
+// fa.attention
+//===----------------------------------------------------------------------===//
+
+/// All that chooses a program. Compared as bytes: it has no padding.
+struct Variant {
+  const Library *library;
+  int64_t queryHeads, keyHeads, headDim, valueDim;
+  double scale;
+  int32_t dtype, device;
+  int32_t flags, zero;
+
+  bool operator==(const Variant &other) const {
+    return std::memcmp(this, &other, sizeof(*this)) == 0;
+  }
+};
+static_assert(sizeof(Variant) == 8 + 4 * 8 + 8 + 4 * 4);
+
+struct HashVariant {
+  size_t operator()(const Variant &variant) const {
+    uint64_t words[sizeof(Variant) / 8], hash = 0;
+    std::memcpy(words, &variant, sizeof(variant));
+    for (uint64_t word : words)
+      hash = (hash ^ word ^ hash >> 32) * 0x9e3779b97f4a7c15u;
+    return hash ^ hash >> 32;
+  }
+};
+
+/// The programs of a variant; the second one takes strides that the first one
+/// may refuse.
+struct Programs {
+  const fa_rt_program *first, *second;
+  py::object owners;
+};
+
+std::unordered_map<Variant, Programs, HashVariant> &variants() {
+  static auto *all = new std::unordered_map<Variant, Programs, HashVariant>;
+  return *all;
+}
+
+constexpr int32_t kCausal = 1, kLogSumExp = 2, kScaled = 4;
+
+/// One call's inputs.
+struct Inputs {
+  Library *library;
+  Variant variant;
+  fa_rt_tensor tensors[5];
+};
+
+/// Reads (q, k, v, is_causal, scale, return_lse). False, without an exception,
+/// if they are not of the usual kind or don't fit together.
+bool readInputs(PyObject *const *args, Inputs &inputs) {
+  Library *library = libraryOf(args[0]);
+  if (!library || libraryOf(args[1]) != library ||
+      libraryOf(args[2]) != library)
+    return false;
+  auto isBool = [](PyObject *o) { return o == Py_True || o == Py_False; };
+  if (!isBool(args[3]) || !isBool(args[5]) ||
+      (args[4] != Py_None && !PyFloat_CheckExact(args[4])))
+    return false;
+  int32_t devices[3];
+  fa_rt_tensor *tensors = inputs.tensors;
+  for (int i = 0; i < 3; ++i)
+    if (!read(*library, args[i], tensors[i], devices[i]) ||
+        tensors[i].rank != 4 || tensors[i].dtype != tensors[0].dtype ||
+        devices[i] != devices[0])
+      return false;
+  const int64_t *q = tensors[0].shape, *k = tensors[1].shape,
+                *v = tensors[2].shape;
+  if (q[0] != k[0] || k[0] != v[0] || k[1] != v[1] || k[2] != v[2] ||
+      q[3] != k[3])
+    return false;
+  inputs.library = library;
+  Variant &variant = inputs.variant;
+  variant.library = library;
+  variant.queryHeads = q[1];
+  variant.keyHeads = k[1];
+  variant.headDim = q[3];
+  variant.valueDim = v[3];
+  variant.scale = args[4] == Py_None ? 0 : PyFloat_AS_DOUBLE(args[4]);
+  variant.dtype = tensors[0].dtype;
+  variant.device = devices[0];
+  variant.flags = (args[3] == Py_True ? kCausal : 0) |
+                  (args[5] == Py_True ? kLogSumExp : 0) |
+                  (args[4] != Py_None ? kScaled : 0);
+  variant.zero = 0;
+  return true;
+}
+
+/// A new array of the library, read into `tensor`; null with an exception.
+PyObject *allocate(Library &library, int rank, const int64_t *shape,
+                   int32_t dtype, int32_t device, fa_rt_tensor &tensor) {
+  PyObject *where = library.device(device);
+  if (!where)
+    return nullptr;
+  py::object sizes = py::reinterpret_steal<py::object>(PyTuple_New(rank));
+  if (!sizes)
+    return nullptr;
+  for (int i = 0; i < rank; ++i) {
+    PyObject *size = PyLong_FromLongLong(shape[i]);
+    if (!size)
+      return nullptr;
+    PyTuple_SET_ITEM(sizes.ptr(), i, size);
+  }
+  PyObject *args[] = {nullptr, sizes.ptr(), library.dtype(dtype), where};
+  PyObject *array =
+      PyObject_Vectorcall(library.empty, args + 1,
+                          1 | PY_VECTORCALL_ARGUMENTS_OFFSET, library.keywords);
+  int32_t itsDevice = 0;
+  if (!array || (read(library, array, tensor, itsDevice) &&
+                 itsDevice == device && tensor.dtype == dtype))
+    return array;
+  Py_DECREF(array);
+  PyErr_SetString(runErrorClass, "the array library gave an array of another "
+                                 "device or type than was asked for");
+  return nullptr;
+}
+
+/// attention(q, k, v, is_causal, scale, return_lse) -> the result, or None if
+/// the arrays or the variant are not known here.
+PyObject *runAttention(PyObject *, PyObject *const *args, Py_ssize_t count) {
+  if (count != 6) {
+    PyErr_SetString(PyExc_TypeError, "expected 6 arguments");
+    return nullptr;
+  }
+  Inputs inputs;
+  if (known().empty() || !readInputs(args, inputs))
+    Py_RETURN_NONE;
+  const Variant &variant = inputs.variant;
+  auto found = variants().find(variant);
+  if (found == variants().end())
+    Py_RETURN_NONE;
+  // Copied: allocating may run Python code that adds variants.
+  Programs programs = found->second;
+  Library &library = *inputs.library;
+  const int64_t shape[] = {inputs.tensors[0].shape[0], variant.queryHeads,
+                           inputs.tensors[0].shape[2], variant.valueDim};
+  py::object lse,
+      out = py::reinterpret_steal<py::object>(allocate(
+          library, 4, shape, variant.dtype, variant.device, inputs.tensors[3]));
+  if (!out)
+    return nullptr;
+  bool hasLSE = variant.flags & kLogSumExp;
+  if (hasLSE) {
+    lse = py::reinterpret_steal<py::object>(allocate(
+        library, 3, shape, FA_RT_F32, variant.device, inputs.tensors[4]));
+    if (!lse)
+      return nullptr;
+  }
+  Outcome outcome = launch(library, programs.first, variant.device,
+                           inputs.tensors, hasLSE ? 5 : 4);
+  if (outcome == Outcome::Refused && programs.second)
+    outcome = launch(library, programs.second, variant.device, inputs.tensors,
+                     hasLSE ? 5 : 4);
+  if (outcome == Outcome::Failed)
+    return nullptr;
+  if (outcome == Outcome::Refused)
+    Py_RETURN_NONE;
+  return hasLSE ? PyTuple_Pack(2, out.ptr(), lse.ptr()) : out.release().ptr();
+}
+
+/// Has later calls like this one run the programs. Nothing happens if they
+/// would not be of the usual kind.
+void rememberAttention(py::args call, py::object first, py::object second) {
+  PyObject *args[6];
+  if (call.size() != 6)
+    throw py::type_error("expected 6 arguments");
+  for (size_t i = 0; i < 6; ++i)
+    args[i] = PyTuple_GET_ITEM(call.ptr(), static_cast<Py_ssize_t>(i));
+  Inputs inputs;
+  if (!readInputs(args, inputs))
+    return;
+  variants()[inputs.variant] = {programOf(first),
+                                second.is_none() ? nullptr : programOf(second),
+                                py::make_tuple(first, second)};
+}
+
+/// Whether the arrays of the classes can be read; then calls are for them, too.
+bool addLibrary(const py::sequence &types, const py::object &capsule,
+                const py::object &empty, const py::dict &dtypes,
+                const py::object &deviceOf) {
+  constexpr const char *kName = "dlpack_exchange_api";
+  if (!PyCapsule_IsValid(capsule.ptr(), kName))
+    return false;
+  const auto *api = static_cast<const ExchangeAPI *>(
+      PyCapsule_GetPointer(capsule.ptr(), kName));
+  if (api->major != 1 || !api->view || !api->currentStream)
+    return false;
+  auto *library = new Library{
+      api,
+      py::object(empty).release().ptr(),
+      py::make_tuple(py::str("dtype"), py::str("device")).release().ptr(),
+      py::object(dtypes["f32"]).release().ptr(),
+      py::object(dtypes["f16"]).release().ptr(),
+      py::object(dtypes["bf16"]).release().ptr(),
+      py::object(deviceOf).release().ptr(),
+      {}};
+  py::object(capsule).release();
+  for (py::handle type : types) {
+    if (!PyType_Check(type.ptr()))
+      throw py::type_error("expected classes");
+    auto *entry = reinterpret_cast<PyTypeObject *>(type.inc_ref().ptr());
+    known().insert(known().begin(), {entry, library});
+  }
+  return true;
+}
+
+PyMethodDef methods[] = {
+    {"launch",
+     reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&launchKernel)),
+     METH_FASTCALL, nullptr},
+    {"attention",
+     reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&runAttention)),
+     METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+
+} // namespace
+
+void fa::python::addCalls(py::module_ &m, py::object runError) {
+  runErrorClass = runError.release().ptr();
+  if (PyModule_AddFunctions(m.ptr(), methods) != 0)
+    throw py::error_already_set();
+  m.def("add_library", &addLibrary, py::arg("types"), py::arg("api"),
+        py::arg("empty"), py::arg("dtypes"), py::arg("device_of"));
+  m.def("remember_attention", &rememberAttention, py::kw_only(),
+        py::arg("first"), py::arg("second"));
+  m.def(
+      "launcher",
+      [](int32_t numArgs, int32_t numResults) {
+        return py::capsule(
+            new Launcher{numArgs, numResults, {}}, Launcher::name,
+            [](void *launcher) { delete static_cast<Launcher *>(launcher); });
+      },
+      py::arg("num_args"), py::arg("num_results"));
+  m.def(
+      "add_program",
+      [](const py::capsule &launcher, int32_t device, py::object program) {
+        const fa_rt_program *loaded = programOf(program);
+        static_cast<Launcher *>(
+            PyCapsule_GetPointer(launcher.ptr(), Launcher::name))
+            ->programs.push_back({device, loaded, std::move(program)});
+      },
+      py::arg("launcher"), py::arg("device"), py::arg("program"));
+}

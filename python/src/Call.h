@@ -1,0 +1,26 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The short way of a call to the GPU: from the arrays of a library that has the
+// C exchange API of DLPack 1.3 (PyTorch 2.11) to the launch, without a Python
+// object in between. Whatever is unusual is left to the Python code, which
+// checks everything and has the messages.
+
+#ifndef FA_PYTHON_CALL_H
+#define FA_PYTHON_CALL_H
+
+#include "fa-runtime/fa_runtime.h"
+
+#include <pybind11/pybind11.h>
+
+namespace fa::python {
+
+/// Adds what Python needs of this file. `runError` is the class fa.RunError.
+void addCalls(pybind11::module_ &m, pybind11::object runError);
+
+/// The runtime's program in a `Program`.
+const fa_rt_program *programOf(pybind11::handle program);
+
+} // namespace fa::python
+
+#endif // FA_PYTHON_CALL_H

@@ -1,0 +1,14 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Tests leave the user's cache of compiled kernels alone."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache_directory(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FA_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield

@@ -1,0 +1,272 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Calls on a GPU that is not there: the runtime's fake driver, and a small array
+library with the C exchange API of DLPack. test_call.py runs each function in a
+process of its own: `fake_gpu.py NAME`."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+import fa
+import numpy as np
+from fa import _arrays, _attention, _native
+from fa._config import AttentionConfig
+
+NAME = b"dlpack_exchange_api"
+CODES = {"f32": (2, 32), "f16": (2, 16), "bf16": (4, 16), "f64": (2, 64)}
+STREAM = 0x1234
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("kind", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("offset", ctypes.c_uint64),
+    ]
+
+
+class Tensor:
+    """An array on a GPU, with an address and nothing there."""
+
+    next = 1 << 40
+
+    def __init__(self, shape, dtype="f16", device=0, strides=None, kind=2):
+        self.shape, self.dtype, self.device, self.kind = tuple(shape), dtype, device, kind
+        self.strides = strides or _arrays._contiguous(self.shape)
+        self.pointer = Tensor.next
+        Tensor.next += 1 << 24
+        self.sizes = (ctypes.c_int64 * len(self.shape))(*self.shape)
+        self.steps = (ctypes.c_int64 * len(self.shape))(*self.strides)
+
+
+class Child(Tensor):
+    """A subclass, of which the library may want to do more."""
+
+
+@ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))
+def view_dlpack(tensor, out):
+    code, bits = CODES[tensor.dtype]
+    out[0] = DLTensor(tensor.pointer, tensor.kind, tensor.device, len(tensor.shape), code, bits, 1)
+    out[0].shape, out[0].strides = tensor.sizes, tensor.steps
+    return 0
+
+
+@ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+def current_stream(kind, device, out):
+    out[0] = STREAM
+    return 0
+
+
+class ExchangeAPI(ctypes.Structure):
+    _fields_ = [
+        ("version", ctypes.c_uint32 * 2),
+        ("others", ctypes.c_void_p * 4),
+        ("view", type(view_dlpack)),
+        ("stream", type(current_stream)),
+    ]
+
+
+API = ExchangeAPI((1, 3), (None,) * 4, view_dlpack, current_stream)
+views = 0
+
+
+def capsule(api):
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype = ctypes.py_object
+    new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    return new(ctypes.addressof(api), NAME, None)
+
+
+def empty(shape, *, dtype, device):
+    return Tensor(shape, dtype, device)
+
+
+def view(tensor):
+    """The long way, counted."""
+    global views
+    views += 1
+    return _arrays.View(
+        tensor.pointer, tensor.dtype, tensor.shape, tuple(tensor.strides), tensor.device
+    )
+
+
+def install():
+    dtypes = {name: name for name in ("f32", "f16", "bf16")}
+    assert _native.add_library([Tensor], capsule(API), empty, dtypes, lambda index: index)
+    library = _arrays.Library(
+        "fake",
+        view,
+        lambda like, shape, dtype, device: Tensor(shape, dtype, device),
+        lambda device: STREAM,
+        is_native=True,
+    )
+    _arrays._LIBRARIES.update({Tensor: library, Child: library})
+
+
+def inputs(batch=2, heads=4, key_heads=2, rows=64, keys=96, dim=64, value=64, dtype="f16"):
+    return (
+        Tensor((batch, heads, rows, dim), dtype),
+        Tensor((batch, key_heads, keys, dim), dtype),
+        Tensor((batch, key_heads, keys, value), dtype),
+    )
+
+
+def long_way(call, *args, **options):
+    """What a call gives, and whether it went the long way."""
+    before = views
+    result = call(*args, **options)
+    return result, views != before
+
+
+def raises(kind, text, call):
+    try:
+        call()
+    except kind as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError(f"no {kind.__name__}: {text}")
+
+
+def attention():
+    """The second call of a variant takes the short way, whatever its lengths."""
+    for options in ({}, {"is_causal": True}, {"scale": 0.5}, {"scale": 0.25}):
+        assert long_way(fa.attention, *inputs(), **options)[1]
+        for rows in (64, 1, 300):
+            out, is_long = long_way(fa.attention, *inputs(rows=rows), **options)
+            assert not is_long and type(out) is Tensor
+            assert (out.shape, out.dtype, out.device) == ((2, 4, rows, 64), "f16", 0)
+    assert long_way(fa.attention, *inputs(), return_lse=True)[1]
+    (out, lse), is_long = long_way(fa.attention, *inputs(), return_lse=True)
+    assert not is_long
+    assert (lse.shape, lse.dtype) == ((2, 4, 64), "f32") and out.shape == (2, 4, 64, 64)
+
+
+def variants():
+    """Another type, head count or head dimension is another variant."""
+    for changed in (
+        {},
+        {"dtype": "bf16"},
+        {"heads": 2},
+        {"key_heads": 1},
+        {"dim": 128},
+        {"value": 128},
+    ):
+        assert long_way(fa.attention, *inputs(**changed))[1], changed
+        assert not long_way(fa.attention, *inputs(**changed))[1], changed
+
+
+def unusual():
+    """What the short way does not take goes the long way, with its messages."""
+    q, k, v = inputs()
+    fa.attention(q, k, v)
+    assert long_way(fa.attention, q, k, v, scale=2)[1]
+    assert long_way(fa.attention, q, k, v, is_causal=1)[1]
+    assert long_way(fa.attention, q, k, v, schedule={"speculate": "off"})[1]
+    child = Child(q.shape)
+    assert long_way(fa.attention, child, k, v)[1]
+    raises(
+        ValueError,
+        "expected key and value to have the same length, got 96 and 95",
+        lambda: fa.attention(q, k, Tensor((2, 2, 95, 64))),
+    )
+    raises(
+        ValueError,
+        "expected key of element type f16 like query, got bf16",
+        lambda: fa.attention(q, Tensor(k.shape, "bf16"), v),
+    )
+    raises(
+        ValueError,
+        "expected query of rank 4",
+        lambda: fa.attention(Tensor((4, 64, 64)), k, v),
+    )
+    raises(
+        ValueError,
+        "value of the same library and device as query",
+        lambda: fa.attention(q, k, Tensor(v.shape, device=1)),
+    )
+    raises(
+        ValueError,
+        "value of the same library and device as query",
+        lambda: fa.attention(q, k, np.zeros(v.shape, np.float16)),
+    )
+    raises(ValueError, "expected a finite scale", lambda: fa.attention(q, k, v, scale=np.inf))
+    raises(
+        ValueError,
+        "data is NULL but the tensor has elements",
+        lambda: setattr(q, "pointer", 0) or fa.attention(q, k, v),
+    )
+
+
+def strides():
+    """Strides that TMA cannot express: the second kernel, also the short way."""
+    q, k, v = inputs()
+    fa.attention(q, k, v)
+    odd = Tensor(q.shape, strides=(1 << 41, 64 * 64, 64, 1))
+    asked = []
+    kernel = _attention._kernel
+    _attention._kernel = lambda config, target, schedule: (
+        asked.append(target) or kernel(config, target, schedule)
+    )
+    for is_first in (True, False):
+        assert long_way(fa.attention, odd, k, v)[1] == is_first
+        assert not long_way(fa.attention, q, k, v)[1]
+    assert asked == ["sm_90a", "sm_90"]
+    last = Tensor(q.shape, strides=(4 * 64 * 128, 64 * 128, 128, 2))
+    raises(ValueError, "expected stride 1 in dimension 3", lambda: fa.attention(last, k, v))
+
+
+def kernel():
+    """A kernel's second call on a device."""
+    config = AttentionConfig("f16", 4, 2, 64, 64, return_lse=True)
+    kernel = fa.compile(config, "sm_90a")
+    out, lse = Tensor((2, 4, 64, 64)), Tensor((2, 4, 64), "f32")
+    assert long_way(kernel, *inputs(), out, lse)[1]
+    assert not long_way(kernel, *inputs(), out, lse)[1]
+    assert not long_way(kernel, *inputs(keys=7), out, lse)[1]
+    raises(
+        ValueError,
+        "expected 5 arrays, inputs and then results, got 4",
+        lambda: kernel(*inputs(), out),
+    )
+    raises(
+        ValueError,
+        "argument 4 (out1): expected element type f32, got f16",
+        lambda: kernel(*inputs(), out, Tensor((2, 4, 64))),
+    )
+    raises(
+        ValueError,
+        "expected each element of argument 3, a result, at an address of its own",
+        lambda: kernel(*inputs(), Tensor(out.shape, strides=(0, 4096, 64, 1)), lse),
+    )
+    raises(
+        ValueError,
+        "argument 3 of the same library and device",
+        lambda: kernel(*inputs(), Tensor(out.shape, device=1), lse),
+    )
+
+
+def failures():
+    """An exception of the library's, and a launch that the driver refuses."""
+    q, k, v = inputs()
+    fa.attention(q, k, v)
+    q.dtype = "nothing"
+    raises(Exception, "", lambda: fa.attention(q, k, v))
+    assert not long_way(fa.attention, *inputs())[1]
+    broken = ExchangeAPI((2, 0), (None,) * 4, view_dlpack, current_stream)
+    dtypes = {name: name for name in ("f32", "f16", "bf16")}
+    assert not _native.add_library([Tensor], capsule(broken), empty, dtypes, lambda index: index)
+    assert not _native.add_library([Tensor], None, empty, dtypes, lambda index: index)
+
+
+if __name__ == "__main__":
+    install()
+    globals()[sys.argv[1]]()
