@@ -192,13 +192,15 @@ def _torch_library(torch: Any) -> Library:
         dtypes,
         lambda index: torch.device("cuda", index),
     )
+    # The handle alone, without an object around it; builds without CUDA lack it.
+    stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     return Library(
         "torch",
         view,
         lambda like, shape, dtype, device: torch.empty(
             shape, dtype=dtypes[dtype], device=like.device
         ),
-        lambda index: torch.cuda.current_stream(index).cuda_stream,
+        stream or (lambda index: torch.cuda.current_stream(index).cuda_stream),
         is_native=is_native,
     )
 
