@@ -37,6 +37,8 @@ Value KernelEmitter::remC(Value x, int64_t c) {
   return b.createOrFold<arith::RemUIOp>(loc, x, i32(c));
 }
 Value KernelEmitter::threadId() {
+  if (branchThread)
+    return branchThread;
   return NVVM::ThreadIdXOp::create(b, loc, b.getI32Type());
 }
 
@@ -381,7 +383,15 @@ LogicalResult KernelEmitter::emitBranch(Block &from, scf::IfOp source,
   int64_t committedBefore = committed;
   auto inFlightBefore = inFlight;
   auto countsBefore = ringCounts;
-  if (failed(emitBlock(from)))
+  // What a branch of the consumers computes of a thread's coordinates stays in
+  // it: no register keeps them while the loop needs all of them.
+  Value threadBefore = branchThread;
+  if (role == Role::Consumers && ringsMovedIn(source).empty())
+    branchThread =
+        ptx("mov.u32 $0, %tid.x;", "=r", {}, b.getI32Type()).front();
+  LogicalResult emitted = emitBlock(from);
+  branchThread = threadBefore;
+  if (failed(emitted))
     return failure();
   SmallVector<Value> yields;
   for (auto [v, result] :

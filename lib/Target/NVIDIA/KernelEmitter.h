@@ -373,6 +373,8 @@ private:
   llvm::DenseMap<mlir::Value, Slot> slots;
   mlir::Value smemAddress, warpgroupIndex; // i32
   Role role = Role::Both;
+  /// The thread's number, read anew in the branch that is being emitted.
+  mlir::Value branchThread; // i32
   /// Binds the induction variables anew before results are stored.
   std::function<mlir::LogicalResult()> rebindTile;
   /// The registers of the operands of the op that is being emitted.

@@ -87,7 +87,12 @@ struct NormalizeCompares
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
     patterns.add<MoveToOneSide>(&getContext());
-    walkAndApplyPatterns(getOperation(), std::move(patterns));
+    FrozenRewritePatternSet frozen(std::move(patterns));
+    // Kernels with roles: elsewhere what is computed once takes registers that
+    // the tiles need.
+    for (auto kernel : getOperation().getOps<gpu::GPUFuncOp>())
+      if (kernel->hasAttr("fa.first_map"))
+        walkAndApplyPatterns(kernel, frozen);
   }
 };
 } // namespace

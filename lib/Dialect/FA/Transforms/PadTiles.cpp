@@ -179,10 +179,26 @@ LogicalResult Padder::maskKeys(OnlineSoftmaxOp merge) {
                              OpFoldResult(loop.getInductionVar())))
     loop = loop->getParentOfType<scf::ForOp>();
   auto scores = merge.getScores().getDefiningOp<linalg::GenericOp>();
-  if (!loop || !slice || !isElementwise(scores))
+  auto type = cast<RankedTensorType>(merge.getScores().getType());
+  if (!loop || !slice || !type.hasStaticShape())
     return merge.emitOpError("expected padded keys to be read in a loop over "
-                             "keys and scores to be an elementwise generic; "
-                             "run fa-tile first");
+                             "keys; run fa-tile first");
+  if (!isElementwise(scores)) {
+    // A scale of 1 leaves the contraction's result as it is: the mask gets an
+    // operation of its own.
+    builder.setInsertionPoint(merge);
+    Value empty = tensor::EmptyOp::create(builder, merge.getLoc(), type,
+                                          ValueRange());
+    AffineMap identity = builder.getMultiDimIdentityMap(2);
+    scores = linalg::GenericOp::create(
+        builder, merge.getLoc(), TypeRange(type), merge.getScores(), empty,
+        ArrayRef<AffineMap>{identity, identity},
+        SmallVector<utils::IteratorType>(2, utils::IteratorType::parallel),
+        [](OpBuilder &nested, Location l, ValueRange args) {
+          linalg::YieldOp::create(nested, l, args[0]);
+        });
+    merge.getScoresMutable().assign(scores.getResult(0));
+  }
   Operation *yield = scores.getBody()->getTerminator();
   builder.setInsertionPoint(yield);
   Location loc = merge.getLoc();
