@@ -362,7 +362,7 @@ static TileSizes chooseForWgmma(const TargetInfo &target,
       {64, 256, 64}, {128, 128, 128}, {192, 128, 80}, {256, 128, 64}};
   // A second sum is carried.
   static constexpr Row logSumExp[] = {
-      {64, 192, 80}, {128, 128, 112}, {192, 128, 80}, {256, 128, 48}};
+      {64, 192, 80}, {128, 128, 112}, {192, 128, 80}, {256, 128, 32}};
   ArrayRef<Row> table = p.logSumExp ? ArrayRef(logSumExp) : ArrayRef(plain);
   int64_t d = std::max(p.headDim, p.valueDim);
   const Row *row =

@@ -19,11 +19,17 @@ namespace {
 struct FinishKernels : public fa::impl::FinishKernelsPassBase<FinishKernels> {
   void runOnOperation() override {
     for (auto func : getOperation().getOps<LLVM::LLVMFuncOp>()) {
+      Builder b(func.getContext());
+      // One block on a multiprocessor is enough: the assembler may take the
+      // registers it needs instead of spilling for more blocks. And setmaxnreg
+      // counts on knowing the registers at entry.
+      if (func->hasAttr(NVVM::NVVMDialect::getKernelFuncAttrName()))
+        func->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
+                      b.getI32IntegerAttr(1));
       auto first = func->getAttrOfType<IntegerAttr>("fa.first_map");
       if (!first)
         continue;
       func->removeAttr("fa.first_map");
-      Builder b(func.getContext());
       // The size and alignment that the driver gives a tensor map.
       auto map = LLVM::LLVMArrayType::get(b.getI8Type(), 128);
       for (unsigned i = first.getInt(); i < func.getNumArguments(); ++i) {
@@ -34,9 +40,6 @@ struct FinishKernels : public fa::impl::FinishKernelsPassBase<FinishKernels> {
         func.setArgAttr(i, NVVM::NVVMDialect::getGridConstantAttrName(),
                         b.getUnitAttr());
       }
-      // setmaxnreg counts on knowing the registers at entry.
-      func->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
-                    b.getI32IntegerAttr(1));
     }
   }
 };

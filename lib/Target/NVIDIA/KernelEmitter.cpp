@@ -387,8 +387,7 @@ LogicalResult KernelEmitter::emitBranch(Block &from, scf::IfOp source,
   // it: no register keeps them while the loop needs all of them.
   Value threadBefore = branchThread;
   if (role == Role::Consumers && ringsMovedIn(source).empty())
-    branchThread =
-        ptx("mov.u32 $0, %tid.x;", "=r", {}, b.getI32Type()).front();
+    branchThread = ptx("mov.u32 $0, %tid.x;", "=r", {}, b.getI32Type()).front();
   LogicalResult emitted = emitBlock(from);
   branchThread = threadBefore;
   if (failed(emitted))

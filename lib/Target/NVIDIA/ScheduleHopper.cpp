@@ -634,18 +634,13 @@ void HopperSchedule::decideByWarp() {
 //===----------------------------------------------------------------------===//
 
 /// Registers a thread by role. A block enters with 65536 for all its threads,
-/// in multiples of 8 each, and gives them out again; `live` is what S, P and O
-/// take of a consumer's.
-static void roleRegisters(int64_t warpgroups, int64_t live, int64_t &producer,
+/// in multiples of 8 each, and gives them out again.
+static void roleRegisters(int64_t warpgroups, int64_t &producer,
                           int64_t &consumer) {
   static constexpr int64_t table[][2] = {
-      {56, 256}, {24, 240}, {32, 160}, {32, 112}};
+      {56, 256}, {40, 232}, {32, 160}, {32, 112}};
   producer = table[warpgroups - 1][0];
   consumer = table[warpgroups - 1][1];
-  if (warpgroups == 2 && live <= 150) {
-    producer = 40;
-    consumer = 232;
-  }
 }
 
 void HopperSchedule::chooseParameters() {
@@ -654,7 +649,7 @@ void HopperSchedule::chooseParameters() {
   // once, and pays where a warpgroup's softmax is longer than its neighbour's
   // products.
   int64_t live = first.n / 2 + first.n / 4 + second.n / 2;
-  roleRegisters(warpgroups, live, producerRegisters, consumerRegisters);
+  roleRegisters(warpgroups, producerRegisters, consumerRegisters);
   overlap =
       options.overlap >= 0 ? options.overlap : warpgroups <= 2 && live <= 170;
   pingPong = options.pingPong >= 0 ? options.pingPong

@@ -23,11 +23,11 @@
 // CHECK-COUNT-14: mbarrier.init.shared::cta.b64
 // CHECK-NOT: mbarrier.init
 // CHECK: fence.mbarrier_init
-// CHECK: setmaxnreg.dec.sync.aligned.u32 24;
+// CHECK: setmaxnreg.dec.sync.aligned.u32 40;
 // CHECK-NOT: wgmma
 // CHECK: mbarrier.arrive.expect_tx
 // CHECK: cp.async.bulk.tensor.4d
-// CHECK: setmaxnreg.inc.sync.aligned.u32 240;
+// CHECK: setmaxnreg.inc.sync.aligned.u32 232;
 // CHECK-NOT: cp.async.bulk
 // CHECK: wgmma.mma_async
 // CHECK: stmatrix
@@ -41,8 +41,8 @@
 // setmaxnreg counts on the registers at entry.
 // PTX: .maxntid 384
 // PTX: .minnctapersm 1
-// PTX: setmaxnreg.dec.sync.aligned.u32 24;
-// PTX: setmaxnreg.inc.sync.aligned.u32 240;
+// PTX: setmaxnreg.dec.sync.aligned.u32 40;
+// PTX: setmaxnreg.inc.sync.aligned.u32 232;
 // PTX: wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16
 func.func @dynamic(%q: tensor<?x4x?x128xbf16>, %k: tensor<?x4x?x128xbf16>, %v: tensor<?x4x?x128xbf16>) -> tensor<?x4x?x128xbf16> {
   %o = fa.attention %q, %k, %v scale 0.088388346

@@ -21,7 +21,7 @@
 // CHECK-NOT: hopper.tile_queue
 // The producer loads what the consumers acquire, in their order, and nothing
 // else.
-// CHECK: hopper.producer registers 24 {
+// CHECK: hopper.producer registers 40 {
 // CHECK-NEXT: hopper.load %[[QT]] into %[[Q]]
 // CHECK-NEXT: %[[K0:.*]] = tensor.extract_slice %arg1
 // CHECK-NEXT: hopper.load %[[K0]] into %[[K]]
@@ -37,7 +37,7 @@
 // CHECK-NEXT: }
 // The first block: its scores and its weights, by its own maximum. Nothing was
 // assumed, so nothing is computed again.
-// CHECK: hopper.consumers 2 registers 240 -> (tensor<128x128xbf16>) {
+// CHECK: hopper.consumers 2 registers 232 -> (tensor<128x128xbf16>) {
 // CHECK-NEXT: %[[QS:.*]] = hopper.acquire %[[Q]]
 // CHECK-NEXT: %[[KS:.*]] = hopper.acquire %[[K]] :
 // CHECK-NEXT: %[[S0:.*]] = hopper.wgmma %[[QS]], %[[KS]] :
@@ -275,7 +275,7 @@ func.func @lse(%q: tensor<2x4x512x128xbf16>, %k: tensor<2x4x512x128xbf16>, %v: t
 
 // CHECK-LABEL: func.func @wide(
 // CHECK: hopper.ring "k" at {{.*}} : <2, tensor<{{[0-9]+}}x256xbf16>>
-// CHECK: hopper.consumers 2 registers 240
+// CHECK: hopper.consumers 2 registers 232
 // CHECK-NOT: hopper.turn_
 // CHECK-NOT: hopper.poll
 // CHECK: hopper.wait_group 0, %{{.*}}, %{{.*}} : tensor<128x{{[0-9]+}}xf32>, tensor<128x256xf32>

@@ -112,8 +112,8 @@ def LowerHopperPass : Pass<"fa-lower-hopper", "::mlir::ModuleOp"> {
 def FinishKernelsPass : Pass<"fa-finish-kernels", "::mlir::gpu::GPUModuleOp"> {
   let summary = "attributes of kernels that are functions of the LLVM dialect";
   let description = [{
-    Tensor maps are parameters by value that stay in constant memory; a kernel
-    with roles has one block on an SM.
+    Tensor maps are parameters by value that stay in constant memory; no kernel
+    asks for more than one block on a multiprocessor.
   }];
 }
 

@@ -187,8 +187,8 @@ LogicalResult Padder::maskKeys(OnlineSoftmaxOp merge) {
     // A scale of 1 leaves the contraction's result as it is: the mask gets an
     // operation of its own.
     builder.setInsertionPoint(merge);
-    Value empty = tensor::EmptyOp::create(builder, merge.getLoc(), type,
-                                          ValueRange());
+    Value empty =
+        tensor::EmptyOp::create(builder, merge.getLoc(), type, ValueRange());
     AffineMap identity = builder.getMultiDimIdentityMap(2);
     scores = linalg::GenericOp::create(
         builder, merge.getLoc(), TypeRange(type), merge.getScores(), empty,
