@@ -77,6 +77,15 @@ def test_shapes(batch, heads, sq, sk, dims, causal, seed):
     assert (np.abs(lse - exact_lse)[~same] <= 1e-4).all()
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_scale_of_one(causal):
+    # Nothing scales the scores, and the last block of keys is padded.
+    q, k, v = inputs(1, 2, 1, 100, 100, 64, 64)
+    out = fa.attention(q, k, v, is_causal=causal, scale=1.0)
+    exact, _ = reference(q, k, v, causal, scale=1.0)
+    assert_close(out, exact)
+
+
 def test_rows_with_nothing_to_attend():
     q, k, v = inputs(1, 2, 2, 5, 0, 16, 16)
     out, lse = fa.attention(q, k, v, return_lse=True)
