@@ -1,0 +1,116 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The Hopper schedule on hostile data, again and again, from many threads."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
+    pytest.skip("no Hopper GPU", allow_module_level=True)
+
+import fa  # noqa: E402
+
+KINDS = "randn q3 q10 sink grow shrink outlier tiny huge nan".split()
+
+
+def hostile(kind, dim, dtype, length=1024):
+    torch.manual_seed(len(kind) + dim)
+    q, k, v = (torch.randn(1, 2, length, dim, device="cuda", dtype=dtype) for _ in range(3))
+    ramp = torch.linspace(0.1, 8, length, device="cuda", dtype=dtype)[:, None]
+    wide = dtype == torch.bfloat16
+    if kind == "q3":
+        q = q * 3
+    elif kind == "q10":
+        q = q * 10
+    elif kind == "sink":
+        k[:, :, 3] = q.mean(2) * 40
+    elif kind == "grow":
+        k = k * ramp
+    elif kind == "shrink":
+        k = k * ramp.flip(0)
+    elif kind == "outlier":
+        q[..., 5] *= 20
+        k[..., 5] *= 5
+    elif kind == "tiny":
+        v = v * 2.0 ** (-40 if wide else -10)
+    elif kind == "huge":
+        v = v * 2.0 ** (100 if wide else 8)
+    elif kind == "nan":
+        q[0, 0, 17, 3] = math.nan
+    return q, k, v
+
+
+def exact(q, k, v):
+    s = (q.double() @ k.double().transpose(-1, -2)) * q.shape[-1] ** -0.5
+    later = torch.ones(s.shape[-2:], dtype=torch.bool, device="cuda").triu(1)
+    s = s.masked_fill(later, -math.inf)
+    return s.softmax(-1) @ v.double(), s.logsumexp(-1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dim", [40, 64, 96, 128, 192, 256])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_hostile_data(kind, dim, dtype):
+    q, k, v = hostile(kind, dim, dtype)
+    want, want_lse = exact(q, k, v)
+    out, lse = fa.attention(q, k, v, is_causal=True, return_lse=True)
+    classic = fa.attention(q, k, v, is_causal=True, schedule={"speculate": "off"})
+    number = ~want.isnan()
+    scale = v.double().abs().max().item()
+    error, limit = ((x.double() - want)[number].abs().max().item() / scale for x in (out, classic))
+    # The contract of fa-speculate-max: 1.5 times the classic form's error.
+    assert error <= 1.5 * limit + 1e-6
+    assert (lse.double() - want_lse)[~want_lse.isnan()].abs().max().item() <= 1e-4
+    if kind == "nan":
+        assert out[0, 0, 17].isnan().all()
+        assert not out[0, 0, 16].isnan().any() and not out[0, 1].isnan().any()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dim", [64, 128, 256])
+def test_same_bits_every_time(dim, causal):
+    q, k, v = (torch.randn(2, 4, 1000, dim, device="cuda").bfloat16() for _ in range(3))
+    first = fa.attention(q, k, v, is_causal=causal)
+    for _ in range(100):
+        assert torch.equal(first, fa.attention(q, k, v, is_causal=causal))
+
+
+def test_ten_thousand_launches_of_four_threads_on_two_streams():
+    q, k, v = (torch.randn(1, 4, 512, 64, device="cuda").bfloat16() for _ in range(3))
+    want = fa.attention(q, k, v, is_causal=True)
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    wrong = [0] * 4
+
+    def launch(thread):
+        with torch.cuda.stream(streams[thread % 2]):
+            for _ in range(25):
+                outs = [fa.attention(q, k, v, is_causal=True) for _ in range(100)]
+                torch.cuda.current_stream().synchronize()
+                wrong[thread] += sum(not torch.equal(out, want) for out in outs)
+
+    threads = [threading.Thread(target=launch, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == [0] * 4
+
+
+def test_a_captured_graph_replays():
+    q, k, v = (torch.randn(1, 4, 700, 128, device="cuda").bfloat16() for _ in range(3))
+    want = fa.attention(q, k, v, is_causal=True)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = fa.attention(q, k, v, is_causal=True)
+    for _ in range(20):
+        out.zero_()
+        graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out, want)
