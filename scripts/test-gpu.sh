@@ -94,7 +94,7 @@ passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
 # What dynamic dimensions are; empty for files without any.
 shape_of() { # NAME
   case $1 in
-  causal-dynamic) echo "B=2,Sq=333,Sk=333" ;;
+  causal-dynamic | sink-window) echo "B=2,Sq=333,Sk=333" ;;
   decode) echo "B=2,Sk=333" ;;
   esac
 }
