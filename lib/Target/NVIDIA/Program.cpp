@@ -232,10 +232,9 @@ void Program::requireSameSizes(scf::ForallOp forall) {
 // Kernels
 //===----------------------------------------------------------------------===//
 
-/// Whether a loop in the forall has a bound that depends on a value.
-static bool boundsDependOn(scf::ForallOp forall, Value iv) {
+bool fa::nvidia::boundsDependOn(scf::ForallOp forall, Value value) {
   std::function<bool(Value, unsigned)> depends = [&](Value v, unsigned depth) {
-    if (v == iv)
+    if (v == value)
       return true;
     Operation *op = v.getDefiningOp();
     return op && depth < 16 && forall->isAncestor(op) &&

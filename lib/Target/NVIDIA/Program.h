@@ -22,6 +22,10 @@ mlir::LogicalResult buildProgram(mlir::func::FuncOp func,
 /// The functions of a module that have an scf.forall to make a kernel of.
 llvm::SmallVector<mlir::func::FuncOp> collectPrograms(mlir::ModuleOp module);
 
+/// Whether a loop in the forall has a bound that depends on a value. Where that
+/// is the block's number, blocks differ in length.
+bool boundsDependOn(mlir::scf::ForallOp forall, mlir::Value value);
+
 } // namespace fa::nvidia
 
 #endif // FA_LIB_TARGET_NVIDIA_PROGRAM_H

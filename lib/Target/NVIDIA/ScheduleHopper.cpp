@@ -94,7 +94,6 @@ private:
   Value cloneTile(OpBuilder &b, Value tile, Value iv);
   Value acquire(OpBuilder &b, RingOp ring, Value tile, bool polled = false);
   void releaseQ(OpBuilder &b, Value next);
-  bool boundsVary();
   bool canStage();
   void stageStores();
   WgmmaOp scores(OpBuilder &b, Value k);
@@ -1162,21 +1161,6 @@ void HopperSchedule::buildProducer(OpBuilder &b, Block &from, IRMapping &map) {
   }
 }
 
-/// Whether the loop's bounds depend on which block it is: tiles differ in
-/// length.
-bool HopperSchedule::boundsVary() {
-  std::function<bool(Value, unsigned)> depends = [&](Value v, unsigned depth) {
-    if (v == forall.getInductionVars().back())
-      return true;
-    Operation *op = v.getDefiningOp();
-    return op && depth < 16 && forall->isAncestor(op) &&
-           llvm::any_of(
-               op->getOperands(),
-               [&](Value o) { return depends(o, depth + 1); });
-  };
-  return depends(loop.getLowerBound(), 0) || depends(loop.getUpperBound(), 0);
-}
-
 /// Whether a tile that is inserted is cut only where the tensor ends, which is
 /// what TMA does by itself.
 static bool isCutByTensor(tensor::ParallelInsertSliceOp insert,
@@ -1309,7 +1293,9 @@ LogicalResult HopperSchedule::build() {
     int64_t heads = options.heads > 0                   ? options.heads
                     : std::max(first.k, second.n) <= 64 ? 32
                                                         : 16;
-    TileQueueOp::create(b, loc, nextBarrier, boundsVary(), heads);
+    bool longestFirst =
+        boundsDependOn(forall, forall.getInductionVars().back());
+    TileQueueOp::create(b, loc, nextBarrier, longestFirst, heads);
     nextBarrier += 96;
   }
   auto producer = ProducerOp::create(b, loc, producerRegisters);
