@@ -77,6 +77,19 @@ std::optional<Contraction> fa::nvidia::matchContraction(Operation *op) {
 // Where values live
 //===----------------------------------------------------------------------===//
 
+SmallVector<Operation *> fa::nvidia::getLoadChain(Value tile) {
+  SmallVector<Operation *> chain;
+  while (Operation *op = tile.getDefiningOp()) {
+    chain.push_back(op);
+    if (isa<tensor::ExtractSliceOp>(op))
+      return chain;
+    if (!isa<tensor::PadOp, tensor::CastOp>(op))
+      break;
+    tile = op->getOperand(0);
+  }
+  return {};
+}
+
 bool BlockPlan::isGlobal(Value value) const {
   if (!isa<RankedTensorType>(value.getType()))
     return false;
@@ -127,19 +140,15 @@ bool BlockPlan::isLoadedTile(Value value) const {
   auto type = dyn_cast<RankedTensorType>(value.getType());
   if (!type || !type.hasStaticShape())
     return false;
-  while (Operation *op = value.getDefiningOp()) {
-    if (auto pad = dyn_cast<tensor::PadOp>(op))
-      value = pad.getSource();
-    else if (auto cast = dyn_cast<tensor::CastOp>(op))
-      value = cast.getSource();
-    else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
-      if (isGlobal(slice.getSource()))
-        return !isView(slice);
-      value = slice.getSource();
-    } else
+  while (true) {
+    SmallVector<Operation *> chain = getLoadChain(value);
+    if (chain.empty())
       return false;
+    auto slice = cast<tensor::ExtractSliceOp>(chain.back());
+    if (isGlobal(slice.getSource()))
+      return !isView(slice);
+    value = slice.getSource();
   }
-  return false;
 }
 
 std::optional<FragmentLayout> BlockPlan::layout(Value value) const {

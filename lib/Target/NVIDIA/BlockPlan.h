@@ -39,6 +39,10 @@ struct Contraction {
 /// The contraction that an op is, or nothing.
 std::optional<Contraction> matchContraction(mlir::Operation *op);
 
+/// The operations that make a tile of a slice: padding and casts, the outermost
+/// first, and the tensor.extract_slice last. Empty where it is made otherwise.
+llvm::SmallVector<mlir::Operation *> getLoadChain(mlir::Value tile);
+
 /// A tile that is loaded from global into shared memory, because a contraction
 /// reads it.
 struct LoadPlan {

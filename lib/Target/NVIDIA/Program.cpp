@@ -406,6 +406,11 @@ SmallVector<Value> KernelBuilder::decodeInSections(scf::ForallOp forall,
   return decode(forall, ordered, counts, /*descending=*/false);
 }
 
+/// The dimension of a tensor that a tile's rows run along.
+static unsigned firstKeptDim(llvm::SmallBitVector dropped) {
+  return dropped.flip().find_first();
+}
+
 /// The tensor maps that a block's TMA loads need.
 FailureOr<SmallVector<TensorMap>> Program::collectMaps(scf::ForallOp forall) {
   SmallVector<TensorMap> found;
@@ -422,31 +427,23 @@ FailureOr<SmallVector<TensorMap>> Program::collectMaps(scf::ForallOp forall) {
       return;
     BlockArgument arg = cast<BlockArgument>(insert.getDest());
     Value result = forall.getTiedOpResult(forall.getTiedOpOperand(arg));
-    llvm::SmallBitVector kept = insert.getDroppedDims();
-    kept.flip();
-    TensorMap map{bufferOf[result], unsigned(kept.find_first()), 64};
+    TensorMap map{bufferOf[result], firstKeptDim(insert.getDroppedDims()), 64};
     if (!llvm::is_contained(found, map))
       found.push_back(map);
   });
   WalkResult walk = forall.walk([&](hopper::LoadOp load) {
-    Value tile = load.getTile();
-    while (!tile.getDefiningOp<tensor::ExtractSliceOp>()) {
-      Operation *op = tile.getDefiningOp();
-      if (!isa_and_present<tensor::PadOp, tensor::CastOp>(op)) {
-        load.emitOpError("expected a slice of a tensor in global memory");
-        return WalkResult::interrupt();
-      }
-      tile = op->getOperand(0);
+    SmallVector<Operation *> chain = getLoadChain(load.getTile());
+    if (chain.empty()) {
+      load.emitOpError("expected a slice of a tensor in global memory");
+      return WalkResult::interrupt();
     }
-    auto slice = tile.getDefiningOp<tensor::ExtractSliceOp>();
+    auto slice = cast<tensor::ExtractSliceOp>(chain.back());
     auto it = bufferOf.find(slice.getSource());
     if (it == bufferOf.end()) {
       load.emitOpError("expected a slice of an argument or a temporary");
       return WalkResult::interrupt();
     }
-    llvm::SmallBitVector dropped = slice.getDroppedDims();
-    dropped.flip();
-    TensorMap map{it->second, unsigned(dropped.find_first()),
+    TensorMap map{it->second, firstKeptDim(slice.getDroppedDims()),
                   load.getRing().getType().rows()};
     if (!llvm::is_contained(found, map))
       found.push_back(map);

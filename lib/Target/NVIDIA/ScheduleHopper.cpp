@@ -137,18 +137,10 @@ private:
 // What can be scheduled
 //===----------------------------------------------------------------------===//
 
-static bool isLoaded(Value v) {
-  while (Operation *op = v.getDefiningOp()) {
-    if (isa<tensor::ExtractSliceOp>(op))
-      return true;
-    if (!isa<tensor::PadOp, tensor::CastOp>(op))
-      return false;
-    v = op->getOperand(0);
-  }
-  return false;
-}
+static bool isLoaded(Value v) { return !getLoadChain(v).empty(); }
 
-/// A tile that TMA can load: rows of one dimension by the last dimension.
+/// A loaded tile that TMA can load: rows of one dimension by the last
+/// dimension.
 bool HopperSchedule::isTile(Value v, int64_t maxRows, std::string &why) {
   auto type = cast<RankedTensorType>(v.getType());
   std::string name;
@@ -164,7 +156,8 @@ bool HopperSchedule::isTile(Value v, int64_t maxRows, std::string &why) {
     why = "rows of " + name + " are not whole chunks of 16 bytes";
     return false;
   }
-  while (auto op = v.getDefiningOp()) {
+  SmallVector<Operation *> chain = getLoadChain(v);
+  for (Operation *op : chain)
     if (auto pad = dyn_cast<tensor::PadOp>(op)) {
       Value padding = pad.getConstantPaddingValue();
       if (!padding || !matchPattern(padding, m_AnyZeroFloat())) {
@@ -172,22 +165,18 @@ bool HopperSchedule::isTile(Value v, int64_t maxRows, std::string &why) {
         return false;
       }
     }
-    if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
-      RankedTensorType base = slice.getSourceType();
-      llvm::SmallBitVector dropped = slice.getDroppedDims();
-      bool last = base.getRank() <= 5 && !dropped.test(base.getRank() - 1) &&
-                  isConstantIntValue(slice.getMixedOffsets().back(), 0);
-      if (!last || isLoaded(slice.getSource())) {
-        why = "the tile " + name +
-              " is not a slice of rows along the last dimension of a tensor "
-              "of rank 5 or less";
-        return false;
-      }
-      return true;
-    }
-    v = op->getOperand(0);
+  auto slice = cast<tensor::ExtractSliceOp>(chain.back());
+  RankedTensorType base = slice.getSourceType();
+  llvm::SmallBitVector dropped = slice.getDroppedDims();
+  bool last = base.getRank() <= 5 && !dropped.test(base.getRank() - 1) &&
+              isConstantIntValue(slice.getMixedOffsets().back(), 0);
+  if (!last || isLoaded(slice.getSource())) {
+    why = "the tile " + name +
+          " is not a slice of rows along the last dimension of a tensor "
+          "of rank 5 or less";
+    return false;
   }
-  return false;
+  return true;
 }
 
 bool HopperSchedule::match(std::string &why) {
@@ -885,14 +874,8 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
 
   // The body without its contractions and loads.
   DenseSet<Operation *> loads;
-  std::function<void(Value)> skipLoads = [&](Value tile) {
-    Operation *op = tile.getDefiningOp();
-    loads.insert(op);
-    if (!isa<tensor::ExtractSliceOp>(op))
-      skipLoads(op->getOperand(0));
-  };
-  skipLoads(k);
-  skipLoads(v);
+  for (Value tile : {k, v})
+    loads.insert_range(getLoadChain(tile));
   SmallVector<Operation *> ops;
   for (Operation &op : loop.getBody()->without_terminator())
     if (&op != first.op && &op != second.op && &op != sums &&
