@@ -94,12 +94,12 @@ private:
   Value cloneTile(OpBuilder &b, Value tile, Value iv);
   Value acquire(OpBuilder &b, RingOp ring, Value tile, bool polled = false);
   void releaseQ(OpBuilder &b, Value next);
+  void pollNextK(OpBuilder &b, Value next);
   bool canStage();
   void stageStores();
   WgmmaOp scores(OpBuilder &b, Value k);
   WgmmaOp output(OpBuilder &b, Value p, Value v, ValueRange inits);
   void buildProducer(OpBuilder &b, Block &from, IRMapping &map);
-  Value materialize(OpBuilder &b, Value v, IRMapping &map);
   static bool movesRings(Operation *op);
 
   scf::ForallOp forall;
@@ -354,7 +354,6 @@ void HopperSchedule::splitRowSums() {
           v.getUsers(), [&](Operation *user) { return chain.contains(user); });
     };
     bool alone = onlyChain(carried);
-    SmallVector<Value> onTheWay;
     for (Operation *op : chain)
       if (auto generic = dyn_cast<linalg::GenericOp>(op); generic && op != sum)
         alone &= onlyChain(op->getResult(0));
@@ -810,26 +809,28 @@ void HopperSchedule::cloneOps(OpBuilder &b, ArrayRef<Operation *> ops,
   }
 }
 
+/// A value of a region for what `map` knows otherwise: what computes it in the
+/// region, once more.
+static Value cloneSlice(OpBuilder &b, Value v, Region &region, IRMapping &map) {
+  if (Value known = map.lookupOrNull(v))
+    return known;
+  Operation *op = v.getDefiningOp();
+  if (!op || !region.isAncestor(op->getParentRegion()))
+    return v;
+  op->walk<WalkOrder::PreOrder>([&](Operation *inner) {
+    for (Value operand : inner->getOperands())
+      if (!op->isAncestor(operand.getParentRegion()->getParentOp()))
+        cloneSlice(b, operand, region, map);
+  });
+  b.clone(*op, map);
+  return map.lookup(v);
+}
+
 /// The slice that a tile is, for another value of the induction variable.
 Value HopperSchedule::cloneTile(OpBuilder &b, Value tile, Value iv) {
   IRMapping map;
   map.map(loop.getInductionVar(), iv);
-  std::function<void(Value)> clone = [&](Value v) {
-    Operation *op = v.getDefiningOp();
-    if (!op || !loop.getRegion().isAncestor(op->getParentRegion()) ||
-        map.contains(v))
-      return;
-    for (Value operand : op->getOperands())
-      clone(operand);
-    op->walk([&](Operation *inner) {
-      for (Value operand : inner->getOperands())
-        if (!op->isAncestor(operand.getParentRegion()->getParentOp()))
-          clone(operand);
-    });
-    b.clone(*op, map);
-  };
-  clone(tile);
-  return map.lookupOrDefault(tile);
+  return cloneSlice(b, tile, loop.getRegion(), map);
 }
 
 Value HopperSchedule::acquire(OpBuilder &b, RingOp ring, Value tile,
@@ -847,6 +848,17 @@ void HopperSchedule::releaseQ(OpBuilder &b, Value next) {
   Value isLast = arith::CmpIOp::create(
       b, loop.getLoc(), arith::CmpIPredicate::sge, next, loop.getUpperBound());
   ReleaseOp::create(b, loop.getLoc(), qSlot, isLast);
+}
+
+/// Waits for the next K tile, if there is one. Between the softmax and the wait
+/// for the second product it keeps the assembler from moving the latter up.
+void HopperSchedule::pollNextK(OpBuilder &b, Value next) {
+  Location loc = loop.getLoc();
+  Value more = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt, next,
+                                     loop.getUpperBound());
+  auto poll = scf::IfOp::create(b, loc, more);
+  OpBuilder inner = OpBuilder::atBlockBegin(poll.thenBlock());
+  PollOp::create(inner, loc, kRing.getRing());
 }
 
 WgmmaOp HopperSchedule::scores(OpBuilder &b, Value k) {
@@ -939,12 +951,14 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
   Value last = arith::AddIOp::create(
       b, loc, lower, arith::MulIOp::create(b, loc, whole, step));
   map.map(loop.getInductionVar(), lower);
+  Value second0;
   {
     Value slot = acquire(b, kRing, cloneTile(b, k, lower));
     Value pending = scores(b, slot).getResults()[0];
     auto wait = WaitGroupOp::create(b, loc, pending.getType(), 0, pending);
     ReleaseOp::create(b, loc, slot, Value());
-    releaseQ(b, arith::AddIOp::create(b, loc, lower, step));
+    second0 = arith::AddIOp::create(b, loc, lower, step);
+    releaseQ(b, second0);
     map.map(s, wait.getResults()[0]);
     cloneOps(b, ops, map, isFirst);
   }
@@ -965,14 +979,8 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
     return values;
   };
   inits.push_back(map.lookupOrDefault(p));
-  Value second0 = arith::AddIOp::create(b, loc, lower, step);
-  if (overlap) {
-    Value more = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt,
-                                       second0, upper);
-    auto poll = scf::IfOp::create(b, loc, more);
-    OpBuilder inner = OpBuilder::atBlockBegin(poll.thenBlock());
-    PollOp::create(inner, loc, kRing.getRing());
-  }
+  if (overlap)
+    pollNextK(b, second0);
   // One loop for a range of blocks whose scores `known` (or not) leaves as they
   // are.
   auto emitLoop = [&](Value from, Value to, ValueRange state,
@@ -1013,7 +1021,8 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
     if (overlap) {
       in.map(s, waitFor(1, pendingS)[0]);
       ReleaseOp::create(b, loc, kSlot, Value());
-      releaseQ(b, arith::AddIOp::create(b, loc, iv, step));
+      Value next = arith::AddIOp::create(b, loc, iv, step);
+      releaseQ(b, next);
       cloneOps(b, earlyOps, in, isLater);
       if (!pinned.empty()) {
         SmallVector<Value> values;
@@ -1023,14 +1032,7 @@ void HopperSchedule::buildPipeline(OpBuilder &b, IRMapping &outer) {
         for (auto [value, result] : llvm::zip(pinned, pin.getResults()))
           in.map(value, result);
       }
-      // The wait for the next K tile between the softmax and the wait for the
-      // second product keeps the assembler from moving the latter up.
-      Value next = arith::AddIOp::create(b, loc, iv, step);
-      Value more =
-          arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt, next, upper);
-      auto poll = scf::IfOp::create(b, loc, more);
-      OpBuilder inner = OpBuilder::atBlockBegin(poll.thenBlock());
-      PollOp::create(inner, loc, kRing.getRing());
+      pollNextK(b, next);
       bindOutput(waitFor(0, pendingO));
       ReleaseOp::create(b, loc, vSlot, Value());
       cloneOps(b, lateOps, in, isLater);
@@ -1083,29 +1085,16 @@ bool HopperSchedule::movesRings(Operation *op) {
   return found;
 }
 
-/// A value of the consumers' program in the producer's.
-Value HopperSchedule::materialize(OpBuilder &b, Value v, IRMapping &map) {
-  if (Value known = map.lookupOrNull(v))
-    return known;
-  if (!consumers.getBody().isAncestor(v.getParentRegion()))
-    return v;
-  Operation *op = v.getDefiningOp();
-  assert(op && "loads depend on scalars only");
-  op->walk([&](Operation *inner) {
-    for (Value operand : inner->getOperands())
-      if (!op->isAncestor(operand.getParentRegion()->getParentOp()))
-        map.map(operand, materialize(b, operand, map));
-  });
-  b.clone(*op, map);
-  return map.lookup(v);
-}
-
 /// The loads of what the consumers acquire, in the same order, under the same
 /// control.
 void HopperSchedule::buildProducer(OpBuilder &b, Block &from, IRMapping &map) {
+  // A value of the consumers' program in the producer's.
+  auto copied = [&](Value v) {
+    return cloneSlice(b, v, consumers.getBody(), map);
+  };
   for (Operation &op : from) {
     if (auto acquire = dyn_cast<AcquireOp>(op)) {
-      Value tile = materialize(b, tileOf[&op], map);
+      Value tile = copied(tileOf[&op]);
       LoadOp::create(b, op.getLoc(), tile, acquire.getRing(),
                      acquire.getRing().getType().tileBytes());
       continue;
@@ -1114,11 +1103,10 @@ void HopperSchedule::buildProducer(OpBuilder &b, Block &from, IRMapping &map) {
       continue;
     OpBuilder::InsertionGuard guard(b);
     if (auto branch = dyn_cast<scf::IfOp>(op)) {
-      auto copy =
-          scf::IfOp::create(b, op.getLoc(), TypeRange(),
-                            materialize(b, branch.getCondition(), map),
-                            /*addThenBlock=*/true,
-                            /*addElseBlock=*/branch.elseBlock() != nullptr);
+      auto copy = scf::IfOp::create(
+          b, op.getLoc(), TypeRange(), copied(branch.getCondition()),
+          /*addThenBlock=*/true,
+          /*addElseBlock=*/branch.elseBlock() != nullptr);
       for (auto [block, to] :
            {std::pair(branch.thenBlock(), copy.thenBlock()),
             std::pair(branch.elseBlock(), copy.elseBlock())}) {
@@ -1133,10 +1121,9 @@ void HopperSchedule::buildProducer(OpBuilder &b, Block &from, IRMapping &map) {
       continue;
     }
     auto source = cast<scf::ForOp>(op);
-    auto copy = scf::ForOp::create(b, op.getLoc(),
-                                   materialize(b, source.getLowerBound(), map),
-                                   materialize(b, source.getUpperBound(), map),
-                                   materialize(b, source.getStep(), map));
+    auto copy = scf::ForOp::create(
+        b, op.getLoc(), copied(source.getLowerBound()),
+        copied(source.getUpperBound()), copied(source.getStep()));
     b.setInsertionPointToStart(copy.getBody());
     IRMapping inner = map;
     inner.map(source.getInductionVar(), copy.getInductionVar());
