@@ -279,12 +279,7 @@ LogicalResult KernelEmitter::emitContraction(const Contraction &c) {
   if (failed(c.tensorCore() ? emitTensorCore(c, acc)
                             : emitMultiplyAdds(c, acc)))
     return failure();
-  TileValue t;
-  t.kind = TileValue::Kind::Registers;
-  t.layout = layout;
-  t.regs = acc;
-  t.valid.assign(2, Value());
-  tiles[result] = t;
+  bindRegisters(result, acc, layout);
   return success();
 }
 

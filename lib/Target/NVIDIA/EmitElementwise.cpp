@@ -155,16 +155,10 @@ LogicalResult KernelEmitter::emitElementwise(linalg::LinalgOp op) {
     for (auto [list, v] : llvm::zip(results, *yields))
       list.push_back(v);
   }
-  for (auto [result, regs] : llvm::zip(op->getResults(), results)) {
-    TileValue t;
-    t.kind = TileValue::Kind::Registers;
-    t.layout = *plan.layout(result);
-    t.regs = isPacked(getElementTypeOrSelf(result), t.layout) ? packWords(regs)
-                                                              : regs;
-    t.valid.assign(t.layout.kind() == FragmentLayout::Kind::Accumulator ? 2 : 1,
-                   Value());
-    tiles[result] = t;
-  }
+  for (auto [result, regs] : llvm::zip(op->getResults(), results))
+    bindRegisters(result, isPacked(getElementTypeOrSelf(result), *layout)
+                              ? packWords(regs)
+                              : regs);
   return success();
 }
 
@@ -310,14 +304,8 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
     for (unsigned i = 0; i < outs; ++i)
       results[i][v] = (*last)[i];
   }
-  for (unsigned i = 0; i < outs; ++i) {
-    TileValue t;
-    t.kind = TileValue::Kind::Registers;
-    t.layout = vector;
-    t.regs = results[i];
-    t.valid.assign(1, Value());
-    tiles[op->getResult(i)] = t;
-  }
+  for (auto [result, regs] : llvm::zip(op->getResults(), results))
+    bindRegisters(result, regs, vector);
   return success();
 }
 

@@ -199,8 +199,6 @@ LogicalResult KernelEmitter::emitSpecialized(scf::ForallOp forall,
   if (hasOnes(forall))
     fillOnes(forall);
   barrier();
-  for (RingOp ring : forall.getBody()->getOps<RingOp>())
-    ringCounts[ring.getRing()] = i32(0);
 
   int64_t groups = consumers.getWarpgroups();
   Value isProducer = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
@@ -320,6 +318,8 @@ LogicalResult KernelEmitter::emitTiles(scf::ForallOp forall,
                                        const TileGrid &grid) {
   auto queues = forall.getBody()->getOps<TileQueueOp>();
   if (queues.empty()) {
+    for (RingOp ring : forall.getBody()->getOps<RingOp>())
+      ringCounts[ring.getRing()] = i32(0);
     Value first = NVVM::BlockIdXOp::create(b, loc, b.getI32Type());
     bindTile(forall, grid.decode(toIndex(first)));
     return emitBlock(*forall.getBody());
@@ -521,15 +521,12 @@ LogicalResult KernelEmitter::emitLoad(LoadOp op) {
   Value to =
       addC(add(smemAddress, mulC(stage, ring.stageBytes())), ring.getOffset());
   unsigned rank = slice->offsets.size();
-  std::string coords, constraints = "r,l,r";
-  for (unsigned d = 0; d < rank; ++d) {
-    coords += (d ? ", $" : "$") + std::to_string(3 + d);
-    constraints += ",r";
-  }
+  std::string constraints = "r,l,r";
+  repeat(constraints, "r", rank);
   std::string text =
       "cp.async.bulk.tensor." + std::to_string(rank) +
-      "d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, {" +
-      coords + "}], [$2];";
+      "d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, " +
+      registerList(3, rank) + "], [$2];";
   for (int64_t p = 0; p < type.panels(); ++p) {
     SmallVector<Value> operands{addC(to, p * type.panelBytes()), *map, full};
     for (unsigned d = rank; d-- > 0;) {
@@ -601,14 +598,11 @@ LogicalResult KernelEmitter::storeStaged(const TileValue &source,
   auto branch = scf::IfOp::create(b, loc, leader);
   b.setInsertionPointToStart(branch.thenBlock());
   unsigned rank = dest.offsets.size();
-  std::string coords, constraints = "r,l";
-  for (unsigned d = 0; d < rank; ++d) {
-    coords += (d ? ", $" : "$") + std::to_string(2 + d);
-    constraints += ",r";
-  }
+  std::string constraints = "r,l";
+  repeat(constraints, "r", rank);
   std::string text = "cp.async.bulk.tensor." + std::to_string(rank) +
-                     "d.global.shared::cta.bulk_group [$1, {" + coords +
-                     "}], [$0];";
+                     "d.global.shared::cta.bulk_group [$1, " +
+                     registerList(2, rank) + "], [$0];";
   Value rows = mulC(warpgroup(), warpgroupRows);
   for (int64_t first = 0; first < source.layout.cols();
        first += RingType::panelCols) {
@@ -656,15 +650,6 @@ Value KernelEmitter::descriptor(Value address, int64_t leading,
   int64_t rest = (leading >> 4) << 16 | (stride >> 4) << 32 | int64_t(1) << 62;
   return b.createOrFold<arith::OrIOp>(
       loc, arith::ExtUIOp::create(b, loc, b.getI64Type(), low), i64(rest));
-}
-
-void KernelEmitter::bindRegisters(Value v, ArrayRef<Value> regs) {
-  TileValue t;
-  t.kind = TileValue::Kind::Registers;
-  t.layout = *plan.layout(v);
-  t.regs.assign(regs.begin(), regs.end());
-  t.valid.assign(cast<RankedTensorType>(v.getType()).getRank(), Value());
-  tiles[v] = t;
 }
 
 LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {

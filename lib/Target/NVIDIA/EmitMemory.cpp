@@ -142,6 +142,16 @@ FailureOr<TileValue> KernelEmitter::tile(Value v) {
          failure();
 }
 
+void KernelEmitter::bindRegisters(Value v, ArrayRef<Value> regs,
+                                  const FragmentLayout &layout) {
+  TileValue t;
+  t.kind = TileValue::Kind::Registers;
+  t.layout = layout;
+  t.regs.assign(regs.begin(), regs.end());
+  t.valid.assign(cast<RankedTensorType>(v.getType()).getRank(), Value());
+  tiles[v] = t;
+}
+
 LogicalResult KernelEmitter::emitSlicing(Operation *op) {
   Value result = op->getResult(0);
   FailureOr<TileValue> source = tile(op->getOperand(0));
@@ -215,18 +225,16 @@ LogicalResult KernelEmitter::emitColumn(tensor::ExtractSliceOp op) {
   if (failed(regs))
     return failure();
   Type type = op.getType().getElementType();
-  TileValue t;
-  t.kind = TileValue::Kind::Registers;
-  t.layout = FragmentLayout::row(rows, plan.warps());
-  t.valid.assign(1, Value());
   // The first lane of a quad has it.
   Value leader = mulC(divC(lane(), 4), 4);
-  for (unsigned v = 0; v < t.layout.numRegs(); ++v)
-    t.regs.push_back(NVVM::ShflOp::create(
+  FragmentLayout layout = FragmentLayout::row(rows, plan.warps());
+  SmallVector<Value> column;
+  for (unsigned v = 0; v < layout.numRegs(); ++v)
+    column.push_back(NVVM::ShflOp::create(
         b, loc, type, i32(-1),
         element(*regs, from->reg(v / 2, 0, v % 2 * 2), type, *from), leader,
         i32(31), NVVM::ShflKind::idx, UnitAttr()));
-  tiles[op.getResult()] = t;
+  bindRegisters(op.getResult(), column, layout);
   return success();
 }
 

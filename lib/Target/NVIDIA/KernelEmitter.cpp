@@ -283,13 +283,9 @@ unsigned KernelEmitter::bindFlat(Value v, ValueRange values, Value origin) {
     tiles[v] = TileValue(tiles[origin]);
     return 0;
   }
-  TileValue t;
-  t.kind = TileValue::Kind::Registers;
-  t.layout = *plan.layout(v);
-  t.regs.assign(values.begin(), values.begin() + flatSize(v));
-  t.valid.assign(cast<RankedTensorType>(v.getType()).getRank(), Value());
-  tiles[v] = t;
-  return t.regs.size();
+  SmallVector<Value> regs(values.take_front(flatSize(v)));
+  bindRegisters(v, regs);
+  return regs.size();
 }
 
 LogicalResult KernelEmitter::emitFor(scf::ForOp op) {

@@ -150,6 +150,13 @@ private:
                                         mlir::IRMapping &map,
                                         mlir::scf::ForOp loop);
   mlir::FailureOr<TileValue> tile(mlir::Value v);
+  /// Binds a whole tile to registers, in the layout that the plan gives it or
+  /// in another.
+  void bindRegisters(mlir::Value v, mlir::ArrayRef<mlir::Value> regs) {
+    bindRegisters(v, regs, *plan.layout(v));
+  }
+  void bindRegisters(mlir::Value v, mlir::ArrayRef<mlir::Value> regs,
+                     const FragmentLayout &layout);
   /// The tile in registers of this layout.
   mlir::FailureOr<llvm::SmallVector<mlir::Value>>
   registers(mlir::Value v, const FragmentLayout &layout);
@@ -294,7 +301,6 @@ private:
                              mlir::Value stage);
   void waitBarrier(mlir::Value address, mlir::Value parity);
   mlir::Value descriptor(mlir::Value address, int64_t leading, int64_t stride);
-  void bindRegisters(mlir::Value v, mlir::ArrayRef<mlir::Value> regs);
   mlir::Value warpgroup();
   /// PTX as inline assembly, convergent (EmitPTX.cpp).
   llvm::SmallVector<mlir::Value> ptx(llvm::StringRef text,
