@@ -468,6 +468,15 @@ LogicalResult BlockPlan::chooseWarps() {
   return success();
 }
 
+LogicalResult BlockPlan::checkShared() {
+  if (smemBytes > options.target->sharedMemory)
+    return forall.emitOpError("needs ")
+           << smemBytes << " bytes of shared memory a block, and "
+           << options.target->chip << " has " << options.target->sharedMemory
+           << "; choose smaller tiles";
+  return success();
+}
+
 LogicalResult BlockPlan::placeShared() {
   auto place = [&]() {
     int64_t offset = 0;
@@ -498,12 +507,7 @@ LogicalResult BlockPlan::placeShared() {
     }
     smemBytes = place();
   }
-  if (smemBytes > options.target->sharedMemory)
-    return forall.emitOpError("needs ")
-           << smemBytes << " bytes of shared memory a block, and "
-           << options.target->chip << " has " << options.target->sharedMemory
-           << "; choose smaller tiles";
-  return success();
+  return checkShared();
 }
 
 /// Fragments of an operand that was loaded outside the loop stay in registers
@@ -533,10 +537,9 @@ LogicalResult BlockPlan::placeRings() {
   numWarps = 4 * consumers().getWarpgroups();
   forall.walk([&](Operation *op) {
     if (auto ring = dyn_cast<hopper::RingOp>(op))
-      smemBytes = std::max<int64_t>(
-          {smemBytes, int64_t(ring.getOffset()) + ring.bytes(),
-           int64_t(ring.getBarriers()) +
-               16 * ring.getRing().getType().getStages()});
+      smemBytes = std::max<int64_t>({smemBytes,
+                                     int64_t(ring.getOffset()) + ring.bytes(),
+                                     ring.barriersEnd()});
     if (auto stage = dyn_cast<hopper::StageOp>(op)) {
       auto tile = hopper::RingType::get(
           op->getContext(), 1,
@@ -545,12 +548,7 @@ LogicalResult BlockPlan::placeRings() {
           std::max<int64_t>(smemBytes, stage.getOffset() + tile.tileBytes());
     }
   });
-  if (smemBytes > options.target->sharedMemory)
-    return forall.emitOpError("needs ")
-           << smemBytes << " bytes of shared memory a block, and "
-           << options.target->chip << " has " << options.target->sharedMemory
-           << "; choose smaller tiles";
-  return success();
+  return checkShared();
 }
 
 LogicalResult BlockPlan::compute() {

@@ -81,7 +81,7 @@ public:
   unsigned blockThreads() const {
     return threads() + (consumers() ? producerThreads : 0);
   }
-  static constexpr unsigned producerThreads = 128;
+  static constexpr unsigned producerThreads = hopper::warpgroupThreads;
   int64_t sharedBytes() const { return smemBytes; }
   int64_t registerEstimate() const { return estimate; }
 
@@ -117,6 +117,7 @@ private:
   mlir::LogicalResult chooseWarps();
   mlir::LogicalResult placeShared();
   mlir::LogicalResult placeRings();
+  mlir::LogicalResult checkShared();
   void chooseHoisted();
   bool canPrefetch(mlir::Value tile, mlir::scf::ForOp loop) const;
   int64_t estimateRegisters(unsigned warps) const;

@@ -16,15 +16,10 @@ using namespace fa::hopper;
 
 /// Elements of a k-step of wgmma on 16-bit operands.
 static constexpr int64_t stepK = 16;
-/// Bytes of a row of a panel.
-static constexpr int64_t rowBytes = 128;
-static constexpr int64_t warpgroupRows = 64;
+static constexpr int64_t rowBytes = RingType::rowBytes;
 /// Named barriers: 0 is the block's, then one of each warpgroup for its turn
 /// and one for itself.
 static constexpr int64_t firstTurnBarrier = 1, firstWarpgroupBarrier = 5;
-/// A tile's coordinates on their way to the consumers: whether there is one,
-/// and up to seven coordinates.
-static constexpr int64_t slotBytes = 32;
 
 //===----------------------------------------------------------------------===//
 // Inline assembly
@@ -105,8 +100,8 @@ void KernelEmitter::advance(RingOp ring) {
 Value KernelEmitter::barrierAddress(RingOp ring, Barrier which, Value stage) {
   int64_t first = ring.getBarriers();
   if (which == Barrier::Empty)
-    first += 8 * ring.getRing().getType().getStages();
-  return addC(add(smemAddress, mulC(stage, 8)), first);
+    first += ring.barriersBytes();
+  return addC(add(smemAddress, mulC(stage, barrierBytes)), first);
 }
 
 void KernelEmitter::waitBarrier(Value address, Value parity) {
@@ -146,9 +141,10 @@ void KernelEmitter::initBarriers(scf::ForallOp forall, ConsumersOp role) {
       init(barrierAddress(ring, Barrier::Empty, i32(s)), warps);
     }
   for (TileQueueOp queue : forall.getBody()->getOps<TileQueueOp>()) {
-    for (unsigned s = 0; s < 2; ++s) {
-      init(addC(smemAddress, queue.getBarriers() + 8 * s), 1);
-      init(addC(smemAddress, queue.getBarriers() + 16 + 8 * s), warps);
+    for (unsigned s = 0; s < TileQueueOp::slots; ++s) {
+      int64_t full = queue.getBarriers() + barrierBytes * s;
+      init(addC(smemAddress, full), 1);
+      init(addC(smemAddress, full + TileQueueOp::emptyOffset), warps);
     }
   }
   ptx("fence.mbarrier_init.release.cluster;", "~{memory}", {}, {});
@@ -192,9 +188,9 @@ LogicalResult KernelEmitter::emitSpecialized(scf::ForallOp forall,
   ProducerOp producer = *producers.begin();
   smemAddress = LLVM::PtrToIntOp::create(b, loc, b.getI32Type(), sharedBase);
   // The same in all lanes, and the compiler can see that it is.
-  warpgroupIndex = NVVM::ShflOp::create(b, loc, b.getI32Type(), i32(-1),
-                                        divC(threadId(), 128), i32(0), i32(31),
-                                        NVVM::ShflKind::idx, UnitAttr());
+  warpgroupIndex = NVVM::ShflOp::create(
+      b, loc, b.getI32Type(), i32(-1), divC(threadId(), warpgroupThreads),
+      i32(0), i32(31), NVVM::ShflKind::idx, UnitAttr());
   initBarriers(forall, consumers);
   if (hasOnes(forall))
     fillOnes(forall);
@@ -214,8 +210,9 @@ LogicalResult KernelEmitter::emitSpecialized(scf::ForallOp forall,
   {
     b.setInsertionPointToStart(roles.thenBlock());
     setRegisters("dec", producer.getRegisters());
-    Value elected = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
-                                          threadId(), i32(128 * groups));
+    Value elected =
+        arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, threadId(),
+                              i32(warpgroupThreads * groups));
     auto one = scf::IfOp::create(b, loc, elected);
     b.setInsertionPointToStart(one.thenBlock());
     KernelEmitter emitter = *this;
@@ -287,11 +284,14 @@ void KernelEmitter::returnQueue(const TileGrid &grid) {
 
 KernelEmitter::TileSlot KernelEmitter::tileSlot(TileQueueOp queue,
                                                 Value count) {
-  Value stage = remC(count, 2);
+  constexpr int64_t slots = TileQueueOp::slots;
+  Value stage = remC(count, slots);
   Value base = addC(smemAddress, queue.getBarriers());
-  Value barrier = add(base, mulC(stage, 8));
-  return {barrier, addC(barrier, 16),
-          addC(add(base, mulC(stage, slotBytes)), 32), remC(divC(count, 2), 2)};
+  Value barrier = add(base, mulC(stage, barrierBytes));
+  return {barrier, addC(barrier, TileQueueOp::emptyOffset),
+          addC(add(base, mulC(stage, TileQueueOp::slotBytes)),
+               TileQueueOp::slotsOffset),
+          remC(divC(count, slots), 2)};
 }
 
 /// Words of a slot; the compiler can see that they are the same in all lanes.
@@ -593,8 +593,9 @@ LogicalResult KernelEmitter::storeStaged(const TileValue &source,
       mapAddress({dest.base->buffer, dest.dims[0], warpgroupRows}, op);
   if (failed(map))
     return failure();
-  Value leader = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
-                                       remC(threadId(), 128), i32(0));
+  Value leader =
+      arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                            remC(threadId(), warpgroupThreads), i32(0));
   auto branch = scf::IfOp::create(b, loc, leader);
   b.setInsertionPointToStart(branch.thenBlock());
   unsigned rank = dest.offsets.size();

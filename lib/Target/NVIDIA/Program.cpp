@@ -427,7 +427,8 @@ FailureOr<SmallVector<TensorMap>> Program::collectMaps(scf::ForallOp forall) {
       return;
     BlockArgument arg = cast<BlockArgument>(insert.getDest());
     Value result = forall.getTiedOpResult(forall.getTiedOpOperand(arg));
-    TensorMap map{bufferOf[result], firstKeptDim(insert.getDroppedDims()), 64};
+    TensorMap map{bufferOf[result], firstKeptDim(insert.getDroppedDims()),
+                  hopper::warpgroupRows};
     if (!llvm::is_contained(found, map))
       found.push_back(map);
   });
@@ -666,7 +667,7 @@ LogicalResult Program::build(OpBuilder &builder) {
   auto bytes = LLVM::LLVMArrayType::get(inner.getI8Type(), 0);
   LLVM::GlobalOp::create(inner, func.getLoc(), bytes, /*isConstant=*/false,
                          LLVM::Linkage::External, "fa_smem", Attribute(),
-                         /*alignment=*/1024, /*addrSpace=*/3);
+                         /*alignment=*/hopper::tileAlignment, /*addrSpace=*/3);
   for (scf::ForallOp forall : foralls)
     if (failed(emitKernel(forall, module)))
       return failure();

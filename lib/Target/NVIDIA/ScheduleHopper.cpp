@@ -53,10 +53,8 @@ struct HopperOptions {
   int64_t heads = -1;
 };
 
-/// Rows of a warpgroup's part of a tile.
-constexpr int64_t warpgroupRows = 64;
 /// Barriers take the first bytes of shared memory.
-constexpr int64_t firstTile = 1024;
+constexpr int64_t firstTile = tileAlignment;
 
 /// The schedule of one scf.forall.
 class HopperSchedule {
@@ -72,7 +70,7 @@ public:
 
 private:
   bool matchTiles(std::string &why);
-  bool isTile(Value v, int64_t maxRows, std::string &why);
+  bool isTile(Value v, std::string &why);
   void chooseParameters();
   void splitRowSums();
   void findSums();
@@ -141,19 +139,24 @@ static bool isLoaded(Value v) { return !getLoadChain(v).empty(); }
 
 /// A loaded tile that TMA can load: rows of one dimension by the last
 /// dimension.
-bool HopperSchedule::isTile(Value v, int64_t maxRows, std::string &why) {
+bool HopperSchedule::isTile(Value v, std::string &why) {
   auto type = cast<RankedTensorType>(v.getType());
   std::string name;
   llvm::raw_string_ostream(name) << type;
-  if (!type.hasStaticShape() || type.getDimSize(0) > maxRows ||
+  if (!type.hasStaticShape() || type.getDimSize(0) > RingType::maxRows ||
       type.getDimSize(0) < 8 || type.getDimSize(0) % 8) {
     why = "the tile " + name + " has not a multiple of 8 rows, at most " +
-          std::to_string(maxRows);
+          std::to_string(RingType::maxRows);
     return false;
   }
-  if (type.getDimSize(1) % 8 || type.getDimSize(1) < 8 ||
-      type.getDimSize(1) > 14528) {
+  if (type.getDimSize(1) % 8 || type.getDimSize(1) < 8) {
     why = "rows of " + name + " are not whole chunks of 16 bytes";
+    return false;
+  }
+  if (type.getDimSize(1) > RingType::maxCols) {
+    why = "the tile " + name + " has more than " +
+          std::to_string(RingType::maxCols) +
+          " columns, of which 8 rows do not fit into shared memory";
     return false;
   }
   SmallVector<Operation *> chain = getLoadChain(v);
@@ -231,9 +234,9 @@ bool HopperSchedule::matchTiles(std::string &why) {
     why = "Q is not loaded before the loop, or K and V not in it";
     return false;
   }
-  if (!isTile(q, 256, why) || !isTile(k, 256, why) || !isTile(v, 256, why))
+  if (!isTile(q, why) || !isTile(k, why) || !isTile(v, why))
     return false;
-  if (first.m % warpgroupRows || first.m > 4 * warpgroupRows ||
+  if (first.m % warpgroupRows || first.m > maxWarpgroups * warpgroupRows ||
       first.m != second.m) {
     why = "a block has " + std::to_string(first.m) +
           " rows, not 64, 128, 192 or 256";
@@ -650,8 +653,8 @@ RingOp HopperSchedule::makeRing(OpBuilder &b, StringRef name, Value tile,
                             cast<RankedTensorType>(tile.getType()));
   auto ring = RingOp::create(b, tile.getLoc(), type, name, nextOffset,
                              nextBarrier, ones);
-  nextOffset += (ring.bytes() + 1023) / 1024 * 1024;
-  nextBarrier += 16 * stages;
+  nextOffset += llvm::alignTo(ring.bytes(), tileAlignment);
+  nextBarrier = ring.barriersEnd();
   return ring;
 }
 
@@ -1219,7 +1222,8 @@ LogicalResult HopperSchedule::build() {
   splitRowSums();
   chooseParameters();
   sinkSums();
-  bool wantOnes = options.ones != 0 && second.n % 64 == 0 && second.n <= 128;
+  bool wantOnes = options.ones != 0 && second.n % RingType::panelCols == 0 &&
+                  second.n <= 128;
   OpBuilder b(loop);
   Location loc = loop.getLoc();
   qRing = makeRing(b, "q", first.a->get(), 1);
@@ -1229,7 +1233,7 @@ LogicalResult HopperSchedule::build() {
                          cast<RankedTensorType>(tile.getType()))
         .tileBytes();
   };
-  int64_t panelOfOnes = second.k * 128;
+  int64_t panelOfOnes = second.k * RingType::rowBytes;
   auto fits = [&](int64_t ones) {
     return 2 * (bytes(first.b->get()) + bytes(second.b->get()) + ones) <=
            available;
@@ -1239,7 +1243,8 @@ LogicalResult HopperSchedule::build() {
   int64_t perStage =
       bytes(first.b->get()) + bytes(second.b->get()) + (sums ? panelOfOnes : 0);
   // The output is staged where two stages leave room for it.
-  int64_t staging = first.m * llvm::divideCeil(second.n, 64) * 128;
+  int64_t staging = first.m * RingType::rowBytes *
+                    llvm::divideCeil(second.n, RingType::panelCols);
   if (options.stage != 0 && 2 * perStage + staging <= available)
     available -= staging;
   else
@@ -1266,7 +1271,7 @@ LogicalResult HopperSchedule::build() {
     bool longestFirst =
         boundsDependOn(forall, forall.getInductionVars().back());
     TileQueueOp::create(b, loc, nextBarrier, longestFirst, heads);
-    nextBarrier += 96;
+    nextBarrier += TileQueueOp::bytes;
   }
   auto producer = ProducerOp::create(b, loc, producerRegisters);
   producer.getBody().emplaceBlock();

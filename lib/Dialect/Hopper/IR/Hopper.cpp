@@ -30,14 +30,6 @@ void HopperDialect::initialize() {
 #define GET_OP_CLASSES
 #include "fa/Dialect/Hopper/IR/HopperOps.cpp.inc"
 
-/// Shared memory of a block on sm_90a.
-static constexpr int64_t sharedBytes = 227 * 1024;
-/// Where wgmma descriptors and 128-byte swizzle want a tile to begin.
-static constexpr int64_t tileAlignment = 1024;
-/// Rows of a warpgroup's part of a tile.
-static constexpr int64_t warpgroupRows = 64;
-/// Rows of a box of TMA.
-static constexpr int64_t maxBoxRows = 256;
 /// Groups that wgmma.wait_group can leave in flight.
 static constexpr int64_t maxPending = 7;
 
@@ -56,16 +48,14 @@ verifySharedTile(function_ref<InFlightDiagnostic()> emitError,
                           "or bf16, got "
                        << tile;
   int64_t rows = tile.getDimSize(0), cols = tile.getDimSize(1);
-  if (rows % 8 || rows < 8 || rows > maxBoxRows)
+  if (rows % 8 || rows < 8 || rows > RingType::maxRows)
     return emitError() << "expected a multiple of 8 rows, at most "
-                       << maxBoxRows << " (the largest box of TMA), got "
+                       << RingType::maxRows << " (the largest box of TMA), got "
                        << rows;
-  // What fits into shared memory with 8 rows.
-  int64_t maxCols = sharedBytes / 8 / 2;
-  if (cols % 8 || cols < 8 || cols > maxCols)
+  if (cols % 8 || cols < 8 || cols > RingType::maxCols)
     return emitError() << "expected a multiple of 8 columns (16 bytes), at "
                           "most "
-                       << maxCols << ", got " << cols;
+                       << RingType::maxCols << ", got " << cols;
   return success();
 }
 
@@ -103,32 +93,28 @@ static LogicalResult verifySlot(Operation *op, Value slot) {
 
 LogicalResult RingOp::verify() {
   int64_t offset = getOffset(), barriers = getBarriers();
-  int64_t stages = getRing().getType().getStages();
   if (offset < 0 || offset % tileAlignment || offset > sharedBytes)
     return emitOpError("expected an offset that is a multiple of ")
            << tileAlignment << " (the descriptors' alignment), at most "
            << sharedBytes << ", got " << offset;
-  if (barriers < 0 || barriers % 8 || barriers > sharedBytes)
+  if (barriers < 0 || barriers % barrierBytes || barriers > sharedBytes)
     return emitOpError("expected barriers at a multiple of 8, at most ")
            << sharedBytes << ", got " << barriers;
-  int64_t barriersEnd = barriers + 16 * stages;
-  if (barriers < offset + bytes() && offset < barriersEnd)
+  if (barriers < offset + bytes() && offset < barriersEnd())
     return emitOpError("has barriers inside its tiles: ") << barriers;
-  if (std::max(offset + bytes(), barriersEnd) > sharedBytes)
+  int64_t end = std::max(offset + bytes(), barriersEnd());
+  if (end > sharedBytes)
     return emitOpError("ends at byte ")
-           << std::max(offset + bytes(), barriersEnd)
-           << " of shared memory, and a block has " << sharedBytes
+           << end << " of shared memory, and a block has " << sharedBytes
            << "; choose fewer stages or smaller tiles";
   return success();
 }
 
 LogicalResult TileQueueOp::verify() {
   int64_t barriers = getBarriers(), section = getSection();
-  // Two slots of 32 bytes, with two mbarriers each.
-  constexpr int64_t queueBytes = 96;
-  if (barriers < 0 || barriers % 8 || barriers > sharedBytes - queueBytes)
+  if (barriers < 0 || barriers % barrierBytes || barriers > sharedBytes - bytes)
     return emitOpError("expected barriers at a multiple of 8, at most ")
-           << sharedBytes - queueBytes << ", got " << barriers;
+           << sharedBytes - bytes << ", got " << barriers;
   if (section < 1)
     return emitOpError("expected sections of at least 1, got ") << section;
   auto queues = (*this)->getBlock()->getOps<TileQueueOp>();
@@ -183,7 +169,7 @@ LogicalResult ConsumersOp::verify() {
   if (failed(verifyRegisters(*this, getRegisters())))
     return failure();
   int64_t groups = getWarpgroups();
-  if (groups < 1 || groups > 4)
+  if (groups < 1 || groups > maxWarpgroups)
     return emitOpError("expected 1 to 4 warpgroups, got ") << groups;
   ProducerOp producer;
   for (Operation &op : *(*this)->getBlock()) {
@@ -199,7 +185,8 @@ LogicalResult ConsumersOp::verify() {
     return emitOpError("expected a hopper.producer before it");
   if (failed(verifyRegisters(producer, producer.getRegisters())))
     return failure();
-  int64_t total = 128 * (groups * getRegisters() + producer.getRegisters());
+  int64_t total =
+      warpgroupThreads * (groups * getRegisters() + producer.getRegisters());
   if (total > 65536)
     return emitOpError("asks with its producer for ")
            << total << " registers, and an SM has 65536";

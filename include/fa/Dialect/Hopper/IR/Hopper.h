@@ -18,6 +18,19 @@
 
 #include "fa/Dialect/Hopper/IR/HopperDialect.h.inc"
 
+namespace fa::hopper {
+/// Threads of a warpgroup, and rows of its part of a tile.
+inline constexpr int64_t warpgroupThreads = 128, warpgroupRows = 64;
+/// Warpgroups that may compute in a block.
+inline constexpr int64_t maxWarpgroups = 4;
+/// Shared memory of a block on sm_90a.
+inline constexpr int64_t sharedBytes = 227 * 1024;
+/// Where wgmma's descriptors and the 128-byte swizzle want a tile to begin.
+inline constexpr int64_t tileAlignment = 1024;
+/// Bytes of an mbarrier.
+inline constexpr int64_t barrierBytes = 8;
+} // namespace fa::hopper
+
 #define GET_TYPEDEF_CLASSES
 #include "fa/Dialect/Hopper/IR/HopperTypes.h.inc"
 

@@ -51,12 +51,15 @@ def Hopper_RingType : Hopper_Type<"Ring", "ring"> {
   let assemblyFormat = "`<` $stages `,` $tile `>`";
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
-    /// Columns of a panel: 128 bytes of 16-bit elements.
-    static constexpr int64_t panelCols = 64;
+    /// A row of a panel: columns, and bytes of 16-bit elements.
+    static constexpr int64_t panelCols = 64, rowBytes = 128;
+    /// Rows of the largest box of TMA, and columns of which 8 rows fit into
+    /// shared memory.
+    static constexpr int64_t maxRows = 256, maxCols = sharedBytes / 8 / 2;
     int64_t rows() const { return getTile().getDimSize(0); }
     int64_t cols() const { return getTile().getDimSize(1); }
     int64_t panels() const { return (cols() + panelCols - 1) / panelCols; }
-    int64_t panelBytes() const { return rows() * 128; }
+    int64_t panelBytes() const { return rows() * rowBytes; }
     /// Bytes of one tile, which is also what its TMA loads deliver: columns and
     /// rows outside the tensor arrive as zeros.
     int64_t tileBytes() const { return panels() * panelBytes(); }
@@ -103,6 +106,12 @@ def Hopper_RingOp : Hopper_Op<"ring"> {
     }
     /// Bytes of all stages.
     int64_t bytes() { return stageBytes() * getRing().getType().getStages(); }
+    /// Bytes of the mbarriers of one kind, `full` or `empty`.
+    int64_t barriersBytes() {
+      return barrierBytes * getRing().getType().getStages();
+    }
+    /// Where the last mbarrier ends.
+    int64_t barriersEnd() { return getBarriers() + 2 * barriersBytes(); }
   }];
   let hasVerifier = 1;
 }
@@ -127,6 +136,15 @@ def Hopper_TileQueueOp : Hopper_Op<"tile_queue",
   let assemblyFormat = [{
     `barriers` $barriers (`longest_first` $longest_first^ `section` $section)?
     attr-dict
+  }];
+  let extraClassDeclaration = [{
+    /// Tiles on their way to the consumers. Of each: whether there is one, and
+    /// up to seven coordinates, in words of 32 bits.
+    static constexpr int64_t slots = 2, slotBytes = 32;
+    /// From `barriers`: full of each slot, empty of each, and the slots.
+    static constexpr int64_t emptyOffset = slots * barrierBytes,
+                             slotsOffset = 2 * emptyOffset,
+                             bytes = slotsOffset + slots * slotBytes;
   }];
   let hasVerifier = 1;
 }
