@@ -26,15 +26,18 @@ LogicalResult KernelEmitter::checkBody(linalg::LinalgOp op) {
   return success();
 }
 
-FailureOr<SmallVector<Value>> KernelEmitter::cloneBody(linalg::LinalgOp op,
-                                                       ValueRange args,
-                                                       Value row, Value col) {
+FailureOr<SmallVector<Value>>
+KernelEmitter::cloneBody(linalg::LinalgOp op, ValueRange args,
+                         ValueRange wanted, Value row, Value col,
+                         ArrayRef<Operation *> skipped) {
   IRMapping map;
   Block &body = *op.getBlock();
   for (auto [arg, value] : llvm::zip(body.getArguments(), args))
     if (value)
       map.map(arg, value);
   for (Operation &inner : body.without_terminator()) {
+    if (llvm::is_contained(skipped, &inner))
+      continue;
     if (auto coordinate = dyn_cast<linalg::IndexOp>(inner)) {
       Value v = coordinate.getDim() == 0 ? (row ? row : col) : col;
       if (!v)
@@ -52,7 +55,7 @@ FailureOr<SmallVector<Value>> KernelEmitter::cloneBody(linalg::LinalgOp op,
     }
     WalkResult walk = inner.walk([&](Operation *nested) {
       for (Value operand : nested->getOperands()) {
-        if (op->getRegion(0).isAncestor(operand.getParentRegion()) ||
+        if (inner.isAncestor(operand.getParentRegion()->getParentOp()) ||
             map.contains(operand))
           continue;
         Value v = scalar(operand);
@@ -67,7 +70,7 @@ FailureOr<SmallVector<Value>> KernelEmitter::cloneBody(linalg::LinalgOp op,
     b.clone(inner, map);
   }
   SmallVector<Value> results;
-  for (Value v : body.getTerminator()->getOperands()) {
+  for (Value v : wanted) {
     Value r = map.lookupOrNull(v);
     if (!r)
       r = scalar(v);
@@ -149,7 +152,9 @@ LogicalResult KernelEmitter::emitElementwise(linalg::LinalgOp op) {
         return failure();
       args.push_back(*v);
     }
-    auto yields = cloneBody(op, args, rowOf(*layout, r), colOf(*layout, r));
+    auto yields =
+        cloneBody(op, args, op.getBlock()->getTerminator()->getOperands(),
+                  rowOf(*layout, r), colOf(*layout, r));
     if (failed(yields))
       return failure();
     for (auto [list, v] : llvm::zip(results, *yields))
@@ -225,15 +230,16 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
     }
     if (!single)
       return args;
-    return mapElement(op, args, mapped, combiners, rowOf(layout, reg),
-                      colOf(layout, reg));
+    return cloneBody(op, args, mapped, rowOf(layout, reg), colOf(layout, reg),
+                     combiners);
   };
   Combine combine = [&](ArrayRef<Value> x,
                         ArrayRef<Value> acc) -> FailureOr<SmallVector<Value>> {
     if (!single) {
       SmallVector<Value> args(x);
       args.append(acc.begin(), acc.end());
-      return cloneBody(op, args, Value(), Value());
+      return cloneBody(op, args, op.getBlock()->getTerminator()->getOperands(),
+                       Value(), Value());
     }
     SmallVector<Value> results;
     for (unsigned i = 0; i < outs; ++i) {
@@ -307,47 +313,6 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
   for (auto [result, regs] : llvm::zip(op->getResults(), results))
     bindRegisters(result, regs, vector);
   return success();
-}
-
-/// What the body makes of an element before it meets the accumulators.
-FailureOr<SmallVector<Value>> KernelEmitter::mapElement(
-    linalg::LinalgOp op, ValueRange inputs, ArrayRef<Value> mapped,
-    ArrayRef<Operation *> combiners, Value row, Value col) {
-  IRMapping map;
-  Block &body = *op.getBlock();
-  for (auto [arg, value] : llvm::zip(body.getArguments(), inputs))
-    map.map(arg, value);
-  SmallVector<Value> results;
-  for (Operation &inner : body.without_terminator()) {
-    if (llvm::is_contained(combiners, &inner))
-      continue;
-    if (auto coordinate = dyn_cast<linalg::IndexOp>(inner)) {
-      map.map(coordinate.getResult(), coordinate.getDim() == 0 ? row : col);
-      continue;
-    }
-    if (auto extract = dyn_cast<tensor::ExtractOp>(inner)) {
-      FailureOr<Value> v = emitExtract(extract, map);
-      if (failed(v))
-        return failure();
-      map.map(extract.getResult(), *v);
-      continue;
-    }
-    for (Value operand : inner.getOperands())
-      if (!map.contains(operand)) {
-        Value v = scalar(operand);
-        if (!v)
-          return failure();
-        map.map(operand, v);
-      }
-    b.clone(inner, map);
-  }
-  for (Value v : mapped) {
-    Value r = map.lookupOrNull(v);
-    if (!r && !(r = scalar(v)))
-      return failure();
-    results.push_back(r);
-  }
-  return results;
 }
 
 Value KernelEmitter::shuffle(Value v, unsigned distance) {

@@ -232,15 +232,12 @@ private:
   mlir::LogicalResult emitElementwise(mlir::linalg::LinalgOp op);
   mlir::LogicalResult emitReduction(mlir::linalg::LinalgOp op);
   mlir::LogicalResult checkBody(mlir::linalg::LinalgOp op);
-  /// Clones a body for one element; the yielded values.
+  /// Clones a body but for `skipped`, for one element; what its values `wanted`
+  /// are then.
   mlir::FailureOr<llvm::SmallVector<mlir::Value>>
-  cloneBody(mlir::linalg::LinalgOp op, mlir::ValueRange args, mlir::Value row,
-            mlir::Value col);
-  mlir::FailureOr<llvm::SmallVector<mlir::Value>>
-  mapElement(mlir::linalg::LinalgOp op, mlir::ValueRange inputs,
-             mlir::ArrayRef<mlir::Value> mapped,
-             mlir::ArrayRef<mlir::Operation *> combiners, mlir::Value row,
-             mlir::Value col);
+  cloneBody(mlir::linalg::LinalgOp op, mlir::ValueRange args,
+            mlir::ValueRange wanted, mlir::Value row, mlir::Value col,
+            mlir::ArrayRef<mlir::Operation *> skipped = {});
   /// The value of the lane whose number differs by this bit.
   mlir::Value shuffle(mlir::Value v, unsigned distance);
   mlir::FailureOr<mlir::Value> operandElement(mlir::linalg::LinalgOp op,
