@@ -1,0 +1,181 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Copies of a program's operations: for one block of keys, with what is known
+// of it folded, and of what computes one value.
+
+#include "HopperSchedule.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "mlir/IR/Matchers.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+using namespace mlir;
+using namespace fa::nvidia;
+using namespace fa::hopper;
+
+void fa::nvidia::eraseDead(Block &block) {
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block))) {
+    if (isOpTriviallyDead(&op)) {
+      op.erase();
+      continue;
+    }
+    for (Region &region : op.getRegions())
+      for (Block &inner : region)
+        eraseDead(inner);
+  }
+}
+
+static std::optional<bool> constantBool(Value v) {
+  if (std::optional<int64_t> c = getConstantIntValue(v))
+    return *c != 0;
+  return std::nullopt;
+}
+
+/// A product with a tile of zeros is that tile: the factors of attention's
+/// state are finite.
+static Value foldZeroProduct(linalg::GenericOp op, IRMapping &map) {
+  if (!isProduct(op) || op.getNumReductionLoops())
+    return {};
+  for (OpOperand *input : op.getDpsInputOperands()) {
+    Value v = map.lookupOrDefault(input->get());
+    auto fill = v.getDefiningOp<linalg::FillOp>();
+    if (fill && v.getType() == op.getResult(0).getType() &&
+        matchPattern(fill.getInputs()[0], m_AnyZeroFloat()))
+      return v;
+  }
+  return {};
+}
+
+/// Clones an elementwise operation; values that are the same everywhere go into
+/// its body, and inputs that the folded body does not read are left out.
+static bool cloneFolded(OpBuilder &b, linalg::GenericOp op, IRMapping &map) {
+  if (op.getNumReductionLoops())
+    return false;
+  SmallVector<Value> constants;
+  bool any = false;
+  for (Value input : op.getDpsInputs()) {
+    auto fill = map.lookupOrDefault(input).getDefiningOp<linalg::FillOp>();
+    Attribute value;
+    bool known = fill && matchPattern(fill.getInputs()[0], m_Constant(&value));
+    constants.push_back(known ? fill.getInputs()[0] : Value());
+    any |= known;
+  }
+  if (!any)
+    return false;
+  auto copy = cast<linalg::GenericOp>(b.clone(*op, map));
+  Block &body = *copy.getBody();
+  for (auto [i, constant] : llvm::enumerate(constants))
+    if (constant)
+      body.getArgument(i).replaceAllUsesWith(constant);
+  for (Operation &inner :
+       llvm::make_early_inc_range(body.without_terminator())) {
+    OpBuilder at(&inner);
+    SmallVector<Value> folded;
+    // A fold in place gives no values.
+    if (inner.getNumResults() && succeeded(at.tryFold(&inner, folded)) &&
+        !folded.empty()) {
+      inner.replaceAllUsesWith(folded);
+      inner.erase();
+    }
+  }
+  eraseDead(body);
+  SmallVector<Value> inputs;
+  SmallVector<AffineMap> maps;
+  SmallVector<AffineMap> oldMaps = copy.getIndexingMapsArray();
+  llvm::BitVector unused(body.getNumArguments());
+  for (auto [i, input] : llvm::enumerate(copy.getDpsInputs())) {
+    if (body.getArgument(i).use_empty()) {
+      unused.set(i);
+      continue;
+    }
+    inputs.push_back(input);
+    maps.push_back(oldMaps[i]);
+  }
+  for (unsigned i = copy.getNumDpsInputs(); i < oldMaps.size(); ++i)
+    maps.push_back(oldMaps[i]);
+  auto smaller = linalg::GenericOp::create(
+      b, copy.getLoc(), copy.getResultTypes(), inputs, copy.getDpsInits(), maps,
+      copy.getIteratorTypesArray());
+  body.eraseArguments(unused);
+  smaller.getRegion().takeBody(copy.getRegion());
+  map.map(op.getResults(), smaller.getResults());
+  copy.erase();
+  return true;
+}
+
+/// A branch whose side is known is that side.
+static void cloneIf(OpBuilder &b, scf::IfOp op, IRMapping &map) {
+  std::optional<bool> known =
+      constantBool(map.lookupOrDefault(op.getCondition()));
+  if (!known) {
+    b.clone(*op, map);
+    return;
+  }
+  Block *side = *known ? op.thenBlock() : op.elseBlock();
+  if (!side)
+    return;
+  for (Operation &inner : side->without_terminator()) {
+    auto generic = dyn_cast<linalg::GenericOp>(inner);
+    if (Value zero = generic ? foldZeroProduct(generic, map) : Value())
+      map.map(generic.getResult(0), zero);
+    else if (!generic || !cloneFolded(b, generic, map))
+      b.clone(inner, map);
+  }
+  for (auto [result, value] :
+       llvm::zip(op.getResults(), side->getTerminator()->getOperands()))
+    map.map(result, map.lookupOrDefault(value));
+}
+
+void fa::nvidia::cloneBlock(OpBuilder &b, scf::ForOp loop,
+                            ArrayRef<Operation *> ops, IRMapping &map,
+                            Value isFirst) {
+  for (Operation *op : ops) {
+    if (op->getNumResults() == 1 && map.contains(op->getResult(0)))
+      continue;
+    auto compare = dyn_cast<arith::CmpIOp>(op);
+    if (compare && compare.getPredicate() == arith::CmpIPredicate::eq &&
+        compare.getLhs() == loop.getInductionVar() &&
+        compare.getRhs() == loop.getLowerBound()) {
+      map.map(compare.getResult(), isFirst);
+      continue;
+    }
+    if (auto either = dyn_cast<arith::OrIOp>(op)) {
+      Value x = map.lookupOrDefault(either.getLhs()),
+            y = map.lookupOrDefault(either.getRhs());
+      std::optional<bool> cx = constantBool(x), cy = constantBool(y);
+      if (cx || cy) {
+        Value folded = cx ? (*cx ? x : y) : (*cy ? y : x);
+        map.map(either.getResult(), folded);
+        continue;
+      }
+    }
+    if (auto branch = dyn_cast<scf::IfOp>(op)) {
+      cloneIf(b, branch, map);
+      continue;
+    }
+    if (auto generic = dyn_cast<linalg::GenericOp>(op))
+      if (Value zero = foldZeroProduct(generic, map)) {
+        map.map(generic.getResult(0), zero);
+        continue;
+      }
+    b.clone(*op, map);
+  }
+}
+
+Value fa::nvidia::cloneSlice(OpBuilder &b, Value v, Region &region,
+                             IRMapping &map) {
+  if (Value known = map.lookupOrNull(v))
+    return known;
+  Operation *op = v.getDefiningOp();
+  if (!op || !region.isAncestor(op->getParentRegion()))
+    return v;
+  op->walk<WalkOrder::PreOrder>([&](Operation *inner) {
+    for (Value operand : inner->getOperands())
+      if (!op->isAncestor(operand.getParentRegion()->getParentOp()))
+        cloneSlice(b, operand, region, map);
+  });
+  b.clone(*op, map);
+  return map.lookup(v);
+}

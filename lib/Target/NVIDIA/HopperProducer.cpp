@@ -1,0 +1,71 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The producer: of the consumers' program the loads of what they acquire, and
+// the loops, branches and scalars that these need.
+
+#include "HopperSchedule.h"
+
+using namespace mlir;
+using namespace fa::nvidia;
+using namespace fa::hopper;
+
+static bool movesRings(Operation *op) {
+  bool found = false;
+  op->walk([&](AcquireOp) { found = true; });
+  return found;
+}
+
+/// The loads of what the consumers acquire, in the same order, under the same
+/// control.
+static void cloneLoads(OpBuilder &b, Block &from, HopperConsumers &consumers,
+                       IRMapping &map) {
+  // A value of the consumers' program in the producer's.
+  auto copied = [&](Value v) {
+    return cloneSlice(b, v, consumers.role.getBody(), map);
+  };
+  for (Operation &op : from) {
+    if (auto acquire = dyn_cast<AcquireOp>(op)) {
+      Value tile = copied(consumers.tileOf[&op]);
+      LoadOp::create(b, op.getLoc(), tile, acquire.getRing(),
+                     acquire.getRing().getType().tileBytes());
+      continue;
+    }
+    if (!movesRings(&op))
+      continue;
+    OpBuilder::InsertionGuard guard(b);
+    if (auto branch = dyn_cast<scf::IfOp>(op)) {
+      auto copy = scf::IfOp::create(
+          b, op.getLoc(), TypeRange(), copied(branch.getCondition()),
+          /*addThenBlock=*/true,
+          /*addElseBlock=*/branch.elseBlock() != nullptr);
+      for (auto [block, to] :
+           {std::pair(branch.thenBlock(), copy.thenBlock()),
+            std::pair(branch.elseBlock(), copy.elseBlock())}) {
+        if (!block)
+          continue;
+        b.setInsertionPointToStart(to);
+        IRMapping inner = map;
+        cloneLoads(b, *block, consumers, inner);
+        if (!to->mightHaveTerminator())
+          scf::YieldOp::create(b, op.getLoc());
+      }
+      continue;
+    }
+    auto source = cast<scf::ForOp>(op);
+    auto copy = scf::ForOp::create(
+        b, op.getLoc(), copied(source.getLowerBound()),
+        copied(source.getUpperBound()), copied(source.getStep()));
+    b.setInsertionPointToStart(copy.getBody());
+    IRMapping inner = map;
+    inner.map(source.getInductionVar(), copy.getInductionVar());
+    cloneLoads(b, *source.getBody(), consumers, inner);
+  }
+}
+
+void fa::nvidia::buildProducer(ProducerOp producer,
+                               HopperConsumers &consumers) {
+  OpBuilder b = OpBuilder::atBlockBegin(&producer.getBody().front());
+  IRMapping map;
+  cloneLoads(b, consumers.role.getBody().front(), consumers, map);
+}

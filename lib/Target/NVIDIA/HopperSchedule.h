@@ -1,0 +1,183 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The parts of fa-schedule-hopper, in the order in which they run:
+//
+//   HopperMatch.cpp      which programs can be scheduled
+//   HopperRows.cpp       sums and branches of rows, as a warp makes them
+//   HopperShape.cpp      roles, registers, shared memory
+//   HopperConsumers.cpp  the rotated loop of the role that computes
+//   HopperClone.cpp      the program's operations for one block of keys
+//   HopperStores.cpp     results that leave through shared memory
+//   HopperProducer.cpp   the role that loads, a slice of the other
+//   ScheduleHopper.cpp   the pass
+
+#ifndef FA_LIB_TARGET_NVIDIA_HOPPERSCHEDULE_H
+#define FA_LIB_TARGET_NVIDIA_HOPPERSCHEDULE_H
+
+#include "BlockPlan.h"
+
+#include "mlir/IR/IRMapping.h"
+
+namespace fa::nvidia {
+
+/// What the schedule of one block is asked to be; -1: chosen.
+struct HopperOptions {
+  const NVIDIATarget *target;
+  int overlap = -1, pingPong = -1, stages = -1, persistent = -1, stage = -1,
+      ones = -1, split = 0;
+  int64_t heads = -1;
+};
+
+/// A block's program, as far as the schedule knows it.
+struct HopperProgram {
+  mlir::scf::ForallOp forall;
+  mlir::scf::ForOp loop;
+  /// S = Q K and O = P V.
+  Contraction first, second;
+  /// The loop's result that the second contraction makes.
+  unsigned outputIndex = 0;
+  /// The sums of P's rows, where the tensor cores make them too, and the loop's
+  /// result that they are.
+  hopper::PartialSumsOp sums;
+  unsigned sumsIndex = 0;
+  /// Of a block of keys: its scores stay as they are, no mask cuts it. True up
+  /// to some block and false from there on, if not null; then it is
+  /// `iv + wholeOffset <= wholeBound`.
+  mlir::Value wholeTile, wholeBound;
+  int64_t wholeOffset = 0;
+
+  /// Whether a result of the loop is an accumulator of the tensor cores.
+  bool isAccumulated(unsigned i) const {
+    return i == outputIndex || (sums && i == sumsIndex);
+  }
+};
+
+/// What was chosen for a block.
+struct HopperShape {
+  int64_t warpgroups = 0, consumerRegisters = 0, producerRegisters = 0;
+  bool overlap = false, pingPong = false, persistent = false;
+  /// Stages of the rings of K and V; whether V's have a panel of ones.
+  int64_t stages = 0;
+  bool ones = false;
+  /// The result is staged where Q lay.
+  bool reuseQ = false;
+};
+
+/// A block's rings.
+struct HopperRings {
+  hopper::RingOp q, k, v;
+  /// Where their tiles and their mbarriers end.
+  int64_t tilesEnd = 0, barriersEnd = 0;
+};
+
+/// The role that computes.
+struct HopperConsumers {
+  hopper::ConsumersOp role;
+  mlir::Value qSlot;
+  /// The tile that an acquired slot holds, as a value at the acquire.
+  llvm::DenseMap<mlir::Operation *, mlir::Value> tileOf;
+};
+
+//===----------------------------------------------------------------------===//
+// HopperMatch.cpp
+//===----------------------------------------------------------------------===//
+
+/// Recognises what can be scheduled; else says in `why` what stands against it.
+bool matchHopper(mlir::scf::ForallOp forall, HopperProgram &program,
+                 std::string &why);
+
+/// Finds a branch of the loop that leaves the scores of whole blocks as they
+/// are.
+void findMask(HopperProgram &program);
+
+//===----------------------------------------------------------------------===//
+// HopperRows.cpp
+//===----------------------------------------------------------------------===//
+
+/// The body is yield(x * y) of two values.
+bool isProduct(mlir::linalg::GenericOp op);
+
+/// A branch on "some row of P is not below the limit" that treats each row for
+/// itself is taken by warp, from P's registers; which rows they are is found in
+/// the branch.
+void decideByWarp(mlir::scf::ForOp loop);
+
+/// Carried sums of rows become partial sums that a thread makes alone
+/// (tensor<rows x 8>); the rest is added after the loop.
+void splitRowSums(mlir::scf::ForOp loop);
+
+/// Sums of what a branch yields, in the branch: the weights need not be kept
+/// for them, and on the common side the block's part is summed early.
+void sinkSums(mlir::scf::ForOp loop);
+
+/// Finds sums of what the second contraction reads: they can be one more panel
+/// of V that is all ones.
+void findSums(HopperProgram &program);
+
+/// Has the tensor cores make these sums: every column is then the whole sum.
+void takeWholeSums(HopperProgram &program);
+
+//===----------------------------------------------------------------------===//
+// HopperShape.cpp
+//===----------------------------------------------------------------------===//
+
+/// Chooses what the options leave open; reports what does not fit.
+mlir::FailureOr<HopperShape> chooseShape(HopperProgram &program,
+                                         const HopperOptions &options);
+
+/// Makes the rings: mbarriers from the first byte of shared memory, then tiles.
+HopperRings placeRings(mlir::OpBuilder &b, HopperProgram &program,
+                       const HopperShape &shape);
+
+//===----------------------------------------------------------------------===//
+// HopperConsumers.cpp
+//===----------------------------------------------------------------------===//
+
+/// Makes the role that computes of the loop and what follows it, which go.
+HopperConsumers buildConsumers(mlir::OpBuilder &b, HopperProgram &program,
+                               const HopperShape &shape,
+                               const HopperRings &rings);
+
+//===----------------------------------------------------------------------===//
+// HopperClone.cpp
+//===----------------------------------------------------------------------===//
+
+/// Clones operations of the loop's body for one iteration, with what is known
+/// of it folded. `isFirst` is what a comparison of the induction variable with
+/// the lower bound gives there.
+void cloneBlock(mlir::OpBuilder &b, mlir::scf::ForOp loop,
+                llvm::ArrayRef<mlir::Operation *> ops, mlir::IRMapping &map,
+                mlir::Value isFirst);
+
+/// A value of a region for what `map` knows otherwise: what computes it in the
+/// region, once more.
+mlir::Value cloneSlice(mlir::OpBuilder &b, mlir::Value v, mlir::Region &region,
+                       mlir::IRMapping &map);
+
+/// Erases what nothing uses, from the last operation to the first.
+void eraseDead(mlir::Block &block);
+
+//===----------------------------------------------------------------------===//
+// HopperStores.cpp
+//===----------------------------------------------------------------------===//
+
+/// Whether exactly one result will be staged.
+bool canStage(mlir::scf::ForallOp forall);
+
+/// Results of 16-bit elements go through shared memory, where they have room.
+void stageStores(HopperProgram &program, HopperConsumers &consumers,
+                 const HopperShape &shape, const HopperRings &rings,
+                 int64_t sharedMemory);
+
+//===----------------------------------------------------------------------===//
+// HopperProducer.cpp
+//===----------------------------------------------------------------------===//
+
+/// Fills the producer with the loads of what the consumers acquire, in the same
+/// order, under the same control.
+void buildProducer(hopper::ProducerOp producer, HopperConsumers &consumers);
+
+} // namespace fa::nvidia
+
+#endif // FA_LIB_TARGET_NVIDIA_HOPPERSCHEDULE_H

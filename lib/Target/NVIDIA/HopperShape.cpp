@@ -1,0 +1,117 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What fa-schedule-hopper chooses for a block: who computes with how many
+// registers, what runs under what, and what lies where in shared memory.
+
+#include "HopperSchedule.h"
+
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace fa::nvidia;
+using namespace fa::hopper;
+
+//===----------------------------------------------------------------------===//
+// Roles
+//===----------------------------------------------------------------------===//
+
+/// Registers a thread by role. A block enters with 65536 for all its threads,
+/// in multiples of 8 each, and gives them out again.
+static void roleRegisters(int64_t warpgroups, int64_t &producer,
+                          int64_t &consumer) {
+  static constexpr int64_t table[][2] = {
+      {56, 256}, {40, 232}, {32, 160}, {32, 112}};
+  producer = table[warpgroups - 1][0];
+  consumer = table[warpgroups - 1][1];
+}
+
+/// Roles and what they do at the same time.
+static HopperShape chooseRoles(const HopperProgram &program,
+                               const HopperOptions &options) {
+  const Contraction &first = program.first, &second = program.second;
+  HopperShape shape;
+  shape.warpgroups = first.m / warpgroupRows;
+  // Softmax under the second product needs the registers of S, P and O at
+  // once, and pays where a warpgroup's softmax is longer than its neighbour's
+  // products.
+  int64_t live = first.n / 2 + first.n / 4 + second.n / 2;
+  roleRegisters(shape.warpgroups, shape.producerRegisters,
+                shape.consumerRegisters);
+  shape.overlap = options.overlap >= 0 ? options.overlap
+                                       : shape.warpgroups <= 2 && live <= 170;
+  shape.pingPong = options.pingPong >= 0
+                       ? options.pingPong
+                       : shape.warpgroups > 1 && second.n <= 128;
+  shape.persistent = options.persistent != 0;
+  return shape;
+}
+
+//===----------------------------------------------------------------------===//
+// Shared memory
+//===----------------------------------------------------------------------===//
+
+/// Barriers take the first bytes of shared memory.
+static constexpr int64_t firstTile = tileAlignment;
+
+static int64_t tileBytes(Value tile) {
+  auto type = cast<RankedTensorType>(tile.getType());
+  return RingType::get(type.getContext(), 1, type).tileBytes();
+}
+
+FailureOr<HopperShape> fa::nvidia::chooseShape(HopperProgram &program,
+                                               const HopperOptions &options) {
+  const Contraction &first = program.first, &second = program.second;
+  HopperShape shape = chooseRoles(program, options);
+  int64_t qBytes = tileBytes(first.a->get());
+  int64_t begin = firstTile + llvm::alignTo(qBytes, tileAlignment);
+  int64_t available = options.target->sharedMemory - begin;
+  int64_t perStage = tileBytes(first.b->get()) + tileBytes(second.b->get());
+  int64_t panelOfOnes = second.k * RingType::rowBytes;
+  shape.ones = program.sums && options.ones != 0 &&
+               second.n % RingType::panelCols == 0 && second.n <= 128 &&
+               2 * (perStage + panelOfOnes) <= available;
+  if (shape.ones)
+    perStage += panelOfOnes;
+  // The output is staged where two stages leave room for it.
+  int64_t staging = first.m * RingType::rowBytes *
+                    llvm::divideCeil(second.n, RingType::panelCols);
+  if (options.stage != 0 && 2 * perStage + staging <= available)
+    available -= staging;
+  else
+    shape.reuseQ = options.stage != 0 && shape.persistent &&
+                   canStage(program.forall) && staging <= qBytes;
+  shape.stages = options.stages > 0
+                     ? options.stages
+                     : std::min<int64_t>(4, available / perStage);
+  if (shape.stages < 1 || shape.stages > 8 ||
+      shape.stages * perStage > available) {
+    int64_t stages = std::max<int64_t>(shape.stages, 1);
+    return program.forall.emitOpError("needs ")
+           << begin + stages * perStage
+           << " bytes of shared memory a block with " << stages
+           << " stages, and " << options.target->chip << " has "
+           << options.target->sharedMemory << "; choose smaller tiles";
+  }
+  return shape;
+}
+
+HopperRings fa::nvidia::placeRings(OpBuilder &b, HopperProgram &program,
+                                   const HopperShape &shape) {
+  HopperRings rings;
+  rings.tilesEnd = firstTile;
+  auto make = [&](StringRef name, Value tile, unsigned stages, bool ones) {
+    auto type = RingType::get(b.getContext(), stages,
+                              cast<RankedTensorType>(tile.getType()));
+    auto ring = RingOp::create(b, tile.getLoc(), type, name, rings.tilesEnd,
+                               rings.barriersEnd, ones);
+    rings.tilesEnd += llvm::alignTo(ring.bytes(), tileAlignment);
+    rings.barriersEnd = ring.barriersEnd();
+    return ring;
+  };
+  const Contraction &first = program.first, &second = program.second;
+  rings.q = make("q", first.a->get(), 1, false);
+  rings.k = make("k", first.b->get(), shape.stages, false);
+  rings.v = make("v", second.b->get(), shape.stages, shape.ones);
+  return rings;
+}
