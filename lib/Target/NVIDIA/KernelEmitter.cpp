@@ -58,6 +58,30 @@ Value KernelEmitter::colOf(const FragmentLayout &layout, unsigned reg) {
   return addC(toIndex(threadCol()), layout.regCol(reg));
 }
 
+SmallVector<Value> KernelEmitter::ptx(StringRef text, StringRef constraints,
+                                      ValueRange operands, TypeRange results,
+                                      bool sideEffects) {
+  Type type;
+  if (results.size() == 1)
+    type = results[0];
+  else if (results.size() > 1)
+    type = LLVM::LLVMStructType::getLiteral(b.getContext(),
+                                            SmallVector<Type>(results));
+  auto dialect =
+      LLVM::AsmDialectAttr::get(b.getContext(), LLVM::AsmDialect::AD_ATT);
+  auto tail = LLVM::tailcallkind::TailCallKind::None;
+  auto op = LLVM::InlineAsmOp::create(
+      b, loc, type ? TypeRange(type) : TypeRange(), operands, text, constraints,
+      sideEffects,
+      /*is_align_stack=*/false, tail, dialect, ArrayAttr());
+  SmallVector<Value> values;
+  if (results.size() == 1)
+    values.push_back(op.getResult(0));
+  for (unsigned i = 0; results.size() > 1 && i < results.size(); ++i)
+    values.push_back(LLVM::ExtractValueOp::create(b, loc, op.getResult(0), i));
+  return values;
+}
+
 //===----------------------------------------------------------------------===//
 // Scalars
 //===----------------------------------------------------------------------===//

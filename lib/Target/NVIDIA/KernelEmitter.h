@@ -139,7 +139,7 @@ private:
   unsigned flatSize(mlir::Value v);
   mlir::Type flatType(mlir::Value v);
 
-  //--- Tiles and memory (EmitMemory.cpp)
+  //--- Tiles in global memory (EmitMemory.cpp)
   mlir::Value materialize(mlir::Value v, mlir::IRMapping &map,
                           mlir::scf::ForOp loop);
   mlir::FailureOr<GlobalSlice>
@@ -178,6 +178,7 @@ private:
   void storeSplat(mlir::Value value, const GlobalSlice &dest);
   void storeRows(const TileValue &source, const GlobalSlice &dest);
 
+  //--- Tiles in shared memory (EmitShared.cpp)
   mlir::LogicalResult issueLoad(const LoadPlan &load, mlir::IRMapping &map,
                                 mlir::Value stage);
   void copyChunks(const LoadPlan &load, const GlobalSlice &slice,
@@ -245,13 +246,12 @@ private:
                                               const FragmentLayout &layout,
                                               unsigned reg);
 
-  //--- Hopper's roles and rings (EmitHopper.cpp)
-  /// A position in a ring and what follows from it.
-  struct Slot {
-    hopper::RingOp ring;
-    mlir::Value stage; // i32
-  };
+  //--- Hopper's roles and their tiles (EmitRoles.cpp)
   enum class Role { Both, Producer, Consumers };
+  mlir::Value warpgroup();
+  void initBarriers(mlir::scf::ForallOp forall, hopper::ConsumersOp role);
+  void fillOnes(mlir::scf::ForallOp forall);
+  mlir::LogicalResult emitConsumers(hopper::ConsumersOp role);
   mlir::LogicalResult emitTiles(mlir::scf::ForallOp forall,
                                 const TileGrid &grid);
   mlir::LogicalResult emitProducerTiles(mlir::scf::ForallOp forall,
@@ -268,26 +268,16 @@ private:
   void bindTile(mlir::scf::ForallOp forall, mlir::ValueRange coordinates);
   mlir::Value drawTile(const TileGrid &grid, mlir::Value tile);
   void returnQueue(const TileGrid &grid);
-  mlir::LogicalResult emitConsumers(hopper::ConsumersOp role);
-  void fillOnes(mlir::scf::ForallOp forall);
   void primeTurns(hopper::ConsumersOp role);
-  mlir::LogicalResult emitStage(hopper::StageOp op);
-  mlir::LogicalResult storeStaged(const TileValue &source,
-                                  const GlobalSlice &dest);
-  void waitStores();
-  void emitRelease(mlir::Value barrier, mlir::Value who);
-  void syncWarpgroup();
-  mlir::FailureOr<mlir::Value> mapAddress(const TensorMap &map,
-                                          mlir::Operation *op);
-  mlir::LogicalResult emitHopper(mlir::Operation *op);
-  mlir::LogicalResult emitLoad(hopper::LoadOp op);
-  mlir::LogicalResult emitWgmma(hopper::WgmmaOp op);
-  mlir::LogicalResult emitWaitGroup(hopper::WaitGroupOp op);
-  mlir::LogicalResult emitPin(hopper::PinOp op);
-  mlir::LogicalResult emitPartialSums(hopper::PartialSumsOp op);
-  mlir::LogicalResult emitExceeds(hopper::ExceedsOp op);
-  void initBarriers(mlir::scf::ForallOp forall, hopper::ConsumersOp role);
   void emitTurn(bool begin);
+  void syncWarpgroup();
+
+  //--- Hopper's rings, loads and stores (EmitHopper.cpp)
+  /// A position in a ring and what follows from it.
+  struct Slot {
+    hopper::RingOp ring;
+    mlir::Value stage; // i32
+  };
   /// The rings whose position an op or its regions move.
   llvm::SmallVector<mlir::Value> ringsMovedIn(mlir::Operation *op);
   mlir::Value ringStage(hopper::RingOp ring);
@@ -297,16 +287,31 @@ private:
   mlir::Value barrierAddress(hopper::RingOp ring, Barrier which,
                              mlir::Value stage);
   void waitBarrier(mlir::Value address, mlir::Value parity);
+  mlir::FailureOr<mlir::Value> mapAddress(const TensorMap &map,
+                                          mlir::Operation *op);
+  mlir::LogicalResult emitLoad(hopper::LoadOp op);
+  void emitRelease(mlir::Value barrier, mlir::Value who);
+  mlir::LogicalResult emitStage(hopper::StageOp op);
+  mlir::LogicalResult storeStaged(const TileValue &source,
+                                  const GlobalSlice &dest);
+  void waitStores();
+  mlir::LogicalResult emitHopper(mlir::Operation *op);
+
+  //--- Hopper's matrix products (EmitWgmma.cpp)
   mlir::Value descriptor(mlir::Value address, int64_t leading, int64_t stride);
-  mlir::Value warpgroup();
-  /// PTX as inline assembly, convergent (EmitPTX.cpp).
+  mlir::LogicalResult emitWgmma(hopper::WgmmaOp op);
+  mlir::LogicalResult emitWaitGroup(hopper::WaitGroupOp op);
+  mlir::LogicalResult emitPin(hopper::PinOp op);
+  mlir::LogicalResult emitPartialSums(hopper::PartialSumsOp op);
+  mlir::LogicalResult emitExceeds(hopper::ExceedsOp op);
+
+  //--- Small things (KernelEmitter.cpp)
+  /// PTX as inline assembly; emitPTX makes it convergent.
   llvm::SmallVector<mlir::Value> ptx(llvm::StringRef text,
                                      llvm::StringRef constraints,
                                      mlir::ValueRange operands,
                                      mlir::TypeRange results,
                                      bool sideEffects = true);
-
-  //--- Small things
   mlir::Value i32(int64_t v) {
     return mlir::arith::ConstantIntOp::create(b, loc, v, 32);
   }

@@ -1,0 +1,383 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A block of the hopper dialect: its roles, the tiles that they take from a
+// queue, and the turns of its warpgroups.
+
+#include "KernelEmitter.h"
+
+using namespace mlir;
+using namespace fa::nvidia;
+using namespace fa::hopper;
+
+/// Named barriers: 0 is the block's, then one of each warpgroup for its turn
+/// and one for itself.
+static constexpr int64_t firstTurnBarrier = 1, firstWarpgroupBarrier = 5;
+
+//===----------------------------------------------------------------------===//
+// Roles
+//===----------------------------------------------------------------------===//
+
+Value KernelEmitter::warpgroup() { return warpgroupIndex; }
+
+void KernelEmitter::initBarriers(scf::ForallOp forall, ConsumersOp role) {
+  OpBuilder::InsertionGuard guard(b);
+  Value first = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                      threadId(), i32(0));
+  auto branch = scf::IfOp::create(b, loc, first);
+  b.setInsertionPointToStart(branch.thenBlock());
+  for (auto &[map, pointer] : maps)
+    ptx("prefetch.tensormap [$0];", "l,~{memory}",
+        LLVM::PtrToIntOp::create(b, loc, b.getI64Type(), pointer).getResult(),
+        {});
+  auto init = [&](Value address, int64_t count) {
+    ptx("mbarrier.init.shared::cta.b64 [$0], $1;", "r,r,~{memory}",
+        {address, i32(count)}, {});
+  };
+  // One arrival of each warp empties a stage.
+  int64_t warps = 4 * role.getWarpgroups();
+  for (RingOp ring : forall.getBody()->getOps<RingOp>())
+    for (unsigned s = 0; s < ring.getRing().getType().getStages(); ++s) {
+      init(barrierAddress(ring, Barrier::Full, i32(s)), 1);
+      init(barrierAddress(ring, Barrier::Empty, i32(s)), warps);
+    }
+  for (TileQueueOp queue : forall.getBody()->getOps<TileQueueOp>()) {
+    for (unsigned s = 0; s < TileQueueOp::slots; ++s) {
+      int64_t full = queue.getBarriers() + barrierBytes * s;
+      init(addC(smemAddress, full), 1);
+      init(addC(smemAddress, full + TileQueueOp::emptyOffset), warps);
+    }
+  }
+  ptx("fence.mbarrier_init.release.cluster;", "~{memory}", {}, {});
+  ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
+}
+
+/// Writes the panels of ones behind the stages of rings.
+void KernelEmitter::fillOnes(scf::ForallOp forall) {
+  for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
+    if (!ring.getOnes())
+      continue;
+    RingType type = ring.getRing().getType();
+    Value one =
+        i32(type.getTile().getElementType().isBF16() ? 0x3F803F80 : 0x3C003C00);
+    for (unsigned s = 0; s < type.getStages(); ++s) {
+      OpBuilder::InsertionGuard guard(b);
+      int64_t begin =
+          ring.getOffset() + s * ring.stageBytes() + type.tileBytes();
+      auto loop = scf::ForOp::create(b, loc, toIndex(threadId()),
+                                     index(type.panelBytes() / 4),
+                                     index(plan.blockThreads()));
+      b.setInsertionPointToStart(loop.getBody());
+      Value to = sharedPointer(mulC(toI32(loop.getInductionVar()), 4), begin);
+      LLVM::StoreOp::create(b, loc, one, to);
+    }
+  }
+  ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
+}
+
+static bool hasOnes(scf::ForallOp forall) {
+  return llvm::any_of(forall.getBody()->getOps<RingOp>(),
+                      [](RingOp ring) { return ring.getOnes(); });
+}
+
+LogicalResult KernelEmitter::emitSpecialized(scf::ForallOp forall,
+                                             const TileGrid &grid) {
+  ConsumersOp consumers = plan.consumers();
+  auto producers = forall.getBody()->getOps<ProducerOp>();
+  if (producers.empty())
+    return forall.emitOpError("has consumers and no producer");
+  ProducerOp producer = *producers.begin();
+  smemAddress = LLVM::PtrToIntOp::create(b, loc, b.getI32Type(), sharedBase);
+  // The same in all lanes, and the compiler can see that it is.
+  warpgroupIndex = NVVM::ShflOp::create(
+      b, loc, b.getI32Type(), i32(-1), divC(threadId(), warpgroupThreads),
+      i32(0), i32(31), NVVM::ShflKind::idx, UnitAttr());
+  initBarriers(forall, consumers);
+  if (hasOnes(forall))
+    fillOnes(forall);
+  barrier();
+
+  int64_t groups = consumers.getWarpgroups();
+  Value isProducer = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                           warpgroup(), i32(groups));
+  auto roles = scf::IfOp::create(b, loc, TypeRange(), isProducer,
+                                 /*addThenBlock=*/true, /*addElseBlock=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  auto setRegisters = [&](StringRef action, int64_t count) {
+    ptx(("setmaxnreg." + action + ".sync.aligned.u32 " + Twine(count) + ";")
+            .str(),
+        "", {}, {});
+  };
+  {
+    b.setInsertionPointToStart(roles.thenBlock());
+    setRegisters("dec", producer.getRegisters());
+    Value elected =
+        arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, threadId(),
+                              i32(warpgroupThreads * groups));
+    auto one = scf::IfOp::create(b, loc, elected);
+    b.setInsertionPointToStart(one.thenBlock());
+    KernelEmitter emitter = *this;
+    emitter.role = Role::Producer;
+    if (failed(emitter.emitTiles(forall, grid)))
+      return failure();
+    alignedBuffers.insert(emitter.alignedBuffers.begin(),
+                          emitter.alignedBuffers.end());
+    b.setInsertionPointToEnd(roles.thenBlock());
+    scf::YieldOp::create(b, loc);
+  }
+  b.setInsertionPointToStart(roles.elseBlock());
+  setRegisters("inc", consumers.getRegisters());
+  primeTurns(consumers);
+  role = Role::Consumers;
+  if (failed(emitTiles(forall, grid)))
+    return failure();
+  bool stages = false;
+  forall.walk([&](StageOp) { stages = true; });
+  if (stages)
+    waitStores();
+  scf::YieldOp::create(b, loc);
+  return success();
+}
+
+LogicalResult KernelEmitter::emitConsumers(ConsumersOp role) {
+  Block &body = role.getBody().front();
+  if (failed(emitBlock(body)))
+    return failure();
+  for (auto [result, value] :
+       llvm::zip(role.getResults(), body.getTerminator()->getOperands())) {
+    if (isa<TensorType>(value.getType())) {
+      FailureOr<TileValue> t = tile(value);
+      if (failed(t))
+        return failure();
+      tiles[result] = TileValue(*t);
+    } else {
+      scalars.map(result, scalar(value));
+    }
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Tiles
+//===----------------------------------------------------------------------===//
+
+/// The number of the tile after this one, from the counter of a queue.
+Value KernelEmitter::drawTile(const TileGrid &grid, Value tile) {
+  Value blocks = NVVM::GridDimXOp::create(b, loc, b.getI32Type());
+  Value has = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne,
+                                    grid.counter, i64(0));
+  auto branch = scf::IfOp::create(b, loc, TypeRange(b.getI32Type()), has,
+                                  /*addThenBlock=*/true,
+                                  /*addElseBlock=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(branch.thenBlock());
+  Value drawn = ptx("atom.relaxed.gpu.global.add.u32 $0, [$1], 1;",
+                    "=r,l,~{memory}", grid.counter, b.getI32Type())
+                    .front();
+  scf::YieldOp::create(b, loc, add(drawn, blocks));
+  b.setInsertionPointToStart(branch.elseBlock());
+  scf::YieldOp::create(b, loc, add(tile, blocks));
+  return branch.getResult(0);
+}
+
+/// The last block to end leaves the counter as it was found and tells the host.
+void KernelEmitter::returnQueue(const TileGrid &grid) {
+  OpBuilder::InsertionGuard guard(b);
+  Value has = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne,
+                                    grid.counter, i64(0));
+  auto branch = scf::IfOp::create(b, loc, has);
+  b.setInsertionPointToStart(branch.thenBlock());
+  Value done = ptx("atom.acq_rel.gpu.global.add.u32 $0, [$1+4], 1;",
+                   "=r,l,~{memory}", grid.counter, b.getI32Type())
+                   .front();
+  Value blocks = NVVM::GridDimXOp::create(b, loc, b.getI32Type());
+  Value last = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                     addC(done, 1), blocks);
+  auto ending = scf::IfOp::create(b, loc, last);
+  b.setInsertionPointToStart(ending.thenBlock());
+  ptx("st.relaxed.gpu.global.v2.u32 [$0], {$1, $1};", "l,r,~{memory}",
+      {grid.counter, i32(0)}, {});
+  ptx("st.release.sys.global.u32 [$0], $1;", "l,r,~{memory}",
+      {grid.flag, i32(0)}, {});
+}
+
+KernelEmitter::TileSlot KernelEmitter::tileSlot(TileQueueOp queue,
+                                                Value count) {
+  constexpr int64_t slots = TileQueueOp::slots;
+  Value stage = remC(count, slots);
+  Value base = addC(smemAddress, queue.getBarriers());
+  Value barrier = add(base, mulC(stage, barrierBytes));
+  return {barrier, addC(barrier, TileQueueOp::emptyOffset),
+          addC(add(base, mulC(stage, TileQueueOp::slotBytes)),
+               TileQueueOp::slotsOffset),
+          remC(divC(count, slots), 2)};
+}
+
+/// Words of a slot; the compiler can see that they are the same in all lanes.
+SmallVector<Value> KernelEmitter::readSlot(Value words, unsigned count) {
+  SmallVector<Value> values;
+  for (unsigned i = 0; i < count; ++i) {
+    Value word = ptx("ld.shared.u32 $0, [$1];", "=r,r,~{memory}",
+                     addC(words, 4 * i), b.getI32Type())
+                     .front();
+    values.push_back(NVVM::ShflOp::create(b, loc, b.getI32Type(), i32(-1), word,
+                                          i32(0), i32(31), NVVM::ShflKind::idx,
+                                          UnitAttr()));
+  }
+  return values;
+}
+
+void KernelEmitter::bindTile(scf::ForallOp forall, ValueRange coordinates) {
+  for (auto [iv, value] : llvm::zip(forall.getInductionVars(), coordinates))
+    bindScalar(iv, toIndex(value));
+}
+
+/// The body of the forall, for this block's tile or for one after the other.
+LogicalResult KernelEmitter::emitTiles(scf::ForallOp forall,
+                                       const TileGrid &grid) {
+  auto queues = forall.getBody()->getOps<TileQueueOp>();
+  if (queues.empty()) {
+    for (RingOp ring : forall.getBody()->getOps<RingOp>())
+      ringCounts[ring.getRing()] = i32(0);
+    Value first = NVVM::BlockIdXOp::create(b, loc, b.getI32Type());
+    bindTile(forall, grid.decode(toIndex(first)));
+    return emitBlock(*forall.getBody());
+  }
+  return role == Role::Producer
+             ? emitProducerTiles(forall, *queues.begin(), grid)
+             : emitConsumerTiles(forall, *queues.begin());
+}
+
+LogicalResult KernelEmitter::emitProducerTiles(scf::ForallOp forall,
+                                               TileQueueOp queue,
+                                               const TileGrid &grid) {
+  unsigned rank = forall.getRank();
+  // Carried: the tile's number, how many came before, the rings' positions.
+  Value first = NVVM::BlockIdXOp::create(b, loc, b.getI32Type());
+  SmallVector<Value> inits{first, i32(0)}, rings;
+  for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
+    rings.push_back(ring.getRing());
+    inits.push_back(i32(0));
+  }
+  SmallVector<Type> before(inits.size(), b.getI32Type());
+  SmallVector<Type> after(inits.size() + rank, b.getI32Type());
+  auto loop = scf::WhileOp::create(b, loc, after, inits);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    Block *test = b.createBlock(&loop.getBefore(), {}, before,
+                                SmallVector<Location>(before.size(), loc));
+    Value tile = test->getArgument(0);
+    TileSlot slot = tileSlot(queue, test->getArgument(1));
+    Value more = less(tile, toI32(grid.count));
+    SmallVector<Value> words{
+        arith::ExtUIOp::create(b, loc, b.getI32Type(), more)};
+    for (Value v : grid.decode(toIndex(tile)))
+      words.push_back(toI32(v));
+    waitBarrier(slot.empty, xorI(slot.parity, i32(1)));
+    for (auto [i, word] : llvm::enumerate(words))
+      ptx("st.shared.u32 [$0], $1;", "r,r,~{memory}",
+          {addC(slot.words, 4 * i), word}, {});
+    ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r,~{memory}", slot.full,
+        {});
+    SmallVector<Value> passed(test->getArguments());
+    passed.append(words.begin() + 1, words.end());
+    scf::ConditionOp::create(b, loc, more, passed);
+
+    Block *body = b.createBlock(&loop.getAfter(), {}, after,
+                                SmallVector<Location>(after.size(), loc));
+    for (auto [i, ring] : llvm::enumerate(rings))
+      ringCounts[ring] = body->getArgument(2 + i);
+    Value next = drawTile(grid, body->getArgument(0));
+    bindTile(forall, body->getArguments().take_back(rank));
+    if (failed(emitBlock(*forall.getBody())))
+      return failure();
+    SmallVector<Value> yields{next, addC(body->getArgument(1), 1)};
+    for (Value ring : rings)
+      yields.push_back(ringCounts[ring]);
+    scf::YieldOp::create(b, loc, yields);
+  }
+  returnQueue(grid);
+  return success();
+}
+
+LogicalResult KernelEmitter::emitConsumerTiles(scf::ForallOp forall,
+                                               TileQueueOp queue) {
+  unsigned rank = forall.getRank();
+  SmallVector<Value> inits{i32(0)}, rings;
+  for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
+    rings.push_back(ring.getRing());
+    inits.push_back(i32(0));
+  }
+  SmallVector<Type> before(inits.size(), b.getI32Type());
+  SmallVector<Type> after(inits.size() + rank, b.getI32Type());
+  auto loop = scf::WhileOp::create(b, loc, after, inits);
+  OpBuilder::InsertionGuard guard(b);
+  Block *test = b.createBlock(&loop.getBefore(), {}, before,
+                              SmallVector<Location>(before.size(), loc));
+  {
+    TileSlot slot = tileSlot(queue, test->getArgument(0));
+    waitBarrier(slot.full, slot.parity);
+    SmallVector<Value> words = readSlot(slot.words, 1 + rank);
+    Value more = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne,
+                                       words[0], i32(0));
+    SmallVector<Value> passed(test->getArguments());
+    passed.append(words.begin() + 1, words.end());
+    scf::ConditionOp::create(b, loc, more, passed);
+  }
+  Block *body = b.createBlock(&loop.getAfter(), {}, after,
+                              SmallVector<Location>(after.size(), loc));
+  Value count = body->getArgument(0);
+  for (auto [i, ring] : llvm::enumerate(rings))
+    ringCounts[ring] = body->getArgument(1 + i);
+  bindTile(forall, body->getArguments().take_back(rank));
+  // The coordinates are read again for the stores: no register keeps them while
+  // the loop needs all of them.
+  rebindTile = [&] {
+    bindTile(forall, ArrayRef(readSlot(tileSlot(queue, count).words, 1 + rank))
+                         .drop_front());
+    return success();
+  };
+  if (failed(emitBlock(*forall.getBody())))
+    return failure();
+  rebindTile = nullptr;
+  emitRelease(tileSlot(queue, count).empty, lane());
+  SmallVector<Value> yields{addC(count, 1)};
+  for (Value ring : rings)
+    yields.push_back(ringCounts[ring]);
+  scf::YieldOp::create(b, loc, yields);
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Turns
+//===----------------------------------------------------------------------===//
+
+void KernelEmitter::primeTurns(ConsumersOp role) {
+  bool turns = false;
+  role.walk([&](TurnBeginOp) { turns = true; });
+  if (!turns)
+    return;
+  // The last warpgroup gives the first turn.
+  OpBuilder::InsertionGuard guard(b);
+  Value last =
+      arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, warpgroup(),
+                            i32(role.getWarpgroups() - 1));
+  auto branch = scf::IfOp::create(b, loc, last);
+  b.setInsertionPointToStart(branch.thenBlock());
+  emitTurn(/*begin=*/false);
+}
+
+/// One named barrier for each warpgroup's turn.
+void KernelEmitter::emitTurn(bool begin) {
+  unsigned groups = plan.warps() / 4;
+  Value id = warpgroup();
+  if (!begin)
+    id = remC(addC(id, 1), groups);
+  ptx(begin ? "bar.sync $0, 256;" : "bar.arrive $0, 256;", "r,~{memory}",
+      addC(id, firstTurnBarrier), {});
+}
+
+void KernelEmitter::syncWarpgroup() {
+  ptx("bar.sync $0, 128;", "r,~{memory}",
+      addC(warpgroup(), firstWarpgroupBarrier), {});
+}

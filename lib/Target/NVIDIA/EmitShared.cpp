@@ -1,0 +1,276 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Tiles in shared memory: copies from global memory, rings of stages that are
+// filled ahead of a loop, and computed operands.
+
+#include "KernelEmitter.h"
+
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
+
+using namespace mlir;
+using namespace fa::nvidia;
+
+//===----------------------------------------------------------------------===//
+// Tiles
+//===----------------------------------------------------------------------===//
+
+Value KernelEmitter::sharedPointer(Value offset, int64_t constant) {
+  Value p = LLVM::GEPOp::create(b, loc, sharedPointerType(), b.getI8Type(),
+                                sharedBase, ArrayRef<LLVM::GEPArg>{offset});
+  if (constant)
+    p = LLVM::GEPOp::create(b, loc, sharedPointerType(), b.getI8Type(), p,
+                            ArrayRef<LLVM::GEPArg>{int32_t(constant)});
+  return p;
+}
+
+/// The byte offset of an element of a tile, for coordinates known at run time.
+Value KernelEmitter::sharedOffset(const SharedLayout &layout, Value row,
+                                  Value col) {
+  unsigned group = layout.group(), per = layout.elementsPerChunk();
+  Value swizzle = remC(divC(row, 8 / group), group);
+  Value chunk = xorI(divC(col, per), swizzle);
+  Value offset = add(mulC(row, layout.pitch()), mulC(chunk, 16));
+  return add(offset, mulC(remC(col, per), layout.elementBytes()));
+}
+
+/// The byte offset of a tile as a loop's current iteration reads it.
+Value KernelEmitter::sharedTile(const LoadPlan &load) {
+  if (load.ringIndex >= 0)
+    for (LoopFrame &frame : llvm::reverse(frames))
+      if (frame.source == load.loop)
+        return addC(mulC(frame.stage, load.layout.size()), load.offset);
+  return i32(load.offset);
+}
+
+LogicalResult KernelEmitter::issueLoad(const LoadPlan &load, IRMapping &map,
+                                       Value stage) {
+  bool ring = load.ringIndex >= 0;
+  FailureOr<GlobalSlice> slice =
+      resolveSlice(load.tile, map, ring ? load.loop : scf::ForOp());
+  if (failed(slice))
+    return failure();
+  Value base = ring ? addC(mulC(stage, load.layout.size()), load.offset)
+                    : i32(load.offset);
+  if (slice->pad && !matchPattern(slice->pad, m_AnyZeroFloat()))
+    return mlir::emitError(load.tile.getLoc(),
+                           "expected a contraction's operand to be padded "
+                           "with zeros");
+  bool chunks = load.layout.cols() * load.layout.elementBytes() % 16 == 0 &&
+                !slice->valid[1] &&
+                slice->dims[1] + 1 == slice->offsets.size() &&
+                isConstantIntValue(slice->offsets.back(), 0);
+  if (chunks) {
+    alignedBuffers.insert(slice->base->buffer);
+    copyChunks(load, *slice, base);
+  } else {
+    copyElements(load, *slice, base);
+  }
+  return success();
+}
+
+/// cp.async of 16-byte chunks: consecutive threads take consecutive chunks of
+/// a row, so that a thread's place in the swizzle is the same in every pass.
+void KernelEmitter::copyChunks(const LoadPlan &load, const GlobalSlice &slice,
+                               Value base) {
+  const SharedLayout &layout = load.layout;
+  unsigned group = layout.group(), threads = plan.threads();
+  unsigned rowsPerPass = threads / group;
+  Value chunk = remC(threadId(), group), row = divC(threadId(), group);
+  const GlobalTensor &tensor = *slice.base;
+  Value rowStride = tensor.strides[slice.dims[0]];
+
+  Value offset;
+  for (auto [d, o] : llvm::enumerate(slice.offsets)) {
+    if (d == slice.dims[0] || d + 1 == slice.offsets.size())
+      continue;
+    Value term = mul(toI64(o), tensor.strides[d]);
+    offset = offset ? add(offset, term) : term;
+  }
+  auto wide = [&](Value v) {
+    return arith::ExtUIOp::create(b, loc, b.getI64Type(), v);
+  };
+  Value own = add(mul(wide(row), rowStride),
+                  wide(mulC(chunk, layout.elementsPerChunk())));
+  offset = offset ? add(offset, own) : own;
+  auto step = [&](Value p, LLVM::GEPArg by) -> Value {
+    return LLVM::GEPOp::create(b, loc, globalPointer(), load.elementType, p,
+                               ArrayRef<LLVM::GEPArg>{by});
+  };
+  Value pointer = step(tensor.pointer, offset);
+  pointer = step(pointer, mul(toI64(slice.offsets[slice.dims[0]]), rowStride));
+
+  Value limit = slice.valid[0] ? toI32(slice.valid[0]) : Value();
+  if (!limit && layout.paddedRows() != layout.rows())
+    limit = i32(layout.rows());
+  Value passStride = mulC(rowStride, rowsPerPass);
+  int64_t wholeChunks = layout.cols() / layout.elementsPerChunk();
+  for (int64_t first = 0; first < layout.paddedRows(); first += rowsPerPass) {
+    OpBuilder::InsertionGuard guard(b);
+    if (first)
+      pointer = step(pointer, passStride);
+    Value thisRow = addC(row, first);
+    Value swizzled = xorI(
+        chunk, remC(divC(rowsPerPass % 8 ? thisRow : row, 8 / group), group));
+    Value to = add(add(mulC(row, layout.pitch()), mulC(swizzled, 16)), base);
+    if (first + rowsPerPass > layout.paddedRows()) {
+      auto guarded =
+          scf::IfOp::create(b, loc, less(thisRow, i32(layout.paddedRows())));
+      b.setInsertionPointToStart(guarded.thenBlock());
+    }
+    Value rowIn = limit ? less(thisRow, limit) : Value();
+    for (unsigned c = 0; c < layout.chunksPerRow(); c += group) {
+      Value inside = rowIn;
+      if (c + group > wholeChunks) {
+        Value in = less(chunk, i32(wholeChunks - c));
+        inside = inside ? b.createOrFold<arith::AndIOp>(loc, inside, in) : in;
+      }
+      Value bytes =
+          inside
+              ? Value(arith::SelectOp::create(b, loc, inside, i32(16), i32(0)))
+              : Value();
+      Value from =
+          c ? step(pointer, int32_t(c * layout.elementsPerChunk())) : pointer;
+      NVVM::CpAsyncOp::create(
+          b, loc, sharedPointer(to, first * layout.pitch() + c * 16), from, 16,
+          NVVM::LoadCacheModifierKind::CG, bytes);
+    }
+  }
+}
+
+/// Element by element, where rows are not whole chunks.
+void KernelEmitter::copyElements(const LoadPlan &load, const GlobalSlice &slice,
+                                 Value base) {
+  const SharedLayout &layout = load.layout;
+  int64_t cols = layout.paddedCols(), count = layout.paddedRows() * cols;
+  OpBuilder::InsertionGuard guard(b);
+  auto loop = scf::ForOp::create(b, loc, toIndex(threadId()), index(count),
+                                 index(plan.threads()));
+  b.setInsertionPointToStart(loop.getBody());
+  Value at = toI32(loop.getInductionVar());
+  Value row = divC(at, cols), col = remC(at, cols);
+  Value rowLimit = slice.valid[0] ? toI32(slice.valid[0]) : i32(layout.rows());
+  Value colLimit = slice.valid[1] ? toI32(slice.valid[1]) : i32(layout.cols());
+  Value inside = b.createOrFold<arith::AndIOp>(loc, less(row, rowLimit),
+                                               less(col, colLimit));
+  auto branch = scf::IfOp::create(b, loc, TypeRange{load.elementType}, inside,
+                                  /*addThenBlock=*/true,
+                                  /*addElseBlock=*/true);
+  {
+    OpBuilder::InsertionGuard inner(b);
+    b.setInsertionPointToEnd(&branch.getThenRegion().front());
+    SmallVector<Value> indices(slice.offsets);
+    indices[slice.dims[0]] = add(indices[slice.dims[0]], toIndex(row));
+    indices[slice.dims[1]] = add(indices[slice.dims[1]], toIndex(col));
+    Value v =
+        loadElement(elementPointer(*slice.base, indices), load.elementType);
+    scf::YieldOp::create(b, loc, v);
+    b.setInsertionPointToEnd(&branch.getElseRegion().front());
+    Value zero =
+        arith::ConstantOp::create(b, loc, b.getZeroAttr(load.elementType));
+    scf::YieldOp::create(b, loc, zero);
+  }
+  storeElement(branch.getResult(0),
+               sharedPointer(add(sharedOffset(layout, row, col), base)));
+}
+
+/// Registers to shared memory, for a computed operand that no instruction
+/// takes from registers.
+void KernelEmitter::storeShared(const LoadPlan &to, const TileValue &source) {
+  const FragmentLayout &from = source.layout;
+  const SharedLayout &layout = to.layout;
+  Value zero = arith::ConstantOp::create(b, loc, b.getZeroAttr(to.elementType));
+  for (unsigned r = 0; r < from.numRegs(); ++r) {
+    Value v = element(source.regs, r, to.elementType, from);
+    Value row = toI32(rowOf(from, r)), col = toI32(colOf(from, r));
+    if (from.regCol(r) + 8 > layout.cols())
+      v = arith::SelectOp::create(b, loc, less(col, i32(layout.cols())), v,
+                                  zero);
+    storeElement(v, sharedPointer(sharedOffset(layout, row, col), to.offset));
+  }
+  if (layout.paddedCols() <= 8 * from.colTiles())
+    return;
+  FragmentLayout rows = FragmentLayout::row(from.rows(), from.warps());
+  for (unsigned v = 0; v < rows.numRegs(); ++v)
+    for (unsigned e = 0; e < 2; ++e)
+      storeElement(zero,
+                   sharedPointer(
+                       sharedOffset(layout, toI32(rowOf(rows, v)),
+                                    addC(threadCol(), 8 * from.colTiles() + e)),
+                       to.offset));
+}
+
+//===----------------------------------------------------------------------===//
+// Rings
+//===----------------------------------------------------------------------===//
+
+void KernelEmitter::wait(int64_t pending) {
+  NVVM::CpAsyncWaitGroupOp::create(b, loc, std::max<int64_t>(0, pending));
+}
+
+/// Issues a loop's ring of loads for one value of its induction variable,
+/// each load a group of its own.
+LogicalResult KernelEmitter::prefetch(const LoopFrame &frame, Value iv,
+                                      Value stage) {
+  Value condition = less(iv, frame.upper);
+  for (const LoadPlan *load : frame.ring) {
+    {
+      OpBuilder::InsertionGuard guard(b);
+      auto guarded = scf::IfOp::create(b, loc, condition);
+      b.setInsertionPointToStart(guarded.thenBlock());
+      IRMapping map;
+      map.map(load->loop.getInductionVar(), iv);
+      if (failed(issueLoad(*load, map, stage)))
+        return failure();
+    }
+    commit();
+  }
+  return success();
+}
+
+LogicalResult KernelEmitter::ensureReady(Operation *op) {
+  for (const LoadPlan *load : plan.loadsReadIn(op)) {
+    if (load->ringIndex < 0) {
+      auto it = inFlight.find(load);
+      if (it == inFlight.end())
+        continue;
+      int64_t group = it->second;
+      wait(committed - group - 1);
+      barrier();
+      SmallVector<const LoadPlan *> done;
+      for (auto &entry : inFlight)
+        if (entry.second <= group)
+          done.push_back(entry.first);
+      for (const LoadPlan *l : done)
+        inFlight.erase(l);
+      continue;
+    }
+    LoopFrame *frame = nullptr;
+    for (LoopFrame &f : frames)
+      if (f.source == load->loop)
+        frame = &f;
+    if (!frame || frame->ready >= load->ringIndex)
+      continue;
+    int64_t inStage = frame->ring.size(), stages = load->stages;
+    int64_t pending = (stages - 1) * inStage - 1 - load->ringIndex;
+    if (frame->prefetched)
+      pending += inStage;
+    wait(pending);
+    barrier();
+    frame->ready = load->ringIndex;
+    if (frame->prefetched)
+      continue;
+    // Every warp has passed the previous iteration: its stage is free.
+    frame->prefetched = true;
+    scf::ForOp source = frame->source;
+    Value ahead = mul(scalar(source.getStep()), index(stages - 1));
+    Value iv = add(frame->iv, ahead);
+    Value first = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                        frame->stage, i32(0));
+    Value stage = arith::SelectOp::create(b, loc, first, i32(stages - 1),
+                                          addC(frame->stage, -1));
+    if (failed(prefetch(*frame, iv, stage)))
+      return failure();
+  }
+  return success();
+}

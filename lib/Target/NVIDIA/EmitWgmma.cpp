@@ -1,0 +1,235 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Matrix products of the hopper dialect and what works on their registers.
+//
+// Descriptors and fragments: "Parallel Thread Execution ISA", asynchronous
+// warpgroup level matrix instructions.
+
+#include "KernelEmitter.h"
+#include "PTXText.h"
+
+using namespace mlir;
+using namespace fa::nvidia;
+using namespace fa::hopper;
+
+/// Elements of a k-step of wgmma on 16-bit operands.
+static constexpr int64_t stepK = 16;
+/// Bytes of a row of a panel.
+static constexpr int64_t rowBytes = RingType::rowBytes;
+
+/// address>>4, leading and stride byte offsets >>4, 128-byte swizzle.
+Value KernelEmitter::descriptor(Value address, int64_t leading,
+                                int64_t stride) {
+  Value low = b.createOrFold<arith::ShRUIOp>(
+      loc, b.createOrFold<arith::AndIOp>(loc, address, i32(0x3FFFF)), i32(4));
+  int64_t rest = (leading >> 4) << 16 | (stride >> 4) << 32 | int64_t(1) << 62;
+  return b.createOrFold<arith::OrIOp>(
+      loc, arith::ExtUIOp::create(b, loc, b.getI64Type(), low), i64(rest));
+}
+
+LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
+  Value c = op.getResults()[0];
+  auto type = cast<RankedTensorType>(c.getType());
+  int64_t n = type.getDimSize(1);
+  bool sums = op.getResults().size() == 2;
+  FragmentLayout layout = *plan.layout(c);
+  size_t regs = layout.numRegs(), all = regs + (sums ? 4 : 0);
+
+  Slot &bSlot = slots[op.getB()];
+  RingType bType = bSlot.ring.getRing().getType();
+  Value bAddress =
+      addC(add(smemAddress, mulC(bSlot.stage, bSlot.ring.stageBytes())),
+           bSlot.ring.getOffset());
+  bool transposed = op.getTransposed();
+  int64_t k = bType.getTile().getDimSize(transposed ? 0 : 1);
+  int64_t steps = (k + stepK - 1) / stepK;
+  constexpr int64_t groupBytes = 8 * rowBytes;
+  Value bBase =
+      descriptor(bAddress, transposed ? bType.panelBytes() : 16, groupBytes);
+  // Steps along the columns of panels, or down their rows.
+  auto stepOffset = [&](int64_t step, bool alongRows, int64_t panelBytes) {
+    if (alongRows)
+      return step * stepK * rowBytes;
+    int64_t perPanel = RingType::panelCols / stepK;
+    return step / perPanel * panelBytes + step % perPanel * stepK * 2;
+  };
+  auto stepped = [&](Value base, int64_t bytes) {
+    return addC(base, bytes >> 4);
+  };
+
+  // Operands: accumulators (tied), then for each step those of A and B.
+  SmallVector<Value> operands, a;
+  std::string constraints;
+  repeat(constraints, "=f", all);
+  bool zero = op.getInits().empty();
+  for (auto [init, result] : llvm::zip(op.getInits(), op.getResults())) {
+    auto values = registers(init, *plan.layout(result));
+    if (failed(values))
+      return failure();
+    operands.append(*values);
+  }
+  if (!zero)
+    tie(constraints, all);
+  size_t next = zero ? all : 2 * all;
+  auto slot = slots.find(op.getA());
+  bool fromShared = slot != slots.end();
+  Value aBase;
+  RingType aType;
+  if (fromShared) {
+    RingOp ring = slot->second.ring;
+    aType = ring.getRing().getType();
+    Value address = add(mulC(slot->second.stage, ring.stageBytes()),
+                        mulC(warpgroup(), warpgroupRows * rowBytes));
+    aBase = descriptor(addC(add(smemAddress, address), ring.getOffset()), 16,
+                       groupBytes);
+  } else {
+    auto values = registers(op.getA(), *plan.layout(op.getA()));
+    if (failed(values))
+      return failure();
+    a = *values;
+    if (a.size() != size_t(4 * steps))
+      return op.emitOpError("expected a multiple of 16 columns of a computed "
+                            "operand, got ")
+             << k;
+  }
+  bool bf16 = bType.getTile().getElementType().isBF16();
+  StringRef element = bf16 ? ".bf16.bf16 " : ".f16.f16 ";
+  std::string name = "wgmma.mma_async.sync.aligned.m64n" +
+                     std::to_string(n + (sums ? 8 : 0)) + "k16.f32" +
+                     element.str() + registerList(0, all) + ", ";
+  std::string text = "wgmma.fence.sync.aligned;\n";
+  for (int64_t step = 0; step < steps; ++step) {
+    text += name;
+    if (fromShared) {
+      operands.push_back(
+          stepped(aBase, stepOffset(step, false, aType.panelBytes())));
+      constraints += ",l";
+      text += "$" + std::to_string(next++);
+    } else {
+      operands.append(a.begin() + 4 * step, a.begin() + 4 * step + 4);
+      constraints += ",r,r,r,r";
+      text += registerList(next, 4);
+      next += 4;
+    }
+    operands.push_back(
+        stepped(bBase, stepOffset(step, transposed, bType.panelBytes())));
+    constraints += ",l";
+    text += ", $" + std::to_string(next++);
+    text += zero && step == 0 ? ", 0" : ", 1";
+    text += ", 1, 1";
+    if (fromShared)
+      text += ", 0";
+    text += transposed ? ", 1;\n" : ", 0;\n";
+  }
+  text += "wgmma.commit_group.sync.aligned;";
+  SmallVector<Type> types(all, b.getF32Type());
+  SmallVector<Value> results = ptx(text, constraints, operands, types);
+  bindRegisters(c, ArrayRef(results).take_front(regs));
+  if (sums)
+    bindRegisters(op.getResults()[1], ArrayRef(results).drop_front(regs));
+  return success();
+}
+
+/// The wait as a data dependency: nothing reads a result before it.
+LogicalResult KernelEmitter::emitWaitGroup(WaitGroupOp op) {
+  SmallVector<Value> values;
+  for (Value v : op.getValues()) {
+    auto regs = registers(v, *plan.layout(v));
+    if (failed(regs))
+      return failure();
+    values.append(*regs);
+  }
+  std::string constraints;
+  repeat(constraints, "=f", values.size());
+  tie(constraints, values.size());
+  SmallVector<Type> types(values.size(), b.getF32Type());
+  SmallVector<Value> results = ptx(
+      ("wgmma.wait_group.sync.aligned " + Twine(op.getPending()) + ";").str(),
+      constraints + ",~{memory}", values, types);
+  size_t at = 0;
+  for (Value result : op.getResults()) {
+    size_t count = flatSize(result);
+    bindRegisters(result, ArrayRef(results).slice(at, count));
+    at += count;
+  }
+  return success();
+}
+
+LogicalResult KernelEmitter::emitPin(PinOp op) {
+  for (auto [v, result] : llvm::zip(op.getValues(), op.getResults())) {
+    auto regs = registers(v, *plan.layout(v));
+    if (failed(regs))
+      return failure();
+    std::string constraints;
+    bool words = regs->front().getType().isInteger(32);
+    repeat(constraints, words ? "=r" : "=f", regs->size());
+    tie(constraints, regs->size());
+    SmallVector<Type> types(regs->size(), regs->front().getType());
+    bindRegisters(result, ptx("// pinned", constraints, *regs, types));
+  }
+  return success();
+}
+
+LogicalResult KernelEmitter::emitPartialSums(PartialSumsOp op) {
+  FragmentLayout from = *plan.layout(op.getTile());
+  auto values = registers(op.getTile(), from);
+  auto sums = registers(op.getAcc(), *plan.layout(op.getAcc()));
+  if (failed(values) || failed(sums))
+    return failure();
+  Type type = getElementTypeOrSelf(op.getTile());
+  SmallVector<Value> next = *sums;
+  for (unsigned n = 0; n < from.colTiles(); ++n)
+    for (unsigned e = 0; e < 4; ++e) {
+      Value v = element(*values, from.reg(0, n, e), type, from);
+      if (!type.isF32())
+        v = arith::ExtFOp::create(b, loc, b.getF32Type(), v);
+      next[e] = arith::AddFOp::create(b, loc, next[e], v);
+    }
+  bindRegisters(op.getResult(), next);
+  return success();
+}
+
+LogicalResult KernelEmitter::emitExceeds(ExceedsOp op) {
+  FragmentLayout layout = *plan.layout(op.getTile());
+  auto values = registers(op.getTile(), layout);
+  if (failed(values))
+    return failure();
+  Type type = getElementTypeOrSelf(op.getTile());
+  double limit = op.getLimit().convertToDouble();
+  Value top = values->front(), found;
+  ArrayRef<Value> rest = ArrayRef(*values).drop_front();
+  if (type.isF32()) {
+    for (Value v : rest)
+      top = arith::MaximumFOp::create(b, loc, top, v);
+  } else if (limit == 2) {
+    // In both formats the highest bit of the exponent says it. Weights have no
+    // sign.
+    for (Value v : rest)
+      top = arith::OrIOp::create(b, loc, top, v);
+    Value bits = arith::AndIOp::create(b, loc, top, i32(0x40004000));
+    found =
+        arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne, bits, i32(0));
+  } else {
+    StringRef text = type.isBF16() ? "max.NaN.bf16x2 $0, $1, $2;"
+                                   : "max.NaN.f16x2 $0, $1, $2;";
+    for (Value v : rest)
+      top = ptx(text, "=r,r,r", {top, v}, b.getI32Type(), false).front();
+  }
+  if (!found) {
+    Value bound =
+        arith::ConstantOp::create(b, loc, b.getFloatAttr(type, limit));
+    SmallVector<Value> words{top};
+    for (unsigned e = 0; e < (type.isF32() ? 1 : 2); ++e) {
+      Value over =
+          arith::CmpFOp::create(b, loc, arith::CmpFPredicate::UGE,
+                                element(words, e, type, layout), bound);
+      found = found ? Value(arith::OrIOp::create(b, loc, found, over)) : over;
+    }
+  }
+  scalars.map(op.getResult(),
+              NVVM::VoteSyncOp::create(b, loc, b.getI1Type(), i32(-1), found,
+                                       NVVM::VoteSyncKind::any)
+                  .getResult());
+  return success();
+}
