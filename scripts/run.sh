@@ -26,11 +26,8 @@ status=0
 
 # The kernels of one file as PTX for one chip.
 emit_ptx() { # FILE CHIP OUTPUT
-  local hopper=()
-  [ "$2" != sm_90a ] || hopper=(--fa-schedule-hopper --fa-lower-hopper)
   "$build/bin/fa-opt" "$1" --fa-pipeline="target=$2" \
-    "${hopper[@]}" --fa-schedule-ampere="chip=$2" --fa-lower-to-nvvm \
-    --fa-emit-ptx="chip=$2 output=$3" -o /dev/null
+    --fa-lower-to-nvidia="chip=$2" --fa-emit-ptx="chip=$2 output=$3" -o /dev/null
 }
 
 for file in "${files[@]}"; do

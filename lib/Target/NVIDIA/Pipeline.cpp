@@ -88,7 +88,7 @@ void fa::registerNVIDIADialects(DialectRegistry &registry) {
   registerNVVMDialectTranslation(registry);
 }
 
-void fa::buildNVIDIALoweringPipeline(OpPassManager &pm, const NVIDIAOptions &) {
+void fa::buildNVIDIALoweringPipeline(OpPassManager &pm) {
   OpPassManager &gpu = pm.nest<gpu::GPUModuleOp>();
   gpu.addPass(createLowerAffinePass());
   // No canonicalizer before loops are branches: its patterns for a loop that
@@ -115,24 +115,35 @@ void fa::buildNVIDIAPipeline(OpPassManager &pm, const NVIDIAOptions &options) {
       target && target->wgmma && options.hopper) {
     ScheduleHopperPassOptions schedule;
     schedule.chip = options.chip;
-    schedule.overlap = options.overlap;
-    schedule.pingPong = options.pingPong;
-    schedule.stages = options.hopperStages;
     pm.addPass(createScheduleHopperPass(schedule));
     pm.addPass(createLowerHopperPass());
   }
   ScheduleAmperePassOptions schedule;
   schedule.chip = options.chip;
-  schedule.stages = options.stages;
-  schedule.warps = options.warps;
-  schedule.hoistRegisters = options.hoistRegisters;
   pm.addPass(createScheduleAmperePass(schedule));
-  buildNVIDIALoweringPipeline(pm, options);
+  buildNVIDIALoweringPipeline(pm);
 }
+
+namespace {
+struct NVIDIAPipelineOptions : PassPipelineOptions<NVIDIAPipelineOptions> {
+  Option<std::string> chip{
+      *this, "chip", llvm::cl::desc("the target: a row of the target table"),
+      llvm::cl::init("sm_80")};
+};
+} // namespace
 
 void fa::registerNVIDIAPasses() {
   registerFANVIDIAPasses();
   PassPipelineRegistration<>(
       "fa-lower-to-nvvm", "kernels to the LLVM and NVVM dialects",
-      [](OpPassManager &pm) { buildNVIDIALoweringPipeline(pm, {}); });
+      [](OpPassManager &pm) { buildNVIDIALoweringPipeline(pm); });
+  PassPipelineRegistration<NVIDIAPipelineOptions>(
+      "fa-lower-to-nvidia",
+      "tile programs to kernels in the LLVM and NVVM dialects, by the chip's "
+      "schedules",
+      [](OpPassManager &pm, const NVIDIAPipelineOptions &text) {
+        NVIDIAOptions options;
+        options.chip = text.chip;
+        buildNVIDIAPipeline(pm, options);
+      });
 }

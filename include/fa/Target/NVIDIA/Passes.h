@@ -25,13 +25,8 @@ namespace fa {
 /// Options of the way from a tile program to PTX.
 struct NVIDIAOptions {
   std::string chip = "sm_80";
-  unsigned stages = 2;
-  unsigned warps = 0;
-  unsigned hoistRegisters = 224;
-  /// The Hopper schedule where the chip and the program allow it, and its
-  /// options; -1: chosen.
+  /// The Hopper schedule where the chip and the program allow it.
   bool hopper = true;
-  int overlap = -1, pingPong = -1, hopperStages = -1;
 };
 
 /// What a chip has, as far as the schedules ask.
@@ -50,6 +45,7 @@ struct NVIDIATarget {
 /// The row of the target table for a chip, or null.
 const NVIDIATarget *lookupNVIDIATarget(llvm::StringRef chip);
 
+/// Every pass, and the pipelines `fa-lower-to-nvidia` and `fa-lower-to-nvvm`.
 void registerNVIDIAPasses();
 
 /// Registers the dialects that the NVIDIA passes make, and the interfaces that
@@ -57,8 +53,7 @@ void registerNVIDIAPasses();
 void registerNVIDIADialects(mlir::DialectRegistry &registry);
 
 /// Kernels made by a schedule -> the LLVM and NVVM dialects.
-void buildNVIDIALoweringPipeline(mlir::OpPassManager &pm,
-                                 const NVIDIAOptions &options);
+void buildNVIDIALoweringPipeline(mlir::OpPassManager &pm);
 
 /// Tile programs -> kernels in the LLVM and NVVM dialects, ready for emitPTX.
 void buildNVIDIAPipeline(mlir::OpPassManager &pm, const NVIDIAOptions &options);
