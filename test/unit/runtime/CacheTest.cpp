@@ -227,14 +227,14 @@ TEST_F(Cache, NoTemporaryFilesAreLeft) {
 TEST_F(Cache, ProgramsAreCompiledOnce) {
   EXPECT_FALSE(isLoadFromCache());
   EXPECT_TRUE(isLoadFromCache());
-  EXPECT_EQ(fakeState().compilations, 1);
+  EXPECT_EQ(state().compilations, 1);
 }
 
 TEST_F(Cache, ProgramKeyHasDeviceAndDriver) {
   EXPECT_FALSE(isLoadFromCache());
-  fakeState().behaviour.minor = 6;
+  state().behaviour.minor = 6;
   EXPECT_FALSE(isLoadFromCache());
-  fakeState().behaviour.driverVersion = 12050;
+  state().behaviour.driverVersion = 12050;
   EXPECT_FALSE(isLoadFromCache());
   EXPECT_TRUE(isLoadFromCache());
 }
@@ -242,7 +242,7 @@ TEST_F(Cache, ProgramKeyHasDeviceAndDriver) {
 TEST_F(Cache, ProgramOptionTurnsItOff) {
   EXPECT_FALSE(isLoadFromCache());
   load(attentionImage());
-  EXPECT_EQ(fakeState().compilations, 2);
+  EXPECT_EQ(state().compilations, 2);
 }
 
 TEST_F(Cache, DamagedProgramIsCompiledAnewAndRewritten) {
@@ -263,10 +263,10 @@ TEST_F(Cache, DamagedProgramIsCompiledAnewAndRewritten) {
 TEST_F(Cache, CachedCodeThatTheDriverRefusesIsCompiledAnew) {
   EXPECT_FALSE(isLoadFromCache());
   // The entry is sound, but this driver takes nothing but text.
-  fakeState().behaviour.rejectsCubins = true;
-  fakeState().behaviour.isLinkerBroken = true;
+  state().behaviour.rejectsCubins = true;
+  state().behaviour.isLinkerBroken = true;
   EXPECT_FALSE(isLoadFromCache());
-  fakeState().behaviour = {};
+  state().behaviour = {};
   EXPECT_TRUE(isLoadFromCache());
 }
 

@@ -70,7 +70,7 @@ TEST_F(DriverDeathTest, DriverWithoutTensorMaps) {
 }
 
 [[noreturn]] static void loadWithInitResult(int result) {
-  fakeState().behaviour.initResult = result;
+  state().behaviour.initResult = result;
   loadWithDriver(FA_FAKE_DRIVER);
 }
 
@@ -86,10 +86,10 @@ TEST_F(DriverDeathTest, DriverDoesNotStart) {
 }
 
 [[noreturn]] static void failThenStart() {
-  fakeState().behaviour.initResult = 999;
+  state().behaviour.initResult = 999;
   int count = 0;
   fa_rt_status first = fa_rt_device_count(&count);
-  fakeState().behaviour.initResult = 0;
+  state().behaviour.initResult = 0;
   fa_rt_status second = fa_rt_device_count(&count);
   std::_Exit(first == FA_RT_NO_DRIVER && second == FA_RT_OK ? 0 : 1);
 }
@@ -138,12 +138,12 @@ TEST_F(Driver, MemoryOfNoBytes) {
 
 TEST_F(Driver, MemoryErrors) {
   void *data;
-  fakeState().behaviour.allocationsLeft = 0;
+  state().behaviour.allocationsLeft = 0;
   expectError(fa_rt_alloc(0, 123, &data), FA_RT_OUT_OF_MEMORY,
               {"allocating 123 bytes", "out of memory"});
   expectError(fa_rt_copy_to_device(0, nullptr, "x", 1), FA_RT_INVALID_ARGUMENT,
               {"the device address is NULL"});
-  fakeState().behaviour.synchronizeResult = 700;
+  state().behaviour.synchronizeResult = 700;
   expectError(fa_rt_stream_synchronize(0, nullptr), FA_RT_LAUNCH_FAILED,
               {"waiting for the stream", "(700)"});
 }

@@ -5,17 +5,9 @@
 
 #include "TestUtil.h"
 
-static fa_rt_status verify(const std::string &image,
-                           const char *header = nullptr) {
-  return fa_rt_image_verify(image.data(), image.size(), header);
-}
-
 /// The usual image with `from` replaced by `to`.
 static std::string changed(const std::string &from, const std::string &to) {
-  std::string image = attentionImage();
-  size_t at = image.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return image.replace(at, from.size(), to);
+  return changed(attentionImage(), from, to);
 }
 
 TEST(Header, Good) {
@@ -69,17 +61,7 @@ TEST(Header, TypesHaveNamesAndSizes) {
   EXPECT_EQ(fa_rt_dtype_size(FA_RT_BF16), 2u);
 }
 
-namespace {
-struct Malformed {
-  const char *from;
-  const char *to;
-  /// What the message must hold; a leading line number is checked too.
-  const char *line;
-  const char *message;
-};
-} // namespace
-
-static const Malformed kMalformed[] = {
+static const std::vector<Malformed> kMalformed = {
     {"version=1", "version=0", "line 1", "from 1 to 1000000"},
     {"version=1", "version=1 version=1", "line 1", "given twice"},
     {"version=1", "version=3", "line 1", "newer than the runtime"},
@@ -137,11 +119,7 @@ static const Malformed kMalformed[] = {
 };
 
 TEST(Header, EachMalformedLineIsNamed) {
-  for (const Malformed &m : kMalformed) {
-    SCOPED_TRACE(std::string(m.from) + " -> " + m.to);
-    expectError(verify(changed(m.from, m.to)), FA_RT_BAD_IMAGE,
-                {std::string("image ") + m.line, m.message});
-  }
+  expectMalformed(attentionImage(), kMalformed);
 }
 
 TEST(Header, WithoutLaunch) {

@@ -11,8 +11,6 @@ namespace {
 using Launch = RuntimeTest;
 }
 
-static fake::State &state() { return fakeState(); }
-
 /// Launches the usual program with arguments of (2, 256, 512) that `change`
 /// spoils, and expects it to be refused.
 template <typename Change>
@@ -24,8 +22,6 @@ static void expectRefused(Change change,
   expectError(launch(program, args), FA_RT_INVALID_ARGUMENT, parts);
   EXPECT_TRUE(state().launches.empty());
 }
-
-using Args = std::vector<fa_rt_tensor>;
 
 TEST_F(Launch, ParametersAreExactlyTheABI) {
   Program program = load(attentionImage());

@@ -11,7 +11,7 @@ namespace {
 using Load = RuntimeTest;
 }
 
-static fake::Behaviour &behaviour() { return fakeState().behaviour; }
+static fake::Behaviour &behaviour() { return state().behaviour; }
 
 /// An image for `target` with one kernel of no parameters.
 static std::string imageFor(const std::string &target,
@@ -140,7 +140,7 @@ TEST_F(Load, RejectedPTXCarriesTheLog) {
 TEST_F(Load, WithoutTheLinkerTheTextIsLoaded) {
   behaviour().isLinkerBroken = true;
   Program program = load(attentionImage());
-  EXPECT_EQ(fakeState().calls, std::vector<std::string>{"moduleLoad ptx"});
+  EXPECT_EQ(state().calls, std::vector<std::string>{"moduleLoad ptx"});
 }
 
 TEST_F(Load, CubinWithSeparateHeader) {
@@ -192,9 +192,9 @@ TEST_F(Load, MoreSharedMemoryThanTheDeviceHas) {
 
 TEST_F(Load, LargeSharedMemoryIsReserved) {
   load(imageFor("sm_80", "8.0", "smem=49152"));
-  EXPECT_EQ(fakeState().maxDynamicSmem.count("k"), 0u);
+  EXPECT_EQ(state().maxDynamicSmem.count("k"), 0u);
   load(imageFor("sm_80", "8.0", "smem=49153"));
-  EXPECT_EQ(fakeState().maxDynamicSmem["k"], 49153);
+  EXPECT_EQ(state().maxDynamicSmem["k"], 49153);
 }
 
 TEST_F(Load, LaunchesOfOneKernelShareTheLargestReservation) {
@@ -203,7 +203,7 @@ TEST_F(Load, LaunchesOfOneKernelShareTheLargestReservation) {
        "//!fa.launch kernel=k block=32 smem=50000 grid=1 args=\n"
        "//!fa.end\n" +
        code({{"k", 0}}));
-  EXPECT_EQ(fakeState().maxDynamicSmem["k"], 90000);
+  EXPECT_EQ(state().maxDynamicSmem["k"], 90000);
 }
 
 TEST_F(Load, MoreThreadsThanTheRegistersAllow) {

@@ -14,14 +14,10 @@ class Queue : public RuntimeTest {
 protected:
   void SetUp() override {
     RuntimeTest::SetUp();
-    fakeState().behaviour.major = 9;
+    state().behaviour.major = 9;
   }
 };
-using Args = std::vector<fa_rt_tensor>;
-using Words = std::vector<uint64_t>;
 } // namespace
-
-static fake::State &state() { return fakeState(); }
 
 static std::string header(const std::string &launch) {
   return "//!fa.program version=2 name=queued target=sm_90a\n"
@@ -57,15 +53,11 @@ static void finish(const Words &queue) {
 }
 
 TEST_F(Queue, Header) {
-  auto verify = [](const std::string &launch) {
-    std::string text = image(launch);
-    return fa_rt_image_verify(text.data(), text.size(), nullptr);
-  };
-  EXPECT_EQ(verify("queue=0"), FA_RT_OK) << fa_rt_last_error();
-  EXPECT_EQ(verify("maps=0 queue=1"), FA_RT_OK) << fa_rt_last_error();
-  expectError(verify("queue=2"), FA_RT_BAD_IMAGE,
+  EXPECT_EQ(verify(image("queue=0")), FA_RT_OK) << fa_rt_last_error();
+  EXPECT_EQ(verify(image("maps=0 queue=1")), FA_RT_OK) << fa_rt_last_error();
+  expectError(verify(image("queue=2")), FA_RT_BAD_IMAGE,
               {"image line 4", "from 0 to 1 for 'queue'"});
-  expectError(verify("queue=yes"), FA_RT_BAD_IMAGE,
+  expectError(verify(image("queue=yes")), FA_RT_BAD_IMAGE,
               {"image line 4", "for 'queue', got 'yes'"});
 }
 

@@ -9,8 +9,6 @@ namespace {
 using Temp = RuntimeTest;
 }
 
-static fake::State &state() { return fakeState(); }
-
 /// Two buffers: f32 [d0, 12, ceil(d1/64)] and, zeroed, i32 [d1 of the first].
 static const char *const kHeader =
     "//!fa.program version=1 name=split target=sm_80\n"

@@ -13,15 +13,12 @@ class TensorMap : public RuntimeTest {
 protected:
   void SetUp() override {
     RuntimeTest::SetUp();
-    fakeState().behaviour.major = 9;
-    fakeState().behaviour.smemOptin = 232448;
-    fakeState().behaviour.smCount = 132;
+    state().behaviour.major = 9;
+    state().behaviour.smemOptin = 232448;
+    state().behaviour.smCount = 132;
   }
 };
-using Args = std::vector<fa_rt_tensor>;
 } // namespace
-
-static fake::State &state() { return fakeState(); }
 
 static const char *const kHeader =
     "//!fa.program version=2 name=mapped target=sm_90a\n"
@@ -42,14 +39,7 @@ static std::string image() {
 
 /// The image with `from` replaced by `to`.
 static std::string changed(const std::string &from, const std::string &to) {
-  std::string text = image();
-  size_t at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return text.replace(at, from.size(), to);
-}
-
-static fa_rt_status verify(const std::string &text) {
-  return fa_rt_image_verify(text.data(), text.size(), nullptr);
+  return changed(image(), from, to);
 }
 
 static Args goodArgs(uint64_t address = 0x10000) {
@@ -76,7 +66,6 @@ template <typename T, size_t n>
 static std::vector<T> firstOf(const T (&array)[n], size_t count) {
   return std::vector<T>(array, array + count);
 }
-using Words = std::vector<uint64_t>;
 using Box = std::vector<uint32_t>;
 
 //===----------------------------------------------------------------------===//
@@ -91,16 +80,7 @@ TEST_F(TensorMap, GoodHeader) {
       << fa_rt_last_error();
 }
 
-namespace {
-struct Malformed {
-  const char *from;
-  const char *to;
-  const char *line;
-  const char *message;
-};
-} // namespace
-
-static const Malformed kMalformed[] = {
+static const std::vector<Malformed> kMalformed = {
     {"map index=0 ", "map ", "line 5", "'index' is missing"},
     {"map index=0", "map index=1", "line 5", "expected index=0"},
     {"map index=1", "map index=0", "line 6", "expected index=1"},
@@ -132,11 +112,7 @@ static const Malformed kMalformed[] = {
 };
 
 TEST_F(TensorMap, EachMalformedLineIsNamed) {
-  for (const Malformed &m : kMalformed) {
-    SCOPED_TRACE(std::string(m.from) + " -> " + m.to);
-    expectError(verify(changed(m.from, m.to)), FA_RT_BAD_IMAGE,
-                {std::string("image ") + m.line, m.message});
-  }
+  expectMalformed(image(), kMalformed);
 }
 
 TEST_F(TensorMap, AMapIsDeclaredBeforeItsLaunch) {

@@ -17,7 +17,7 @@ template <typename Fn> static Fn *fakeFunction(const char *name) {
   return reinterpret_cast<Fn *>(dlsym(library, name));
 }
 
-fake::State &fakeState() {
+fake::State &state() {
   return *fakeFunction<fake::State *()>("fakeDriverState")();
 }
 void *currentContext() {
@@ -131,23 +131,43 @@ TempDirectory::~TempDirectory() {
   std::filesystem::remove_all(path, ignored);
 }
 
+fa_rt_status verify(const std::string &image, const char *header) {
+  return fa_rt_image_verify(image.data(), image.size(), header);
+}
+
+std::string changed(std::string text, const std::string &from,
+                    const std::string &to) {
+  size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+void expectMalformed(const std::string &image,
+                     const std::vector<Malformed> &changes) {
+  for (const Malformed &m : changes) {
+    SCOPED_TRACE(std::string(m.from) + " -> " + m.to);
+    expectError(verify(changed(image, m.from, m.to)), FA_RT_BAD_IMAGE,
+                {std::string("image ") + m.line, m.message});
+  }
+}
+
 void RuntimeTest::SetUp() {
   setenv("FA_CACHE", "0", 1);
-  fake::State &state = fakeState();
-  state.behaviour = {};
-  state.launches.clear();
-  state.calls.clear();
-  state.maxDynamicSmem.clear();
-  state.compilations = 0;
-  state.encodings = state.refusedEncodings = 0;
+  fake::State &driver = state();
+  driver.behaviour = {};
+  driver.launches.clear();
+  driver.calls.clear();
+  driver.maxDynamicSmem.clear();
+  driver.compilations = 0;
+  driver.encodings = driver.refusedEncodings = 0;
   setCurrentContext(nullptr);
 }
 
 void RuntimeTest::TearDown() {
-  fake::State &state = fakeState();
-  EXPECT_EQ(state.memory.size(), 0u) << "device memory was not freed";
-  EXPECT_EQ(state.liveHostBuffers, 0) << "host memory was not freed";
-  EXPECT_EQ(state.liveModules, 0) << "a module was not unloaded";
+  fake::State &driver = state();
+  EXPECT_EQ(driver.memory.size(), 0u) << "device memory was not freed";
+  EXPECT_EQ(driver.liveHostBuffers, 0) << "host memory was not freed";
+  EXPECT_EQ(driver.liveModules, 0) << "a module was not unloaded";
   EXPECT_EQ(contextDepth(), 0) << "a context was left on the stack";
 }
 

@@ -12,7 +12,7 @@
 #include <memory>
 
 /// The state of the fake driver that the runtime uses.
-fake::State &fakeState();
+fake::State &state();
 void *currentContext();
 void setCurrentContext(void *context);
 int contextDepth();
@@ -29,6 +29,10 @@ using Encode = int(void *map, int type, uint32_t rank,
                    int promotion, int oobFill);
 /// The fake driver's cuTensorMapEncodeTiled.
 Encode *fakeEncode();
+
+using Args = std::vector<fa_rt_tensor>;
+/// Parameters of 8 bytes.
+using Words = std::vector<uint64_t>;
 
 struct KernelCode {
   std::string name;
@@ -50,19 +54,32 @@ std::string attentionImage();
 fa_rt_tensor tensor(int32_t dtype, const std::vector<int64_t> &shape,
                     uint64_t address = 0x10000);
 /// Arguments for the usual program: batch b, lengths sq and sk.
-std::vector<fa_rt_tensor> attentionArgs(int64_t b, int64_t sq, int64_t sk);
+Args attentionArgs(int64_t b, int64_t sq, int64_t sk);
 
 /// Loads without the cache; a failure fails the test.
 Program load(const std::string &image, int device = 0);
 /// The status of a load, for loads that fail.
 fa_rt_status loadStatus(const std::string &image, int device = 0);
-fa_rt_status launch(const Program &program,
-                    const std::vector<fa_rt_tensor> &args,
+fa_rt_status launch(const Program &program, const Args &args,
                     void *stream = nullptr);
 
 /// Expects a failure with a message that has each of `parts`.
 void expectError(fa_rt_status status, fa_rt_status expected,
                  const std::vector<std::string> &parts);
+
+/// What fa_rt_image_verify says.
+fa_rt_status verify(const std::string &image, const char *header = nullptr);
+/// A text with `from`, which it must have, replaced by `to`.
+std::string changed(std::string text, const std::string &from,
+                    const std::string &to);
+
+/// A header that a change makes wrong, and what the message must have of it.
+struct Malformed {
+  const char *from, *to, *line, *message;
+};
+/// Expects each change of an image to be refused.
+void expectMalformed(const std::string &image,
+                     const std::vector<Malformed> &changes);
 
 /// A directory that is removed with its contents.
 class TempDirectory {
