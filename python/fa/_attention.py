@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fa import _native
 from fa._arrays import Library, View, views_of
 from fa._config import AttentionConfig, Schedule
 from fa._kernel import Kernel
+from fa._trace import Traced, captured_views, trace_functions
 
 
 @functools.cache
@@ -77,6 +78,8 @@ def attention(
     k: Any,
     v: Any,
     *,
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
     is_causal: bool = False,
     scale: float | None = None,
     return_lse: bool = False,
@@ -114,7 +117,10 @@ def attention(
     libraries, whose streams are not known, it waits for the GPU. Source: Dao et al., FlashAttention (2022) and
     FlashAttention-2 (2023).
     """
-    if schedule is None:
+    traced: Traced | None = None
+    if score_mod is not None or mask_mod is not None:
+        traced = trace_functions(score_mod, mask_mod)
+    elif schedule is None:
         known = _native.attention(q, k, v, is_causal, scale, return_lse)
         if known is not None:
             return known
@@ -133,14 +139,17 @@ def attention(
         bool(is_causal),
         None if scale is None else float(scale),
         bool(return_lse),
+        traced and traced.variant,
     )
+    if traced is not None:
+        views += captured_views(traced.captures, q, library, views[0])
     device = views[0].device
     results = [library.empty(q, (batch, query_heads, rows, value_dim), config.dtype, device)]
     if return_lse:
         results.append(library.empty(q, (batch, query_heads, rows), "f32", device))
     views += map(library.view, results)
     first, second = _run(config, Schedule.of(schedule) if schedule else _DEFAULT, library, views)
-    if library.is_native and device is not None and not schedule:
+    if library.is_native and device is not None and not schedule and traced is None:
         _native.remember_attention(
             *(q, k, v, is_causal, scale, return_lse),
             first=first._program(device),

@@ -1,0 +1,209 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Score and mask functions in Python as regions of `fa.attention`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from fa._arrays import Library, View, library_of
+from fa._rebind import rebind
+from fa._scalars import (
+    COORDINATES,
+    Capture,
+    Captures,
+    PartlyIndexed,
+    Region,
+    Scalar,
+    TraceError,
+    constant,
+    current_region,
+    enter,
+    lift,
+)
+from fa._variant import Function, Variant
+
+_COORDINATES = (("%b", "b"), ("%h", "h"), ("%i", "q_idx"), ("%j", "kv_idx"))
+
+
+def _place(function: Any) -> str:
+    """Where a function was written, for a message."""
+    while hasattr(function, "func"):  # functools.partial
+        function = function.func
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    name = getattr(function, "__name__", type(function).__name__)
+    return f"{code.co_filename}:{code.co_firstlineno}: in {name}: " if code else f"{name}: "
+
+
+def _call(function: Callable[..., Any], what: str, arguments: list[Scalar]) -> Any:
+    """The function's result; made anew where it can't take traced values."""
+    try:
+        return function(*arguments)
+    except Exception as first:
+        # NumPy's own error of an index that is no number.
+        numpy_index = isinstance(first, IndexError) and "valid ind" in str(first)
+        if not getattr(first, "retry", numpy_index):
+            if not isinstance(first, TraceError):
+                first.add_note(f"raised while fa traced the {what} {_place(function)[:-2]}")
+            raise
+        try:
+            return rebind(function)(*arguments)
+        except TraceError:
+            raise
+        except Exception:
+            raise first from None
+
+
+def _trace_one(function: Callable[..., Any], what: str, captures: Captures) -> Function:
+    if not callable(function):
+        raise TypeError(
+            f"expected {what} to be a function, got {type(function).__name__}; "
+            "see fa.masks and fa.scores for some"
+        )
+    region = Region(captures, what)
+    arguments = [Scalar(region, name, "index", COORDINATES) for name, _ in _COORDINATES]
+    if what == "score_mod":
+        arguments.insert(0, Scalar(region, "%s", "f32"))
+    before = enter(region)
+    try:
+        result = _result(function, what, region, _call(function, what, arguments))
+        return Function(tuple(region.lines), result)
+    finally:
+        enter(before)
+
+
+def _result(function: Any, what: str, region: Region, value: Any) -> str:
+    """The name of what a function returned, if it has the right type."""
+    wanted, kind = ("f32", "a float") if what == "score_mod" else ("i1", "a boolean")
+    remedy = {
+        "score_mod": "return the score, changed or not; .float() or * 1.0 makes a float",
+        "mask_mod": "return a comparison, true where the key is seen",
+    }[what]
+    try:
+        if value is None or isinstance(value, (PartlyIndexed, str, tuple, list, dict)):
+            raise TraceError(f"a {type(value).__name__}")
+        scalar = lift(region, value)
+    except TraceError as reason:
+        got = "None" if value is None else str(reason)
+        raise TraceError(
+            f"{_place(function)}expected {what} to return {kind}, got {got}; {remedy}"
+        ) from None
+    if scalar._type != wanted:
+        raise TraceError(
+            f"{_place(function)}expected {what} to return {kind}, got {scalar.describe()}; {remedy}"
+        )
+    return scalar._name
+
+
+class Traced(NamedTuple):
+    """A variant and what its kernel reads."""
+
+    variant: Variant
+    captures: list[Capture]
+
+
+def trace_functions(score_mod: Any, mask_mod: Any) -> Traced:
+    """Traces the functions that are not None."""
+    captures = Captures()
+    score = None if score_mod is None else _trace_one(score_mod, "score_mod", captures)
+    mask = None if mask_mod is None else _trace_one(mask_mod, "mask_mod", captures)
+    variant = Variant(
+        score,
+        mask,
+        tuple(capture.type for capture in captures.list),
+        tuple(sorted(captures.lengths)),
+    )
+    return Traced(variant, captures.list)
+
+
+def trace(
+    *,
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
+) -> Variant:
+    """What a score and a mask function become: `print(fa.trace(mask_mod=f))`.
+
+    Args:
+        score_mod: score_mod(score, b, h, q_idx, kv_idx), as for `fa.attention`.
+        mask_mod: mask_mod(b, h, q_idx, kv_idx), as for `fa.attention`.
+
+    Returns:
+        The variant. Its text is the MLIR of the two regions; as `variant` of a
+        `fa.AttentionConfig` it can be compiled: `fa.compile(config, "sm_90a")`.
+        Such a kernel takes q, k, v, the arrays in `variant.arrays`, and results.
+
+    Raises:
+        TraceError: a function does what can't be traced.
+    """
+    variant, captures = trace_functions(score_mod, mask_mod)
+    arrays = (c.array[..., None] if c.is_padded else c.array for c in captures)
+    return replace(variant, arrays=tuple(arrays))
+
+
+def query_length() -> Scalar:
+    """The number of queries Sq, inside a score or mask function.
+
+    Known when the kernel runs: another length is no other kernel.
+    """
+    return _length("query_length")
+
+
+def key_length() -> Scalar:
+    """The number of keys Sk, inside a score or mask function.
+
+    Known when the kernel runs: another length is no other kernel.
+    """
+    return _length("key_length")
+
+
+def _length(name: str) -> Scalar:
+    region = current_region(f"fa.{name}()")
+    region.captures.lengths.add(name)
+    return Scalar(region, f"%{name}", "index", COORDINATES)
+
+
+def captured_views(captures: list[Capture], query: Any, library: Library, to: View) -> list[View]:
+    """The captured arrays as arguments of a kernel that runs where `to` is.
+
+    Args:
+        captures: what was traced.
+        query: an array of `library` there.
+        library: the library of q, k and v.
+        to: the query's view.
+
+    Raises:
+        ValueError: an array on another device, or of another library on a GPU.
+    """
+    views = []
+    for number, capture in enumerate(captures):
+        view = capture.kernel_view()
+        if view.device != to.device or (
+            view.device is not None and library_of(capture.array) is not library
+        ):
+            if view.device is not None or capture.rank or library.name != "torch":
+                raise ValueError(
+                    f"expected captured array {number}, of {type(capture.array).__name__} with "
+                    f"shape {list(capture.view.shape)}, of the same library and device as query "
+                    f"(CUDA device {to.device}, None: CPU), got device {view.device}; move it to "
+                    "where query is"
+                )
+            # A number of the CPU, as PyTorch lets them meet tensors of a GPU.
+            moved = sys.modules["torch"].as_tensor(capture.array).to(query.device)
+            view = library.view(moved)._replace(owner=moved)
+        if 0 in view.shape:
+            view = _placeholder(view, query, library)
+        views.append(view)
+    return views
+
+
+def _placeholder(view: View, query: Any, library: Library) -> View:
+    """An array of one element for an empty one, for a call without elements."""
+    ones = (1,) * len(view.shape)
+    array = library.empty(query, ones, view.dtype, view.device)
+    return library.view(array)._replace(owner=array)
+
+
+__all__ = ["Variant", "constant", "key_length", "query_length", "trace"]
