@@ -400,7 +400,9 @@ def clamp(x: Any, min: Any = None, max: Any = None) -> Scalar:
     return x if max is None else minimum(x, max)
 
 
-def clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Scalar:
+def clip(
+    x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None
+) -> Scalar:
     """NumPy's name for clamp."""
     return clamp(x, a_min if min is None else min, a_max if max is None else max)
 
@@ -418,9 +420,13 @@ def _bits(what: str, op: str) -> Callable[[Any, Any], Scalar]:
         type, x, y = _promote(x, y)
         if type == "f32":
             raise error(
-                f"{what} of {x.describe()} and {y.describe()}", "compare floats first, as in (x > 0)"
+                f"{what} of {x.describe()} and {y.describe()}",
+                "compare floats first, as in (x > 0)",
             )
         if type == "i1":
+            for known, other in ((x, y), (y, x)):
+                if known._constant is (op == "andi") and op != "xori":
+                    return other
             return _logical(op, x, y)
         both = (*x._range, *y._range)
         range = (INT_MIN, INT_MAX)
@@ -477,7 +483,9 @@ def _shift(op: str, x: Any, y: Any) -> Scalar:
 
 def truth(x: Any) -> Scalar:
     """x != 0 of a number, a boolean itself."""
-    _, (x,) = _lift_all(x)
+    region, (x,) = _lift_all(x)
+    if x._constant is not None:
+        return constant(region, bool(x._constant))
     return x if x._type == "i1" else ne(x, 0)
 
 
@@ -526,9 +534,7 @@ def where(condition: Any, x: Any, y: Any) -> Scalar:
     """x where the condition holds, else y. Both are computed."""
     _, (condition, x, y) = _lift_all(condition, x, y)
     if condition._type != "i1":
-        raise error(
-            f"chooses by {condition.describe()}", "choose by a comparison, as in x > 0"
-        )
+        raise error(f"chooses by {condition.describe()}", "choose by a comparison, as in x > 0")
     _, x, y = _promote(x, y)
     return _select(condition, x, y)
 
@@ -775,11 +781,22 @@ def _cast_to(dtype: str) -> Callable[[Any], Scalar]:
 
 def _full(value: Any) -> Callable[..., Scalar]:
     def like(x: Any, fill: Any = value, *, dtype: Any = None, **options: Any) -> Scalar:
-        result = cast(lift(region_of((x,)), fill), x.dtype if dtype is None else dtype)
-        return result
+        return cast(lift(region_of((x,)), fill), x.dtype if dtype is None else dtype)
 
     like.__doc__ = "A constant of x's type."
     return like
+
+
+def _new(value: Any) -> Callable[..., Scalar]:
+    def new(
+        x: Any, size: Any = (), fill: Any = value, *, dtype: Any = None, **options: Any
+    ) -> Scalar:
+        if any(extent != 1 for extent in (size if isinstance(size, (tuple, list)) else (size,))):
+            raise error(f"makes an array of shape {size}", "make a number: shape ()")
+        return cast(lift(region_of((x,)), fill), x.dtype if dtype is None else dtype)
+
+    new.__doc__ = "A constant, of x's type if no other is given."
+    return new
 
 
 def _itself(x: Any, *others: Any, **options: Any) -> Any:
@@ -903,6 +920,10 @@ _ALIASES = {
     "zeros_like": _full(0),
     "ones_like": _full(1),
     "full_like": _full(0),
+    "new_zeros": _new(0),
+    "new_ones": _new(1),
+    "new_full": _new(0),
+    "new_tensor": lambda x, value, **options: _new(0)(x, (), value, **options),
     "copy": _itself,
     "clone": _itself,
     "detach": _itself,

@@ -124,8 +124,6 @@ _LEFT = ("builtins", "torch", "fa", "functools")
 _BUILTINS = {
     "min": _either(_functions.TABLE["min"], min),
     "max": _either(_functions.TABLE["max"], max),
-    "float": _either(_functions.TABLE["float"], float),
-    "int": _either(_functions.TABLE["__trunc__"], int),
 }
 
 
@@ -186,7 +184,9 @@ class _Rebinder:
             root = value.__name__.partition(".")[0]
             if root in _MODULES:
                 return _Module(value)
-            return value if root in _LEFT or root in sys.stdlib_module_names else _Object(value, self)
+            return (
+                value if root in _LEFT or root in sys.stdlib_module_names else _Object(value, self)
+            )
         if isinstance(value, types.FunctionType):
             return self._function(value)
         if isinstance(value, types.MethodType):
@@ -204,7 +204,7 @@ class _Rebinder:
         module = type(value).__module__
         if module.partition(".")[0] in _LEFT:
             return value
-        if callable(value) and not isinstance(getattr(type(value), "__call__"), types.FunctionType):
+        if callable(value) and not isinstance(type(value).__call__, types.FunctionType):
             known = _functions.TABLE.get(getattr(value, "__name__", ""))
             return _either(known, value) if known else value
         return _Object(value, self)

@@ -280,6 +280,11 @@ class Scalar:
         """What `to` and `astype` take: "float32", "int64" or "bool"."""
         return {"f32": "float32", "index": "int64", "i1": "bool"}[self._type]
 
+    @property
+    def device(self) -> None:
+        """None: no device in particular."""
+        return None
+
     def __getattr__(self, name: str) -> Any:
         function = None if name.startswith("__") else _method(name)
         if function is None:

@@ -53,8 +53,8 @@ def _call(function: Callable[..., Any], what: str, arguments: list[Scalar]) -> A
             return rebind(function)(*arguments)
         except TraceError:
             raise
-        except Exception:
-            raise first from None
+        except Exception as second:
+            raise first from second
 
 
 def _trace_one(function: Callable[..., Any], what: str, captures: Captures) -> Function:
