@@ -142,7 +142,7 @@ def attention(
         traced and traced.variant,
     )
     if traced is not None:
-        views += captured_views(traced.captures, q, library, views[0])
+        views += captured_views(traced, q, library, views[0])
     device = views[0].device
     results = [library.empty(q, (batch, query_heads, rows, value_dim), config.dtype, device)]
     if return_lse:

@@ -108,12 +108,6 @@ class Capture:
         sizes = "?x" * self.rank + "1x" * self.is_padded
         self.type = f"tensor<{sizes}{view.dtype}>"
 
-    def kernel_view(self) -> View:
-        """The view as the kernel's argument."""
-        if not self.is_padded:
-            return self.view
-        return self.view._replace(shape=(*self.view.shape, 1), strides=(*self.view.strides, 1))
-
 
 class Captures:
     """The captured arrays of a score and a mask function, each once."""

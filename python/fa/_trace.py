@@ -9,22 +9,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from fa import _memo
 from fa._arrays import Library, View, library_of
 from fa._rebind import rebind
 from fa._scalars import (
     COORDINATES,
-    Capture,
     Captures,
     PartlyIndexed,
     Region,
     Scalar,
     TraceError,
-    constant,
     current_region,
     enter,
     lift,
 )
-from fa._variant import Function, Variant
+from fa._variant import Function, Variant, is_padded
 
 _COORDINATES = (("%b", "b"), ("%h", "h"), ("%i", "q_idx"), ("%j", "kv_idx"))
 
@@ -99,14 +98,13 @@ def _result(function: Any, what: str, region: Region, value: Any) -> str:
 
 
 class Traced(NamedTuple):
-    """A variant and what its kernel reads."""
+    """A variant, and the arrays that its kernel reads."""
 
     variant: Variant
-    captures: list[Capture]
+    arrays: tuple[Any, ...]
 
 
-def trace_functions(score_mod: Any, mask_mod: Any) -> Traced:
-    """Traces the functions that are not None."""
+def _trace_both(score_mod: Any, mask_mod: Any) -> Traced:
     captures = Captures()
     score = None if score_mod is None else _trace_one(score_mod, "score_mod", captures)
     mask = None if mask_mod is None else _trace_one(mask_mod, "mask_mod", captures)
@@ -116,7 +114,23 @@ def trace_functions(score_mod: Any, mask_mod: Any) -> Traced:
         tuple(capture.type for capture in captures.list),
         tuple(sorted(captures.lengths)),
     )
-    return Traced(variant, captures.list)
+    return Traced(variant, tuple(capture.array for capture in captures.list))
+
+
+def trace_functions(score_mod: Any, mask_mod: Any) -> Traced:
+    """Traces the functions that are not None, if they were not before."""
+    found = _memo.fingerprint(score_mod, mask_mod)
+    if found is None:
+        return _trace_both(score_mod, mask_mod)
+    key, tensors = found
+    known = _memo.get(key)
+    if known is not None:
+        return Traced(known.variant, tuple([tensors[place] for place in known.order]))
+    with _memo.watch() as watch:
+        traced = _trace_both(score_mod, mask_mod)
+    if watch.is_certain:
+        _memo.put(key, tensors, *traced)
+    return traced
 
 
 def trace(
@@ -138,9 +152,9 @@ def trace(
     Raises:
         TraceError: a function does what can't be traced.
     """
-    variant, captures = trace_functions(score_mod, mask_mod)
-    arrays = (c.array[..., None] if c.is_padded else c.array for c in captures)
-    return replace(variant, arrays=tuple(arrays))
+    variant, arrays = _trace_both(score_mod, mask_mod)
+    padded = (a[..., None] if is_padded(t) else a for a, t in zip(arrays, variant.captured))
+    return replace(variant, arrays=tuple(padded))
 
 
 def query_length() -> Scalar:
@@ -165,11 +179,11 @@ def _length(name: str) -> Scalar:
     return Scalar(region, f"%{name}", "index", COORDINATES)
 
 
-def captured_views(captures: list[Capture], query: Any, library: Library, to: View) -> list[View]:
+def captured_views(traced: Traced, query: Any, library: Library, to: View) -> list[View]:
     """The captured arrays as arguments of a kernel that runs where `to` is.
 
     Args:
-        captures: what was traced.
+        traced: the variant and its arrays.
         query: an array of `library` there.
         library: the library of q, k and v.
         to: the query's view.
@@ -178,25 +192,29 @@ def captured_views(captures: list[Capture], query: Any, library: Library, to: Vi
         ValueError: an array on another device, or of another library on a GPU.
     """
     views = []
-    for number, capture in enumerate(captures):
-        view = capture.kernel_view()
-        if view.device != to.device or (
-            view.device is not None and library_of(capture.array) is not library
-        ):
-            if view.device is not None or capture.rank or library.name != "torch":
+    for number, (array, type) in enumerate(zip(traced.arrays, traced.variant.captured)):
+        own = library_of(array)
+        view = own.view(array)
+        if view.device != to.device or (view.device is not None and own is not library):
+            if view.device is not None or view.shape or library.name != "torch":
                 raise ValueError(
-                    f"expected captured array {number}, of {type(capture.array).__name__} with "
-                    f"shape {list(capture.view.shape)}, of the same library and device as query "
-                    f"(CUDA device {to.device}, None: CPU), got device {view.device}; move it to "
-                    "where query is"
+                    f"expected captured array {number} ({array.__class__.__name__} of shape "
+                    f"{list(view.shape)}) to be of the same library and device as query, got "
+                    f"{_device(view)} and {_device(to)}; move it to where query is"
                 )
             # A number of the CPU, as PyTorch lets them meet tensors of a GPU.
-            moved = sys.modules["torch"].as_tensor(capture.array).to(query.device)
+            moved = sys.modules["torch"].as_tensor(array).to(query.device)
             view = library.view(moved)._replace(owner=moved)
         if 0 in view.shape:
             view = _placeholder(view, query, library)
+        if is_padded(type):
+            view = view._replace(shape=(*view.shape, 1), strides=(*view.strides, 1))
         views.append(view)
     return views
+
+
+def _device(view: View) -> str:
+    return "the CPU" if view.device is None else f"CUDA device {view.device}"
 
 
 def _placeholder(view: View, query: Any, library: Library) -> View:
@@ -204,6 +222,3 @@ def _placeholder(view: View, query: Any, library: Library) -> View:
     ones = (1,) * len(view.shape)
     array = library.empty(query, ones, view.dtype, view.device)
     return library.view(array)._replace(owner=array)
-
-
-__all__ = ["Variant", "constant", "key_length", "query_length", "trace"]

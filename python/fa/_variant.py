@@ -8,6 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 
+def is_padded(type: str) -> bool:
+    """Whether a captured array's type has a last dimension of size 1 of its own.
+
+    Kernels want unit stride in the last dimension; where an array has another
+    one, that dimension is appended.
+    """
+    return "?x1x" in type
+
+
 class Function(NamedTuple):
     """A traced function: the region's ops, and the value that it yields."""
 
