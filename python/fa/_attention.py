@@ -26,6 +26,7 @@ def _target(device: int | None) -> str:
 
 
 _DEFAULT = Schedule()
+_NOTHING = Traced(None, (), 0)
 
 
 def _run(
@@ -117,11 +118,12 @@ def attention(
     libraries, whose streams are not known, it waits for the GPU. Source: Dao et al., FlashAttention (2022) and
     FlashAttention-2 (2023).
     """
-    traced: Traced | None = None
+    traced = _NOTHING
     if score_mod is not None or mask_mod is not None:
         traced = trace_functions(score_mod, mask_mod)
-    elif schedule is None:
-        known = _native.attention(q, k, v, is_causal, scale, return_lse)
+    call = (q, k, v, is_causal, scale, return_lse, traced.number, traced.arrays)
+    if schedule is None:
+        known = _native.attention(*call)
         if known is not None:
             return known
     library, views = views_of((q, k, v), ("query", "key", "value"))
@@ -139,19 +141,18 @@ def attention(
         bool(is_causal),
         None if scale is None else float(scale),
         bool(return_lse),
-        traced and traced.variant,
+        traced.variant,
     )
-    if traced is not None:
-        views += captured_views(traced, q, library, views[0])
+    views += captured_views(traced, q, library, views[0])
     device = views[0].device
     results = [library.empty(q, (batch, query_heads, rows, value_dim), config.dtype, device)]
     if return_lse:
         results.append(library.empty(q, (batch, query_heads, rows), "f32", device))
     views += map(library.view, results)
     first, second = _run(config, Schedule.of(schedule) if schedule else _DEFAULT, library, views)
-    if library.is_native and device is not None and not schedule and traced is None:
+    if library.is_native and device is not None and not schedule and traced.number >= 0:
         _native.remember_attention(
-            *(q, k, v, is_causal, scale, return_lse),
+            *call,
             first=first._program(device),
             second=second and second._program(device),
         )

@@ -181,6 +181,8 @@ class Known(NamedTuple):
     variant: Variant
     order: tuple[int, ...]
     """Which of the fingerprint's tensors are captured."""
+    number: int
+    """As `fa._trace.Traced` has it."""
 
 
 _known: dict[tuple[Any, ...], Known] = {}
@@ -203,7 +205,11 @@ def get(key: tuple[Any, ...]) -> Known | None:
 
 
 def put(
-    key: tuple[Any, ...], tensors: list[Any], variant: Variant, captured: tuple[Any, ...]
+    key: tuple[Any, ...],
+    tensors: list[Any],
+    variant: Variant,
+    captured: tuple[Any, ...],
+    number: int,
 ) -> None:
     """Keeps a trace whose captured arrays are among the fingerprint's tensors."""
     places = {id(tensor): place for place, tensor in enumerate(tensors)}
@@ -212,7 +218,7 @@ def put(
         return  # computed by the function
     if len(_known) >= _LIMIT:
         _known.clear()
-    _known[key] = Known(variant, order)
+    _known[key] = Known(variant, order, number)
 
 
 # --- Which tensors' values are read ------------------------------------------------

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -100,8 +101,23 @@ def _result(function: Any, what: str, region: Region, value: Any) -> str:
 class Traced(NamedTuple):
     """A variant, and the arrays that its kernel reads."""
 
-    variant: Variant
+    variant: Variant | None
+    """None: neither a score nor a mask function."""
     arrays: tuple[Any, ...]
+    number: int
+    """Another one for each variant; 0 for None, -1 for what is not numbered:
+    arrays that must be looked at in Python before they are arguments."""
+
+
+_numbers: dict[Variant, int] = {}
+_lock = threading.Lock()
+
+
+def _number(variant: Variant) -> int:
+    if any(map(is_padded, variant.captured)):
+        return -1
+    with _lock:
+        return _numbers.setdefault(variant, len(_numbers) + 1)
 
 
 def _trace_both(score_mod: Any, mask_mod: Any) -> Traced:
@@ -114,7 +130,8 @@ def _trace_both(score_mod: Any, mask_mod: Any) -> Traced:
         tuple(capture.type for capture in captures.list),
         tuple(sorted(captures.lengths)),
     )
-    return Traced(variant, tuple(capture.array for capture in captures.list))
+    arrays = tuple(capture.array for capture in captures.list)
+    return Traced(variant, arrays, _number(variant))
 
 
 def trace_functions(score_mod: Any, mask_mod: Any) -> Traced:
@@ -125,7 +142,8 @@ def trace_functions(score_mod: Any, mask_mod: Any) -> Traced:
     key, tensors = found
     known = _memo.get(key)
     if known is not None:
-        return Traced(known.variant, tuple([tensors[place] for place in known.order]))
+        arrays = tuple([tensors[place] for place in known.order])
+        return Traced(known.variant, arrays, known.number)
     with _memo.watch() as watch:
         traced = _trace_both(score_mod, mask_mod)
     if watch.is_certain:
@@ -152,7 +170,7 @@ def trace(
     Raises:
         TraceError: a function does what can't be traced.
     """
-    variant, arrays = _trace_both(score_mod, mask_mod)
+    variant, arrays, _ = _trace_both(score_mod, mask_mod)
     padded = (a[..., None] if is_padded(t) else a for a, t in zip(arrays, variant.captured))
     return replace(variant, arrays=tuple(padded))
 
@@ -191,7 +209,9 @@ def captured_views(traced: Traced, query: Any, library: Library, to: View) -> li
     Raises:
         ValueError: an array on another device, or of another library on a GPU.
     """
-    views = []
+    views: list[View] = []
+    if traced.variant is None:
+        return views
     for number, (array, type) in enumerate(zip(traced.arrays, traced.variant.captured)):
         own = library_of(array)
         view = own.view(array)
