@@ -119,7 +119,7 @@ def _either(traced: Any, own: Any) -> Any:
     return call
 
 
-_MODULES = ("math", "jax", "numpy", "cupy")
+_MODULES = ("math", "jax", "jaxlib", "numpy", "cupy", "ml_dtypes")
 _LEFT = ("builtins", "torch", "fa", "functools")
 _BUILTINS = {
     "min": _either(_functions.TABLE["min"], min),
@@ -128,11 +128,14 @@ _BUILTINS = {
 
 
 class _Object:
-    """An object whose attributes are rebound as they are read."""
+    """An object whose attributes and elements are rebound as they are read."""
 
     def __init__(self, value: Any, rebind: Any) -> None:
         self._fa_value = value
         self._fa_rebind = rebind
+
+    # What isinstance believes.
+    __class__ = property(lambda self: type(self._fa_value))  # type: ignore[assignment]
 
     def __getattr__(self, name: str) -> Any:
         value = self._fa_value
@@ -144,9 +147,29 @@ class _Object:
         return self._fa_rebind(getattr(value, name))
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        return types.MethodType(self._fa_rebind(type(self._fa_value).__call__), self)(
-            *args, **options
-        )
+        function = self._fa_rebind(type(self._fa_value).__call__)
+        return types.MethodType(function, self)(*args, **options)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._fa_rebind(self._fa_value[index])
+
+    def __iter__(self) -> Any:
+        return map(self._fa_rebind, iter(self._fa_value))
+
+    def __len__(self) -> int:
+        return len(self._fa_value)
+
+    def __bool__(self) -> bool:
+        return bool(self._fa_value)
+
+    def __contains__(self, item: Any) -> bool:
+        return item in self._fa_value
+
+    def __eq__(self, other: object) -> bool:
+        return self._fa_value == getattr(other, "_fa_value", other)
+
+    def __hash__(self) -> int:
+        return hash(self._fa_value)
 
 
 class _Rebinder:
