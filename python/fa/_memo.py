@@ -120,7 +120,7 @@ class _Fingerprint:
         elif kind in self._tensors:
             self._tensor(value)
         elif kind is types.FunctionType:
-            if value.__module__.startswith("fa._"):
+            if (value.__module__ or "").startswith("fa._"):
                 self.key.append(value)
             else:
                 self._function(value)

@@ -53,7 +53,10 @@ class _Array:
         return _wrapped(self._fa_array[index])
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._fa_array, name)
+        value = getattr(self._fa_array, name)
+        if not callable(value) or name.startswith("__"):
+            return _wrapped(value)
+        return lambda *args, **options: _wrapped(value(*_plain(args), **options))
 
     def __len__(self) -> int:
         return len(self._fa_array)
@@ -79,7 +82,7 @@ setattr(_Array, "__hash__", object.__hash__)  # noqa: B010 (== is an operator ab
 
 def _wrapped(value: Any) -> Any:
     if is_array(value) and not _is_tensor(value) and not isinstance(value, (_Array, Scalar)):
-        return _Array(value) if getattr(value, "ndim", 0) else value
+        return _Array(value) if len(value.shape) else value
     return value
 
 
@@ -114,7 +117,7 @@ def _either(traced: Any, own: Any) -> Any:
     def call(*args: Any, **options: Any) -> Any:
         if any(map(_is_traced, args)) or any(map(_is_traced, options.values())):
             return traced(*_plain(args), **{k: _plain(v) for k, v in options.items()})
-        return own(*_plain(args), **{k: _plain(v) for k, v in options.items()})
+        return _wrapped(own(*_plain(args), **{k: _plain(v) for k, v in options.items()}))
 
     return call
 

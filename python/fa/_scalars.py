@@ -16,6 +16,7 @@ import os
 import struct
 import sys
 import threading
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -361,6 +362,8 @@ def constant(region: Region, value: bool | int | float) -> Scalar:
 
 def is_array(value: Any) -> bool:
     """Whether a value looks like an array of some library."""
+    if isinstance(value, (type, types.ModuleType)):  # numpy.float32, numpy itself
+        return False
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
@@ -502,10 +505,14 @@ class PartlyIndexed:
             "index them, too",
         )
 
-    def __bool__(self) -> bool:
+    def _refuse(self, *others: Any) -> Any:
         self.require_scalar()
-        return False
 
+    __bool__ = __float__ = __int__ = __index__ = __abs__ = __neg__ = __invert__ = _refuse
+    __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = _refuse
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __and__ = __or__ = __xor__ = _refuse
+    __rpow__ = __rand__ = __ror__ = __rxor__ = __hash__ = _refuse
     __array_ufunc__ = None
 
     @classmethod

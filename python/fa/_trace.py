@@ -22,6 +22,7 @@ from fa._scalars import (
     TraceError,
     current_region,
     enter,
+    is_array,
     lift,
 )
 from fa._variant import Function, Variant, is_padded
@@ -43,11 +44,11 @@ def _call(function: Callable[..., Any], what: str, arguments: list[Scalar]) -> A
     try:
         return function(*arguments)
     except Exception as first:
-        # NumPy's own error of an index that is no number.
-        numpy_index = isinstance(first, IndexError) and "valid ind" in str(first)
-        if not getattr(first, "retry", numpy_index):
-            if not isinstance(first, TraceError):
-                first.add_note(f"raised while fa traced the {what} {_place(function)[:-2]}")
+        # Or what an array says of an index that it does not know.
+        retry = getattr(first, "retry", isinstance(first, (TypeError, IndexError)))
+        if not isinstance(first, TraceError):
+            first.add_note(f"raised while fa traced the {what} {_place(function)[:-2]}")
+        if not retry:
             raise
         try:
             return rebind(function)(*arguments)
@@ -82,20 +83,21 @@ def _result(function: Any, what: str, region: Region, value: Any) -> str:
         "score_mod": "return the score, changed or not; .float() or * 1.0 makes a float",
         "mask_mod": "return a comparison, true where the key is seen",
     }[what]
-    try:
-        if value is None or isinstance(value, (PartlyIndexed, str, tuple, list, dict)):
-            raise TraceError(f"a {type(value).__name__}")
+    is_one = isinstance(value, (Scalar, bool, int, float)) or (
+        is_array(value) and all(size == 1 for size in value.shape)
+    )
+    if is_one:
         scalar = lift(region, value)
-    except TraceError as reason:
-        got = "None" if value is None else str(reason)
-        raise TraceError(
-            f"{_place(function)}expected {what} to return {kind}, got {got}; {remedy}"
-        ) from None
-    if scalar._type != wanted:
-        raise TraceError(
-            f"{_place(function)}expected {what} to return {kind}, got {scalar.describe()}; {remedy}"
-        )
-    return scalar._name
+        if scalar._type == wanted:
+            return scalar._name
+        got = scalar.describe()
+    elif is_array(value):
+        got = f"an array of shape {list(value.shape)}"
+    elif isinstance(value, PartlyIndexed):
+        got = f"a captured array of which dimensions {list(value.shape)} have no index"
+    else:
+        got = "None" if value is None else f"a {type(value).__name__}"
+    raise TraceError(f"{_place(function)}expected {what} to return {kind}, got {got}; {remedy}")
 
 
 class Traced(NamedTuple):
