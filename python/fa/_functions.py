@@ -5,7 +5,8 @@
 Types follow PyTorch: a boolean becomes an integer and an integer a float32
 where the other operand is one; `/` of integers and functions such as `exp` give
 a float32; `//` rounds down and `%` has the sign of the divisor, as in Python.
-Integers have 64 bits. A division by an integer 0 gives some number.
+Integers are computed without wrapping, in 64 bits at most. A division by an
+integer 0 gives some number.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fa._scalars import (
-    _I32,
+    I32,
     INT_MAX,
     INT_MIN,
     PartlyIndexed,
@@ -24,11 +25,12 @@ from fa._scalars import (
     TraceError,
     constant,
     error,
+    integer_type,
     lift,
 )
 
 Range = tuple[int, int]
-_RANK = {"i1": 0, "index": 1, "f32": 2}
+_RANK = {"i1": 0, "index": 1, "i64": 2, "f32": 3}
 
 
 def _clip(lo: int, hi: int) -> Range:
@@ -56,29 +58,48 @@ def _lift_all(*values: Any) -> tuple[Region, list[Scalar]]:
 
 def _convert(x: Scalar, type: str) -> Scalar:
     """x as a type that holds its values: booleans < integers < floats."""
+    region = x._region
     if x._type == type:
         return x
-    region = x._region
-    if x._constant is not None and type != "i1":
-        return constant(region, int(x._constant) if type == "index" else float(x._constant))
-    if type == "index":
-        one, zero = constant(region, 1), constant(region, 0)
-        name = region.op(f"arith.select {x._name}, {one._name}, {zero._name} : index")
-        return Scalar(region, name, "index", (0, 1))
-    if type == "f32" and x._type == "i1":
-        one, zero = constant(region, 1.0), constant(region, 0.0)
-        name = region.op(f"arith.select {x._name}, {one._name}, {zero._name} : f32")
-        return Scalar(region, name, "f32")
-    assert type == "f32" and x._type == "index"
-    # 32 bits where they do: cheaper on GPUs.
-    width = "i32" if _I32[0] <= x._range[0] and x._range[1] <= _I32[1] else "i64"
-    narrow = region.op(f"arith.index_cast {x._name} : index to {width}")
-    return Scalar(region, region.op(f"arith.sitofp {narrow} : {width} to f32"), "f32")
+    if x._constant is not None and type == "f32":
+        return constant(region, float(x._constant))
+    if x._constant is not None and type == "index":
+        return constant(region, int(x._constant))
+    if x._type == "i1":
+        one, zero = (_convert(constant(region, value), type) for value in (1, 0))
+        name = region.op(f"arith.select {x._name}, {one._name}, {zero._name} : {type}")
+        return Scalar(region, name, type, (0, 1))
+    if type == "i64":
+        if x._constant is not None:
+            name = region.op(f"arith.constant {int(x._constant)} : i64")
+        else:
+            name = region.op(f"arith.index_cast {x._name} : index to i64")
+        return Scalar(region, name, "i64", x._range, x._constant)
+    assert type == "f32", (x._type, type)
+    if x._type == "index":  # 32 bits hold it, and are cheaper on GPUs
+        narrow = region.op(f"arith.index_cast {x._name} : index to i32")
+        return Scalar(region, region.op(f"arith.sitofp {narrow} : i32 to f32"), "f32")
+    return Scalar(region, region.op(f"arith.sitofp {x._name} : i64 to f32"), "f32")
 
 
 def _promote(x: Scalar, y: Scalar, least: str = "i1") -> tuple[str, Scalar, Scalar]:
     type = max(x._type, y._type, least, key=_RANK.__getitem__)
     return type, _convert(x, type), _convert(y, type)
+
+
+def _integers(op: str, x: Scalar, y: Scalar, range: Range) -> Scalar:
+    """An op on integers, in the type that holds its result and operands."""
+    type = max(x._type, y._type, integer_type(range), key=_RANK.__getitem__)
+    result = _emit(op, _convert(x, type), _convert(y, type), range=range)
+    return _narrowed(result)
+
+
+def _narrowed(x: Scalar) -> Scalar:
+    """An i64 whose values fit 32 bits as an index."""
+    if x._type != "i64" or integer_type(x._range) != "index":
+        return x
+    name = x._region.op(f"arith.index_cast {x._name} : i64 to index")
+    return Scalar(x._region, name, "index", x._range)
 
 
 def _emit(op: str, *operands: Scalar, range: Range = (INT_MIN, INT_MAX)) -> Scalar:
@@ -103,7 +124,7 @@ def _compare_op(predicate: str, x: Scalar, y: Scalar) -> Scalar:
         text = f"arith.cmpf {ordered}, {x._name}, {y._name} : f32"
     else:
         signed = predicate if predicate in ("eq", "ne") else f"s{predicate}"
-        text = f"arith.cmpi {signed}, {x._name}, {y._name} : index"
+        text = f"arith.cmpi {signed}, {x._name}, {y._name} : {x._type}"
     return Scalar(x._region, x._region.op(text), "i1", (0, 1))
 
 
@@ -119,7 +140,7 @@ def add(x: Any, y: Any, *, alpha: Any = 1) -> Scalar:
     if type == "f32":
         return _emit("arith.addf", x, y)
     lo, hi = x._range[0] + y._range[0], x._range[1] + y._range[1]
-    return _emit("arith.addi", x, y, range=_clip(lo, hi))
+    return _integers("arith.addi", x, y, _clip(lo, hi))
 
 
 def sub(x: Any, y: Any, *, alpha: Any = 1) -> Scalar:
@@ -131,7 +152,7 @@ def sub(x: Any, y: Any, *, alpha: Any = 1) -> Scalar:
     if type == "f32":
         return _emit("arith.subf", x, y)
     lo, hi = x._range[0] - y._range[1], x._range[1] - y._range[0]
-    return _emit("arith.subi", x, y, range=_clip(lo, hi))
+    return _integers("arith.subi", x, y, _clip(lo, hi))
 
 
 def rsub(x: Any, y: Any, *, alpha: Any = 1) -> Scalar:
@@ -146,7 +167,7 @@ def mul(x: Any, y: Any) -> Scalar:
     if type == "f32":
         return _emit("arith.mulf", x, y)
     products = [a * b for a in x._range for b in y._range]
-    return _emit("arith.muli", x, y, range=_clip(min(products), max(products)))
+    return _integers("arith.muli", x, y, _clip(min(products), max(products)))
 
 
 def neg(x: Any) -> Scalar:
@@ -192,22 +213,22 @@ def _divisor(y: Scalar) -> Scalar:
         return y
     if y._constant == 0:
         raise error("divides an integer by 0", "divide by another number")
-    one = constant(y._region, 1)
+    one = _convert(constant(y._region, 1), y._type)
     if y._constant == -1:
         return one
     if y._range[0] >= 0:
-        return _emit("arith.maxsi", y, one, range=(1, max(1, y._range[1])))
-    outside = _logical("ori", gt(y, 0), lt(y, -1))
-    return _select(outside, y, one)
+        return _integers("arith.maxsi", y, one, (1, max(1, y._range[1])))
+    return where(_logical("ori", gt(y, 0), lt(y, -1)), y, one)
 
 
 def _divide_op(op: str, x: Scalar, y: Scalar, range: Range) -> Scalar:
-    """A division of integers, of 32 bits where they hold everything."""
+    """A division of integers, in 32 bits where they hold everything."""
     region = x._region
     bounds = (*x._range, *y._range)
-    if not all(_I32[0] < bound <= _I32[1] for bound in bounds):
-        return Scalar(region, region.op(f"{op} {x._name}, {y._name} : index"), "index", range)
-    a, b = (region.op(f"arith.index_cast {v._name} : index to i32") for v in (x, y))
+    if not all(I32[0] < bound <= I32[1] for bound in bounds):
+        x, y = _convert(x, "i64"), _convert(y, "i64")
+        return _narrowed(_emit(op, x, y, range=range))
+    a, b = (region.op(f"arith.index_cast {_narrowed(v)._name} : index to i32") for v in (x, y))
     narrow = region.op(f"{op} {a}, {b} : i32")
     name = region.op(f"arith.index_cast {narrow} : i32 to index")
     return Scalar(region, name, "index", range)
@@ -233,11 +254,13 @@ def _remainder(x: Scalar, y: Scalar) -> Scalar:
     largest = max(abs(divisor._range[0]), abs(divisor._range[1])) - 1
     if x._range[0] >= 0 and divisor._range[0] > 0:
         return _divide_op("arith.remui", x, divisor, (0, min(largest, x._range[1])))
-    quotient = _quotient(x, y)
-    result = sub(x, mul(quotient, y))
+    # |x // y * y| is at most |x| + |y|.
+    limit = max(abs(bound) for bound in x._range) + max(abs(bound) for bound in y._range)
+    product = _integers("arith.muli", _quotient(x, y), y, _clip(-limit, limit))
+    result = sub(x, product)
     positive_y, negative_y = y._range[0] > 0, y._range[1] < 0
     result._range = _clip(0 if positive_y else -largest, 0 if negative_y else largest)
-    return result
+    return _narrowed(result)
 
 
 def _float_quotient(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar]:
@@ -328,11 +351,11 @@ def abs_(x: Any) -> Scalar:
     _, (x,) = _lift_all(x)
     if x._type == "f32":
         return _emit("math.absf", x)
-    x = _convert(x, "index")
+    x = positive(x)
     if x._range[0] >= 0:
         return x
     lo, hi = x._range
-    return _emit("arith.maxsi", x, neg(x), range=_clip(0, max(-lo, hi)))
+    return _integers("arith.maxsi", x, neg(x), _clip(0, max(-lo, hi)))
 
 
 def sign(x: Any) -> Scalar:
@@ -350,7 +373,7 @@ def maximum(x: Any, y: Any) -> Scalar:
     if type == "f32":
         return _emit("arith.maximumf", x, y)
     lo, hi = max(x._range[0], y._range[0]), max(x._range[1], y._range[1])
-    return _emit("arith.maxsi", x, y, range=(lo, hi))
+    return _integers("arith.maxsi", x, y, (lo, hi))
 
 
 def minimum(x: Any, y: Any) -> Scalar:
@@ -360,7 +383,7 @@ def minimum(x: Any, y: Any) -> Scalar:
     if type == "f32":
         return _emit("arith.minimumf", x, y)
     lo, hi = min(x._range[0], y._range[0]), min(x._range[1], y._range[1])
-    return _emit("arith.minsi", x, y, range=(lo, hi))
+    return _integers("arith.minsi", x, y, (lo, hi))
 
 
 def fmax(x: Any, y: Any) -> Scalar:
@@ -432,7 +455,9 @@ def _bits(what: str, op: str) -> Callable[[Any, Any], Scalar]:
         range = (INT_MIN, INT_MAX)
         if min(both) >= 0:  # no bit above the highest one of both
             range = (0, (1 << max(both).bit_length()) - 1)
-        return _emit(f"arith.{op}", x, y, range=range)
+        elif integer_type((min(both), max(both))) == "index":
+            range = I32
+        return _integers(f"arith.{op}", x, y, range)
 
     apply.__doc__ = f"x {what} y, of booleans or of the bits of integers."
     return apply
@@ -451,7 +476,7 @@ def invert(x: Any) -> Scalar:
     if x._type == "i1":
         return _logical("xori", x, constant(region, True))
     lo, hi = x._range
-    return _emit("arith.xori", x, constant(region, -1), range=(-1 - hi, -1 - lo))
+    return _integers("arith.xori", x, constant(region, -1), (-1 - hi, -1 - lo))
 
 
 def left_shift(x: Any, y: Any) -> Scalar:
@@ -473,12 +498,13 @@ def _shift(op: str, x: Any, y: Any) -> Scalar:
         raise error(f"shifts by {y._constant} bits", "shift by 0 to 63")
     if y._range[0] < 0 or y._range[1] > 63:
         y = clamp(y, 0, 63)
-    range = (INT_MIN, INT_MAX)
-    if y._constant is not None and op == "arith.shrsi":
-        range = (x._range[0] >> y._constant, x._range[1] >> y._constant)
-    elif y._constant is not None:
+    if op == "arith.shrsi":
+        range = (min(x._range[0], 0), max(x._range[1], 0))
+    elif y._constant is None:
+        range = (INT_MIN, INT_MAX)
+    else:
         range = _clip(x._range[0] << y._constant, x._range[1] << y._constant)
-    return _emit(op, x, y, range=range)
+    return _integers(op, x, y, range)
 
 
 def truth(x: Any) -> Scalar:
@@ -536,7 +562,7 @@ def where(condition: Any, x: Any, y: Any) -> Scalar:
     if condition._type != "i1":
         raise error(f"chooses by {condition.describe()}", "choose by a comparison, as in x > 0")
     _, x, y = _promote(x, y)
-    return _select(condition, x, y)
+    return _narrowed(_select(condition, x, y))
 
 
 def isnan(x: Any) -> Scalar:
@@ -747,11 +773,13 @@ def cast(x: Any, dtype: Any) -> Scalar:
     if to == "i1":
         return truth(x)
     if to == "index" and x._type == "f32":
-        lo, hi = constant(region, float(_I32[0])), constant(region, 2147483520.0)
+        lo, hi = constant(region, float(I32[0])), constant(region, 2147483520.0)
         # This way round NaN becomes the lower bound.
         inside = where(lt(x, hi), where(gt(x, lo), x, lo), where(ge(x, hi), hi, lo))
         narrow = region.op(f"arith.fptosi {inside._name} : f32 to i32")
-        return Scalar(region, region.op(f"arith.index_cast {narrow} : i32 to index"), "index", _I32)
+        return Scalar(region, region.op(f"arith.index_cast {narrow} : i32 to index"), "index", I32)
+    if to == "index":
+        return positive(x)
     x = _convert(x, to)
     if name in _SHORT:
         short = _SHORT[name]

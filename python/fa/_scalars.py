@@ -3,10 +3,9 @@
 """Values of a score or mask function while it is traced, and what it captures.
 
 A function is called once, with `Scalar`s for its arguments. What it does with
-them is written down as ops of a region of `fa.attention`. There are three types:
-float32 for scores, 64-bit integers (`index`) for coordinates and all that is
-computed from them, and booleans. Integers carry the range of their values where
-that is known, so that narrower or simpler ops can stand for them.
+them is written down as ops of a region of `fa.attention`. There are floats (f32),
+booleans (i1) and integers. These carry the range of their values: what fits 32
+bits is an `index`, which has 32 bits on a GPU, and what may not is an i64.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ import numpy as np
 from fa._arrays import View, library_of
 
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
-_I32 = (-(1 << 31), (1 << 31) - 1)
-COORDINATES = (0, 1 << 30)
+I32 = (-(1 << 31), (1 << 31) - 1)
+COORDINATES = (0, (1 << 30) - 1)
 """Coordinates and lengths are in it, as the compiler's mask analysis has it."""
 MAX_CAPTURES = 16
 MAX_RANK = 8
@@ -210,7 +209,7 @@ class Scalar:
 
     def describe(self) -> str:
         """The value in an error message."""
-        kind = {"f32": "float", "index": "integer", "i1": "boolean"}[self._type]
+        kind = {"f32": "float", "i1": "boolean"}.get(self._type, "integer")
         coordinate = {"%s": "score", "%b": "b", "%h": "h", "%i": "q_idx", "%j": "kv_idx"}
         known = coordinate.get(self._name)
         return f"the traced {kind} {known}" if known else f"a traced {kind}"
@@ -273,7 +272,7 @@ class Scalar:
     @property
     def dtype(self) -> str:
         """What `to` and `astype` take: "float32", "int64" or "bool"."""
-        return {"f32": "float32", "index": "int64", "i1": "bool"}[self._type]
+        return {"f32": "float32", "i1": "bool"}.get(self._type, "int64")
 
     @property
     def device(self) -> None:
@@ -346,6 +345,11 @@ def float_text(value: float) -> str:
     return f"{single:.9e}"
 
 
+def integer_type(range: tuple[int, int]) -> str:
+    """The type of integers in a range."""
+    return "index" if I32[0] <= range[0] and range[1] <= I32[1] else "i64"
+
+
 def constant(region: Region, value: bool | int | float) -> Scalar:
     """A number of the traced function's text."""
     if isinstance(value, bool):
@@ -354,8 +358,9 @@ def constant(region: Region, value: bool | int | float) -> Scalar:
     if isinstance(value, int):
         if not INT_MIN <= value <= INT_MAX:
             raise error(f"the integer {value} does not fit 64 bits", "use a float")
-        name = region.op(f"arith.constant {value} : index")
-        return Scalar(region, name, "index", (value, value), value)
+        type = integer_type((value, value))
+        name = region.op(f"arith.constant {value} : {type}")
+        return Scalar(region, name, type, (value, value), value)
     name = region.op(f"arith.constant {float_text(value)} : f32")
     return Scalar(region, name, "f32", constant=float(value))
 
@@ -407,7 +412,7 @@ def _index_text(region: Region, capture: Capture, dim: int, index: Any) -> str:
     """An index as Python means it, negative ones from the end."""
     size = capture.view.shape[dim]
     scalar = lift(region, index)
-    if scalar._type != "index":
+    if scalar._type not in ("index", "i64"):
         raise error(
             f"indexes dimension {dim} of a captured array of shape "
             f"{list(capture.view.shape)} with {scalar.describe()}",
@@ -419,6 +424,14 @@ def _index_text(region: Region, capture: Capture, dim: int, index: Any) -> str:
             "a captured array",
             "keep it in range",
         )
+    if scalar._type == "i64":  # what lies beyond 32 bits is beyond the array, too
+        name, bounds = scalar._name, scalar._range
+        for op, bound in (("maxsi", I32[0]), ("minsi", I32[1])):
+            known = region.op(f"arith.constant {bound} : i64")
+            name = region.op(f"arith.{op} {name}, {known} : i64")
+        name = region.op(f"arith.index_cast {name} : i64 to index")
+        bounds = tuple(min(max(bound, I32[0]), I32[1]) for bound in bounds)
+        scalar = Scalar(region, name, "index", bounds)
     if scalar._range[0] >= 0:
         return scalar._name
     position = region.op(f"arith.constant {dim} : index")
@@ -444,8 +457,10 @@ def read(region: Region, capture: Capture, indices: list[Any]) -> Scalar:
         return Scalar(region, region.op(f"arith.extf {value} : {dtype} to f32"), "f32")
     if dtype == "i1":
         return Scalar(region, value, "i1", (0, 1))
+    if dtype == "i64":
+        return Scalar(region, value, "i64")
     name = region.op(f"arith.index_cast {value} : {dtype} to index")
-    return Scalar(region, name, "index", _I32 if dtype == "i32" else (INT_MIN, INT_MAX))
+    return Scalar(region, name, "index", I32)
 
 
 class PartlyIndexed:

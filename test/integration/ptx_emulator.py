@@ -196,7 +196,7 @@ class Block:
         kind, bits = parts[-1][0], self.width(parts)
         raw = self.get(name, bits)
         if kind == "f":
-            return raw.view(np.float32 if bits == 32 else np.float64)
+            return raw.view({16: np.float16, 32: np.float32, 64: np.float64}[bits])
         raw = raw.astype(U[bits])
         return raw.view(S[bits]) if kind == "s" else raw
 
@@ -271,6 +271,9 @@ class Block:
 
     def op_max(self, p, o, m):
         self.binary(np.fmax if p[-1][0] == "f" and "NaN" not in p else np.maximum)(p, o, m)
+
+    def op_copysign(self, p, o, m):
+        self.binary(lambda sign, size: np.copysign(size, sign))(p, o, m)
 
     def op_neg(self, p, o, m):
         self.put(o[0], self.result(p, -self.typed(p, o[1])), m)
@@ -378,6 +381,8 @@ class Block:
             return None
         return self.put(o[0], self.get(o[1], bits).astype(U[bits]), m)
 
+    ROUNDING = {"rni": np.rint, "rmi": np.floor, "rpi": np.ceil, "rzi": np.trunc}
+
     def op_cvta(self, p, o, m):
         self.put(o[0], self.get(o[1], 64), m)
 
@@ -400,8 +405,9 @@ class Block:
         if source == "bf16":
             return self.put(o[0], bf16_to_f32(self.get(o[1], 16)).view(np.uint32), m)
         value = self.typed(["", source], o[1])
-        if to[0] == "f" and source[0] == "f" and "rni" in p:
-            value = np.rint(value)
+        if to[0] == "f" and source[0] == "f":
+            for mode, rounded in self.ROUNDING.items():
+                value = rounded(value) if mode in p else value
         if to[0] in "su" and source[0] == "f":
             value = np.nan_to_num(np.trunc(value)).clip(-(2.0**31), 2.0**31 - 1).astype(np.int64)
         bits = int(re.search(r"\d+", to)[0])

@@ -6,6 +6,8 @@
     PYTHONPATH=build/python variant_fuzzer.py --functions 1000 --device cuda
     PYTHONPATH=build/python variant_fuzzer.py --seed 17 --functions 1 --verbose
 
+The device is cpu, a CUDA device of PyTorch's (cuda:1), or emulator: PTX for
+sm_80, run by test/integration/ptx_emulator.py where there is no GPU.
 Seed n gives the same functions everywhere. Each is compiled once and run on
 several shapes and captured arrays: a second compilation is a failure, too.
 
@@ -29,6 +31,7 @@ from typing import Any
 import fa
 import naive
 import numpy as np
+from fa import _arrays
 
 try:
     import torch
@@ -483,6 +486,8 @@ class Case:
         on_gpu = device != "cpu"
         needs_torch = on_gpu or "bfloat16" in [self.dtype, *(a.dtype for a in self.arrays)]
         self.library = "torch" if needs_torch else rng.choice(["torch", "numpy"])
+        if device == "emulator":
+            self.library, self.dtype = "numpy", rng.choice(["float16", "bfloat16"])
 
     def __str__(self) -> str:
         return (
@@ -494,6 +499,8 @@ class Case:
 
     def _given(self, values: np.ndarray, dtype: str, unit: bool) -> Any:
         """The values as an array of the library, somehow in memory."""
+        if self.device == "emulator":
+            return EmulatedArray(values, dtype)
         is_torch = self.library == "torch"
         array = strided(self.random, values, unit, not is_torch)
         if not is_torch:
@@ -532,7 +539,7 @@ class Case:
         """Runs one shape; the error divided by its bound. Raises where it is above 1."""
         rng = self.random
         sizes = {
-            "batch": rng.choice([1, 1, 2, 3]),
+            "batch": rng.choice([1, 1, 2, 3]) if self.device != "emulator" else 1,
             "rows": rng.choice([1, rng.randrange(1, 40), rng.randrange(1, 140), 64]),
             "keys": rng.choice([1, rng.randrange(1, 40), rng.randrange(1, 140), 128]),
         }
@@ -589,6 +596,8 @@ class Case:
             def mask(b: Any, h: Any, i: Any, j: Any) -> Any:
                 return traced(self.mask, {"b": b, "h": h, "i": i, "j": j, **given})
 
+        if self.device == "emulator":
+            return emulated(self, score, mask, qkv)
         options = {"is_causal": self.is_causal, "scale": self.scale, "return_lse": True}
         results = fa.attention(*qkv, score_mod=score, mask_mod=mask, **options)
         if self.library == "torch":
@@ -625,6 +634,62 @@ class Case:
             return p @ v, lse
 
 
+# --- Without a GPU --------------------------------------------------------------------------
+
+
+class EmulatedArray:
+    """An array for the emulator, of any type; the tracer sees its description."""
+
+    def __init__(self, values: np.ndarray, dtype: str) -> None:
+        self.values, self.dtype, self.shape = values, dtype, values.shape
+        raw = values.astype({"bfloat16": "float32"}.get(dtype, dtype))
+        if dtype == "bfloat16":
+            raw = (np.ascontiguousarray(raw).view(np.uint32) >> 16).astype(np.uint16)
+            raw = raw.reshape(values.shape)
+        self.raw = np.ascontiguousarray(raw).reshape(values.shape)
+
+    def view(self) -> Any:
+        """What fa takes for an array's description."""
+        pointer = self.raw.__array_interface__["data"][0]
+        strides = _arrays._contiguous(self.shape)
+        return _arrays.View(pointer, _arrays._TYPES[self.dtype], self.shape, strides)
+
+
+_arrays._LIBRARIES[EmulatedArray] = _arrays.Library(
+    "emulated", EmulatedArray.view, lambda *_: None, lambda device: 0
+)
+
+
+def emulated(case: Case, score: Any, mask: Any, qkv: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """The results of the kernel for sm_80, an instruction at a time."""
+    sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration"))
+    from ptx_emulator import Kernel, Memory, bf16_to_f32
+    from ptx_header import evaluate, parse_header
+
+    traced = fa._trace._trace_both(score, mask)
+    dtype = {"float16": "f16", "bfloat16": "bf16"}[case.dtype]
+    config = fa.AttentionConfig(
+        *(dtype, *case.heads, *case.dims, case.is_causal, case.scale, True), traced.variant
+    )
+    text = fa.compile(config, "sm_80", rows=16, keys=32).asm["ptx"]
+    program, memory = parse_header(text), Memory()
+    rows = qkv[0].shape[:3]
+    arrays = [x.raw for x in (*qkv, *traced.arrays)]
+    arrays += [np.full((*rows, case.dims[1]), 0xFFFF, np.uint16), np.full(rows, np.nan, np.float32)]
+    address = [memory.add(array) for array in arrays]
+    for launch in program.launches:
+        kernel = Kernel(text, launch["kernel"])
+        params = []
+        for index in map(int, launch["args"].split(",")):
+            array = arrays[index]
+            params += [address[index], *array.shape, *(s // array.itemsize for s in array.strides)]
+        for block in range(evaluate(launch["grid"], dict(enumerate(arrays)))):
+            kernel.run(block, int(launch["block"]), int(launch["smem"]), memory, params)
+    out, lse = (memory.read_back(address[i], arrays[i]) for i in (-2, -1))
+    out = bf16_to_f32(out) if dtype == "bf16" else out.view(np.float16)
+    return out.astype(np.float64), lse.astype(np.float64)
+
+
 def run_seed(seed: int, device: str = "cpu", shapes: int = 4, verbose: bool = False) -> float:
     """Runs the functions of a seed on some shapes; the largest error by its bound.
 
@@ -633,6 +698,7 @@ def run_seed(seed: int, device: str = "cpu", shapes: int = 4, verbose: bool = Fa
     case = Case(seed, device)
     if verbose:
         print(case)
+    shapes = 1 if device == "emulator" else shapes
     before, worst = fa.compile_count(), 0.0
     for _ in range(shapes):
         try:
