@@ -341,3 +341,25 @@ def naive_mask(mask, length):
     at = naive.coordinates(BATCH, HEADS, length, length)
     seen = mask(*(torch.from_numpy(np.asarray(x)) for x in at))
     return np.broadcast_to(seen.numpy(), (BATCH, HEADS, length, length))
+
+
+@pytest.mark.parametrize("name", [*MASKS, *SCORES])
+def test_as_ptx(name):
+    """A kernel for GPUs, an instruction at a time on the CPU."""
+    import types
+
+    import variant_fuzzer
+
+    length = 40
+    q, k, v = naive.inputs(BATCH, HEADS, KEY_HEADS, length, length, DIM)
+    given = [variant_fuzzer.EmulatedArray(x, "float16") for x in (q, k, v)]
+    heads = (HEADS, KEY_HEADS)
+    case = types.SimpleNamespace(
+        dtype="float16", heads=heads, dims=(DIM, DIM), is_causal=False, scale=None
+    )
+    mask, mask_formula = (make(length) for make in MASKS.get(name, [lambda n: None] * 2))
+    score, formula = (make(length) for make in SCORES.get(name, [lambda n: None] * 2))
+    out, lse = variant_fuzzer.emulated(case, score, mask, given)
+    exact, exact_lse = naive.attention(*(x.raw for x in given), score=formula, mask=mask_formula)
+    naive.assert_close(out, exact, 3e-3)
+    naive.assert_close_lse(lse, exact_lse, 1e-3)

@@ -674,7 +674,7 @@ def emulated(case: Case, score: Any, mask: Any, qkv: list[Any]) -> tuple[np.ndar
     text = fa.compile(config, "sm_80", rows=16, keys=32).asm["ptx"]
     program, memory = parse_header(text), Memory()
     rows = qkv[0].shape[:3]
-    arrays = [x.raw for x in (*qkv, *traced.arrays)]
+    arrays = [np.array(getattr(x, "raw", x), order="C") for x in (*qkv, *traced.arrays)]
     arrays += [np.full((*rows, case.dims[1]), 0xFFFF, np.uint16), np.full(rows, np.nan, np.float32)]
     address = [memory.add(array) for array in arrays]
     for launch in program.launches:
