@@ -246,13 +246,6 @@ class Scalar:
             retry=True,
         )
 
-    def __jax_array__(self) -> Any:
-        raise error(
-            f"gives {self.describe()} to a function of JAX",
-            "use functions of fa.math",
-            retry=True,
-        )
-
     def __getitem__(self, index: Any) -> Any:
         if index is Ellipsis or index == ():
             return self
@@ -321,7 +314,9 @@ def _dispatch(name: str, what: str, args: tuple[Any, ...], kwargs: dict[str, Any
 
     function = _functions.TABLE.get(name)
     if function is None:
-        raise error(f"{what} can't be traced", "see fa.math for the functions that can")
+        # JAX asks NumPy for a shape before it refuses.
+        remedy = "see fa.math for the functions that can"
+        raise error(f"{what} can't be traced", remedy, retry=True)
     try:
         return function(*args, **kwargs)
     except TypeError as reason:

@@ -44,12 +44,11 @@ def _call(function: Callable[..., Any], what: str, arguments: list[Scalar]) -> A
     try:
         return function(*arguments)
     except Exception as first:
-        # Or what an array says of an index that it does not know.
-        retry = getattr(first, "retry", isinstance(first, (TypeError, IndexError)))
+        # Or whatever a library says of values that it does not know.
+        if isinstance(first, TraceError) and not first.retry:
+            raise
         if not isinstance(first, TraceError):
             first.add_note(f"raised while fa traced the {what} {_place(function)[:-2]}")
-        if not retry:
-            raise
         try:
             return rebind(function)(*arguments)
         except TraceError:

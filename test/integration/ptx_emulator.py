@@ -397,6 +397,11 @@ class Block:
             return self.put(o[0], hi.astype(np.uint32) << 16 | lo, m)
         if to == "bf16":
             return self.put(o[0], f32_to_bf16(self.f32(o[1])), m)
+        if to == source == "f16":
+            value = self.get(o[1], 16).view(np.float16)
+            for mode, rounded in self.ROUNDING.items():
+                value = rounded(value) if mode in p else value
+            return self.put(o[0], value.view(np.uint16), m)
         if to == "f16":
             return self.put(o[0], self.f32(o[1]).astype(np.float16).view(np.uint16), m)
         if source == "f16":

@@ -391,8 +391,8 @@ def test_modules_of_jax(monkeypatch):
     import types
 
     def only_arrays(*args):
-        for argument in args:
-            getattr(argument, "__jax_array__", lambda: None)()
+        if any(type(argument).__module__.startswith("fa.") for argument in args):
+            raise ValueError("expected arrays")
         return np.where(*args)
 
     jnp = types.ModuleType("jax.numpy")
