@@ -95,7 +95,17 @@ def attention(
             `__dlpack__`, `__cuda_array_interface__` or `__array_interface__`.
         k: keys [B, Hk, Sk, D]; Hk divides Hq (grouped-query attention).
         v: values [B, Hk, Sk, Dv].
-        is_causal: query i sees keys j <= i.
+        score_mod: score_mod(score, b, h, q_idx, kv_idx), the score of a query
+            and a key from the scaled product, a float; as for PyTorch's
+            FlexAttention. See docs/variants.md for what can be written, and
+            fa.scores for some.
+        mask_mod: mask_mod(b, h, q_idx, kv_idx), true where the query sees the
+            key; see fa.masks. Both may read captured arrays (float32, float16,
+            bfloat16, int32, int64 or bool; any rank up to 8, any strides) on
+            the device of q by index; an index out of range is clamped to the
+            array's ends. Other values of captured arrays, like other lengths,
+            need no other kernel; other numbers in Python do.
+        is_causal: query i sees keys j <= i, of those that mask_mod shows.
         scale: factor of the scores; 1/sqrt(D) if None.
         return_lse: also return the log-sum-exp of the scores.
         schedule: for experts, as in `fa.compile`.
@@ -110,13 +120,17 @@ def attention(
         `__dlpack__` and the array interface.
 
     Raises:
-        ValueError: shapes, types or a scale that do not fit.
+        ValueError: shapes, types or a scale that do not fit; captured arrays
+            on another device.
+        TraceError: (a ValueError) a function does what can't be traced; names
+            its line.
         TypeError: no array, or one of another element type or kind of device.
 
     On CUDA arrays of PyTorch and CuPy the call returns before the GPU has
     finished, like any op of theirs on their current stream; on those of other
-    libraries, whose streams are not known, it waits for the GPU. Source: Dao et al., FlashAttention (2022) and
-    FlashAttention-2 (2023).
+    libraries, whose streams are not known, it waits for the GPU. The order is
+    scale, score_mod, mask, softmax. Source: Dao et al., FlashAttention (2022) and
+    FlashAttention-2 (2023); Dong et al., Flex Attention (2024).
     """
     traced = _NOTHING
     if score_mod is not None or mask_mod is not None:

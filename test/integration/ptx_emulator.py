@@ -230,6 +230,10 @@ class Block:
                 wide = S[32] if p[-1][0] == "s" else U[32]
             value = a.astype(wide) * b.astype(wide)
             self.put(o[0], value.view(U[2 * bits]), m)
+        elif "hi" in p and self.width(p) == 64:
+            a, b = (self.typed(p, x).astype(object) for x in o[1:])
+            value = [int(x) * int(y) >> 64 & (1 << 64) - 1 for x, y in zip(a, b)]
+            self.put(o[0], np.array(value, np.uint64), m)
         elif "hi" in p:
             a, b = self.typed(p, o[1]), self.typed(p, o[2])
             wide = S[64] if p[-1][0] == "s" else U[64]
@@ -461,6 +465,9 @@ class Block:
         values = raw.view(U[bits])
         for i, name in enumerate(names):
             value = values[:, i]
+            if p[-1][0] == "s":  # fills the register
+                wide = 64 if name.startswith("%rd") else 16 if name.startswith("%rs") else 32
+                value = np.ascontiguousarray(value).view(S[bits]).astype(S[wide]).view(U[wide])
             if name.startswith("%rs") and bits == 8:
                 value = value.astype(np.uint16)
             elif (
