@@ -90,10 +90,13 @@ class Capture:
         try:
             self.view: View = library_of(array).view(array)
         except TypeError as reason:
-            dtype = getattr(array, "dtype", type(array).__name__)
+            is_type = "float32, float16 or bfloat16, got" in str(reason)
+            got = f"got {getattr(array, 'dtype', type(array).__name__)}" if is_type else str(reason)
             raise error(
-                f"captures an array that a kernel can't read ({reason}), got {dtype}",
-                "convert it to float32, float16, bfloat16, int32, int64 or bool",
+                f"captures an array that a kernel can't read: {got}",
+                "convert it to float32, float16, bfloat16, int32, int64 or bool"
+                if is_type
+                else "pass it on the device of query",
             ) from None
         view = self.view
         self.rank = len(view.shape)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random score and mask functions; see variant_fuzzer.py.
 
-FA_FUZZ_FUNCTIONS (24) says how many, FA_TEST_DEVICE (cpu) where, and
+FA_FUZZ_FUNCTIONS (20) says how many, FA_TEST_DEVICE (cpu) where, and
 FA_FUZZ_EMULATED (20) how many as PTX in the emulator.
 """
 
@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 import variant_fuzzer
 
-FUNCTIONS = int(os.environ.get("FA_FUZZ_FUNCTIONS", "24"))
+FUNCTIONS = int(os.environ.get("FA_FUZZ_FUNCTIONS", "20"))
 DEVICE = os.environ.get("FA_TEST_DEVICE", "cpu")
-GROUP = 8
+GROUP = 10
 
 
 @pytest.mark.parametrize("first", range(0, FUNCTIONS, GROUP))
 def test_random_functions(first):
     for seed in range(first, min(first + GROUP, FUNCTIONS)):
-        variant_fuzzer.run_seed(seed, DEVICE, shapes=9)
+        variant_fuzzer.run_seed(seed, DEVICE, shapes=10)
 
 
 def test_a_wrong_reference_is_noticed(monkeypatch):
