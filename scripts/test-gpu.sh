@@ -11,7 +11,8 @@
 #   scripts/test-gpu.sh [TARGET ...]     without: sm_80 and the device's own
 #
 # Tables go to out/gpu/ as well. Environment: FA_BUILD_DIR (build) is looked
-# into before dist/; PYTHON (python3); FA_CUDA_DRIVER as for the runtime.
+# into before dist/; PYTHON (python3); FA_CUDA_DRIVER as for the runtime;
+# FA_FUZZ_FUNCTIONS (100): random score and mask functions.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=${FA_BUILD_DIR:-build}
@@ -123,7 +124,9 @@ for folder in "$build/python" dist/python; do
   [ -d "$folder/fa" ] && export PYTHONPATH=$folder${PYTHONPATH:+:$PYTHONPATH} && break
 done
 if "$python" -c 'import fa, pytest, torch; assert torch.cuda.is_available()' 2>/dev/null; then
-  "$python" -m pytest -q test/integration | tee out/gpu/python.txt
+  FA_TEST_DEVICE=cuda FA_FUZZ_FUNCTIONS=${FA_FUZZ_FUNCTIONS:-100} "$python" -m pytest -q \
+    test/integration test/python/test_variants.py test/python/test_variant_fuzz.py |
+    tee out/gpu/python.txt
   last=$(tail -n 1 out/gpu/python.txt)
   count() { grep -oE "[0-9]+ $1" <<<"$last" | grep -oE '[0-9]+' || echo 0; }
   passed=$((passed + $(count passed)))

@@ -15,6 +15,8 @@ using namespace fa;
 
 /// Where 64-bit values read from memory are limited.
 static constexpr int64_t kWideLimit = int64_t(1) << 40;
+/// Where an index has 32 bits: sums with a few lengths don't wrap.
+static constexpr int64_t kNarrowLimit = int64_t(1) << 29;
 
 static bool isMinusInfinity(Value value) {
   APFloat constant(0.0f);
@@ -239,11 +241,9 @@ Intervals IntervalSolver::solve(const Formula &formula) {
 // The analysis
 //===----------------------------------------------------------------------===//
 
-/// Whether a value may be a 64-bit number from memory or from the caller.
-static bool isWide(Value value, unsigned depth = 0) {
-  auto integer = dyn_cast<IntegerType>(value.getType());
-  if (integer && integer.getWidth() < 64)
-    return false;
+/// Whether a value may be a number from memory or from the caller, of any size
+/// that its type has.
+static bool isGiven(Value value, unsigned depth = 0) {
   Operation *op = value.getDefiningOp();
   if (!op) {
     auto argument = cast<BlockArgument>(value);
@@ -256,7 +256,13 @@ static bool isWide(Value value, unsigned depth = 0) {
       !isa<arith::ArithDialect, affine::AffineDialect>(op->getDialect()))
     return true;
   return llvm::any_of(op->getOperands(),
-                      [&](Value x) { return isWide(x, depth + 1); });
+                      [&](Value x) { return isGiven(x, depth + 1); });
+}
+
+/// Whether a type has 64 bits, or may have.
+static bool isWide(Type type) {
+  auto integer = dyn_cast<IntegerType>(type);
+  return !integer || integer.getWidth() >= 64;
 }
 
 MaskIntervals MaskIntervals::compute(const ScoreMask &mask,
@@ -274,7 +280,7 @@ MaskIntervals MaskIntervals::compute(const ScoreMask &mask,
   result.decided = solver.decided;
   result.keyLoop = block.keyLoop;
   for (Value symbol : builder.symbols)
-    result.uniforms.push_back({symbol, isWide(symbol)});
+    result.uniforms.push_back({symbol, isGiven(symbol)});
   result.flagValues = builder.flags;
   return result;
 }
@@ -318,9 +324,25 @@ static void collectUses(const Bound &bound, llvm::SmallBitVector &symbols,
     collectUses(operand, symbols, flags);
 }
 
+/// Limits a number to what bounds can be computed from: in its own type, if
+/// that is wider than an index may be.
+static Value limit(OpBuilder &b, Location loc, Value value, int64_t most) {
+  Type type = value.getType();
+  if (type.isIndex()) {
+    type = b.getI64Type();
+    value = arith::IndexCastOp::create(b, loc, type, value);
+  }
+  auto constant = [&](int64_t x) -> Value {
+    return arith::ConstantOp::create(b, loc, b.getIntegerAttr(type, x));
+  };
+  value = arith::MinSIOp::create(b, loc, value, constant(most));
+  return arith::MaxSIOp::create(b, loc, value, constant(-most));
+}
+
 void MaskIntervals::materializeUniforms(OpBuilder &b,
                                         SmallVectorImpl<OpFoldResult> &symbols,
-                                        SmallVectorImpl<Value> &flags) const {
+                                        SmallVectorImpl<Value> &flags,
+                                        unsigned indexBits) const {
   IRMapping map;
   llvm::SmallBitVector usedSymbols(uniforms.size()),
       usedFlags(flagValues.size());
@@ -334,14 +356,13 @@ void MaskIntervals::materializeUniforms(OpBuilder &b,
     }
     Value value = cloneOut(b, keyLoop, uniform.value, map);
     Location loc = value.getLoc();
+    bool isNarrow = indexBits < 64;
+    if (uniform.isGiven && (isNarrow || isWide(value.getType())) &&
+        (value.getType().isIndex() ||
+         value.getType().getIntOrFloatBitWidth() >= 32))
+      value = limit(b, loc, value, isNarrow ? kNarrowLimit : kWideLimit);
     if (!value.getType().isIndex())
       value = arith::IndexCastOp::create(b, loc, b.getIndexType(), value);
-    if (uniform.wide) {
-      Value most = arith::ConstantIndexOp::create(b, loc, kWideLimit),
-            least = arith::ConstantIndexOp::create(b, loc, -kWideLimit);
-      value = arith::MinSIOp::create(b, loc, value, most);
-      value = arith::MaxSIOp::create(b, loc, value, least);
-    }
     symbols.push_back(value);
   }
   for (auto [i, flag] : llvm::enumerate(flagValues))

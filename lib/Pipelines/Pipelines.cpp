@@ -18,11 +18,15 @@ static llvm::Error optionError(const Twine &message) {
 
 /// Stages up to the tile program: each a pass and its options.
 static SmallVector<std::pair<std::string, std::string>>
-stagesOf(const PipelineOptions &options, bool speculate) {
+stagesOf(const PipelineOptions &options, const TargetInfo &target,
+         bool speculate) {
   std::string tile = "target=" + options.target +
                      " rows=" + std::to_string(options.rows) +
                      " keys=" + std::to_string(options.keys) +
                      " algorithm=" + options.algorithm;
+  // Coordinates in kernels have 32 bits.
+  std::string bits =
+      target.kind == TargetInfo::Kind::NVIDIA ? "index-bits=32" : "";
   if (options.algorithm == "standard")
     return {{"fa-decompose", ""},
             {"fa-distribute", tile},
@@ -39,7 +43,7 @@ stagesOf(const PipelineOptions &options, bool speculate) {
       {"fa-tile", tile},
       {"fa-interchange", ""},
       {"fa-pad-tiles", ""},
-      {"fa-split-mask-loops", ""},
+      {"fa-split-mask-loops", bits},
       {"fa-defer-normalization", ""},
       {"fa-fuse", ""},
       {"fa-fold-scale-exp2", ""}};
@@ -85,7 +89,7 @@ fa::getStages(const PipelineOptions &options) {
     return speculate.takeError();
   SmallVector<Stage> stages;
   std::string names;
-  for (auto &[name, arguments] : stagesOf(options, *speculate)) {
+  for (auto &[name, arguments] : stagesOf(options, *target, *speculate)) {
     std::string text = name;
     if (!arguments.empty())
       text += "{" + arguments + "}";

@@ -8,9 +8,32 @@ or on the GPU, where the arrays are. `compile` gives the kernel itself: its
 stages, PTX, HBM traffic and resources.
 """
 
+from fa import masks, math, scores
 from fa._arrays import Array
 from fa._attention import attention
-from fa._kernel import Kernel, compile
+from fa._config import AttentionConfig
+from fa._kernel import Kernel, compile, compile_count
 from fa._native import CompileError, RunError, __version__
+from fa._scalars import TraceError
+from fa._trace import key_length, query_length, trace
+from fa._variant import Variant
 
-__all__ = ["Array", "CompileError", "Kernel", "RunError", "__version__", "attention", "compile"]
+__all__ = [
+    "Array",
+    "AttentionConfig",
+    "CompileError",
+    "Kernel",
+    "RunError",
+    "TraceError",
+    "Variant",
+    "__version__",
+    "attention",
+    "compile",
+    "compile_count",
+    "key_length",
+    "masks",
+    "math",
+    "query_length",
+    "scores",
+    "trace",
+]

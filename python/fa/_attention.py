@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fa import _native
 from fa._arrays import Library, View, views_of
 from fa._config import AttentionConfig, Schedule
 from fa._kernel import Kernel
+from fa._trace import Traced, captured_views, trace_functions
 
 
 @functools.cache
@@ -25,6 +26,7 @@ def _target(device: int | None) -> str:
 
 
 _DEFAULT = Schedule()
+_NOTHING = Traced(None, (), 0)
 
 
 def _run(
@@ -77,6 +79,8 @@ def attention(
     k: Any,
     v: Any,
     *,
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
     is_causal: bool = False,
     scale: float | None = None,
     return_lse: bool = False,
@@ -91,7 +95,17 @@ def attention(
             `__dlpack__`, `__cuda_array_interface__` or `__array_interface__`.
         k: keys [B, Hk, Sk, D]; Hk divides Hq (grouped-query attention).
         v: values [B, Hk, Sk, Dv].
-        is_causal: query i sees keys j <= i.
+        score_mod: score_mod(score, b, h, q_idx, kv_idx), the score of a query
+            and a key from the scaled product, a float; as for PyTorch's
+            FlexAttention. See docs/variants.md for what can be written, and
+            fa.scores for some.
+        mask_mod: mask_mod(b, h, q_idx, kv_idx), true where the query sees the
+            key; see fa.masks. Both may read captured arrays (float32, float16,
+            bfloat16, int32, int64 or bool; any rank up to 8, any strides) on
+            the device of q by index; an index out of range is clamped to the
+            array's ends. Other values of captured arrays, like other lengths,
+            need no other kernel; other numbers in Python do.
+        is_causal: query i sees keys j <= i, of those that mask_mod shows.
         scale: factor of the scores; 1/sqrt(D) if None.
         return_lse: also return the log-sum-exp of the scores.
         schedule: for experts, as in `fa.compile`.
@@ -106,16 +120,24 @@ def attention(
         `__dlpack__` and the array interface.
 
     Raises:
-        ValueError: shapes, types or a scale that do not fit.
+        ValueError: shapes, types or a scale that do not fit; captured arrays
+            on another device.
+        TraceError: (a ValueError) a function does what can't be traced; names
+            its line.
         TypeError: no array, or one of another element type or kind of device.
 
     On CUDA arrays of PyTorch and CuPy the call returns before the GPU has
     finished, like any op of theirs on their current stream; on those of other
-    libraries, whose streams are not known, it waits for the GPU. Source: Dao et al., FlashAttention (2022) and
-    FlashAttention-2 (2023).
+    libraries, whose streams are not known, it waits for the GPU. The order is
+    scale, score_mod, mask, softmax. Source: Dao et al., FlashAttention (2022) and
+    FlashAttention-2 (2023); Dong et al., Flex Attention (2024).
     """
+    traced = _NOTHING
+    if score_mod is not None or mask_mod is not None:
+        traced = trace_functions(score_mod, mask_mod)
+    call = (q, k, v, is_causal, scale, return_lse, traced.number, traced.arrays)
     if schedule is None:
-        known = _native.attention(q, k, v, is_causal, scale, return_lse)
+        known = _native.attention(*call)
         if known is not None:
             return known
     library, views = views_of((q, k, v), ("query", "key", "value"))
@@ -133,16 +155,18 @@ def attention(
         bool(is_causal),
         None if scale is None else float(scale),
         bool(return_lse),
+        traced.variant,
     )
+    views += captured_views(traced, q, library, views[0])
     device = views[0].device
     results = [library.empty(q, (batch, query_heads, rows, value_dim), config.dtype, device)]
     if return_lse:
         results.append(library.empty(q, (batch, query_heads, rows), "f32", device))
     views += map(library.view, results)
     first, second = _run(config, Schedule.of(schedule) if schedule else _DEFAULT, library, views)
-    if library.is_native and device is not None and not schedule:
+    if library.is_native and device is not None and not schedule and traced.number >= 0:
         _native.remember_attention(
-            *(q, k, v, is_causal, scale, return_lse),
+            *call,
             first=first._program(device),
             second=second and second._program(device),
         )

@@ -10,6 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fa._variant import Variant
+
+_PLAIN = Variant()
+
 
 @dataclass(frozen=True)
 class AttentionConfig:
@@ -29,8 +33,13 @@ class AttentionConfig:
     scale: float | None = None
     """None means 1/sqrt(head_dim)."""
     return_lse: bool = False
+    variant: Variant | None = None
+    """What `fa.trace` made of a score and a mask function. With `is_causal`
+    keys are seen that both masks admit."""
 
     def __post_init__(self) -> None:
+        if self.variant is not None:
+            object.__setattr__(self, "variant", self.variant.without_arrays())
         if self.dtype not in ("f32", "f16", "bf16"):
             raise ValueError(
                 f"expected element type f32, f16 or bf16, got {self.dtype}; "
@@ -68,17 +77,18 @@ class AttentionConfig:
         values = "%o, %lse" if self.return_lse else "%o"
         types = f"{o}, {lse}" if self.return_lse else o
         scale = "" if self.scale is None else f" scale {self.scale:.17e}"
-        mask = ""
-        if self.is_causal:
-            mask = """
-    mask {
-    ^bb0(%b: index, %h: index, %i: index, %j: index):
-      %seen = arith.cmpi sle, %j, %i : index
-      fa.yield %seen : i1
-    }"""
+        variant = _PLAIN if self.variant is None else self.variant
+        captured = [f"%captured{n}: {type}" for n, type in enumerate(variant.captured)]
+        arguments = ", ".join([f"%q: {q}", f"%k: {k}", f"%v: {v}", *captured])
+        lengths = ""
+        if variant.lengths:
+            lengths = "  %sequence = arith.constant 2 : index\n"
+        for name in variant.lengths:
+            tensor, type = ("%q", q) if name == "query_length" else ("%k", k)
+            lengths += f"  %{name} = tensor.dim {tensor}, %sequence : {type}\n"
         return f"""\
-func.func @attention(%q: {q}, %k: {k}, %v: {v}) -> {results} {{
-  {values} = fa.attention %q, %k, %v{scale}{mask}
+func.func @attention({arguments}) -> {results} {{
+{lengths}  {values} = fa.attention %q, %k, %v{scale}{variant.regions(self.is_causal)}
     : ({q}, {k}, {v}) -> {results}
   return {values} : {types}
 }}

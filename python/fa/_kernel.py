@@ -192,3 +192,8 @@ def compile(
     text = ir.ir() if isinstance(ir, AttentionConfig) else ir
     chosen = Schedule.of(schedule, rows=rows, keys=keys, speculate=speculate)
     return Kernel(text, target, algorithm=algorithm, schedule=chosen)
+
+
+def compile_count() -> int:
+    """How many kernels this process has compiled; those from the cache are not."""
+    return _native.compilations()

@@ -171,7 +171,10 @@ Outcome launch(const Library &library, const fa_rt_program *program,
 // Kernels
 //===----------------------------------------------------------------------===//
 
-constexpr int32_t kMaxArgs = 16;
+/// Captured tensors of a score and a mask function, as fa._scalars has it.
+constexpr int32_t kMaxCaptures = 16;
+/// q, k, v, what is captured, out and lse.
+constexpr int32_t kMaxArgs = 3 + kMaxCaptures + 2;
 
 /// A kernel's programs, of each device.
 struct Launcher {
@@ -246,7 +249,8 @@ struct Variant {
   int64_t queryHeads, keyHeads, headDim, valueDim;
   double scale;
   int32_t dtype, device;
-  int32_t flags, zero;
+  /// `functions` is the number that Python gave the score and mask functions.
+  int32_t flags, functions;
 
   bool operator==(const Variant &other) const {
     return std::memcmp(this, &other, sizeof(*this)) == 0;
@@ -282,11 +286,34 @@ constexpr int32_t kCausal = 1, kLogSumExp = 2, kScaled = 4;
 struct Inputs {
   Library *library;
   Variant variant;
-  fa_rt_tensor tensors[5];
+  fa_rt_tensor tensors[kMaxArgs];
+  /// q, k, v and what is captured.
+  int32_t count;
 };
 
-/// Reads (q, k, v, is_causal, scale, return_lse). False, without an exception,
-/// if they are not of the usual kind or don't fit together.
+/// Reads the tuple of captured tensors. An empty one is nothing to launch with.
+bool readCaptured(PyObject *captured, Inputs &inputs) {
+  inputs.count = 3;
+  if (!PyTuple_Check(captured) || PyTuple_GET_SIZE(captured) > kMaxCaptures)
+    return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(captured); ++i) {
+    PyObject *array = PyTuple_GET_ITEM(captured, i);
+    fa_rt_tensor &tensor = inputs.tensors[inputs.count++];
+    int32_t device = 0;
+    if (libraryOf(array) != inputs.library ||
+        !read(*inputs.library, array, tensor, device) ||
+        device != inputs.variant.device)
+      return false;
+    for (int32_t d = 0; d < tensor.rank; ++d)
+      if (tensor.shape[d] == 0)
+        return false;
+  }
+  return true;
+}
+
+/// Reads (q, k, v, is_causal, scale, return_lse, functions, captured). False,
+/// without an exception, if they are not of the usual kind or don't fit
+/// together. Whether what is captured fits the kernel is checked by its launch.
 bool readInputs(PyObject *const *args, Inputs &inputs) {
   Library *library = libraryOf(args[0]);
   if (!library || libraryOf(args[1]) != library ||
@@ -321,8 +348,12 @@ bool readInputs(PyObject *const *args, Inputs &inputs) {
   variant.flags = (args[3] == Py_True ? kCausal : 0) |
                   (args[5] == Py_True ? kLogSumExp : 0) |
                   (args[4] != Py_None ? kScaled : 0);
-  variant.zero = 0;
-  return true;
+  variant.functions = static_cast<int32_t>(PyLong_AsLong(args[6]));
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    return false;
+  }
+  return readCaptured(args[7], inputs);
 }
 
 /// A new array of the library, read into `tensor`; null with an exception.
@@ -354,11 +385,13 @@ PyObject *allocate(Library &library, int rank, const int64_t *shape,
   return nullptr;
 }
 
-/// attention(q, k, v, is_causal, scale, return_lse) -> the result, or None if
-/// the arrays or the variant are not known here.
+constexpr Py_ssize_t kCallArgs = 8;
+
+/// attention(q, k, v, is_causal, scale, return_lse, functions, captured) -> the
+/// result, or None if the arrays or the variant are not known here.
 PyObject *runAttention(PyObject *, PyObject *const *args, Py_ssize_t count) {
-  if (count != 6) {
-    PyErr_SetString(PyExc_TypeError, "expected 6 arguments");
+  if (count != kCallArgs) {
+    PyErr_SetString(PyExc_TypeError, "expected 8 arguments");
     return nullptr;
   }
   Inputs inputs;
@@ -373,23 +406,25 @@ PyObject *runAttention(PyObject *, PyObject *const *args, Py_ssize_t count) {
   Library &library = *inputs.library;
   const int64_t shape[] = {inputs.tensors[0].shape[0], variant.queryHeads,
                            inputs.tensors[0].shape[2], variant.valueDim};
-  py::object lse,
-      out = py::reinterpret_steal<py::object>(allocate(
-          library, 4, shape, variant.dtype, variant.device, inputs.tensors[3]));
+  py::object lse, out = py::reinterpret_steal<py::object>(
+                      allocate(library, 4, shape, variant.dtype, variant.device,
+                               inputs.tensors[inputs.count]));
   if (!out)
     return nullptr;
   bool hasLSE = variant.flags & kLogSumExp;
   if (hasLSE) {
-    lse = py::reinterpret_steal<py::object>(allocate(
-        library, 3, shape, FA_RT_F32, variant.device, inputs.tensors[4]));
+    lse = py::reinterpret_steal<py::object>(
+        allocate(library, 3, shape, FA_RT_F32, variant.device,
+                 inputs.tensors[inputs.count + 1]));
     if (!lse)
       return nullptr;
   }
-  Outcome outcome = launch(library, programs.first, variant.device,
-                           inputs.tensors, hasLSE ? 5 : 4);
+  int32_t numArgs = inputs.count + (hasLSE ? 2 : 1);
+  Outcome outcome =
+      launch(library, programs.first, variant.device, inputs.tensors, numArgs);
   if (outcome == Outcome::Refused && programs.second)
     outcome = launch(library, programs.second, variant.device, inputs.tensors,
-                     hasLSE ? 5 : 4);
+                     numArgs);
   if (outcome == Outcome::Failed)
     return nullptr;
   if (outcome == Outcome::Refused)
@@ -400,10 +435,10 @@ PyObject *runAttention(PyObject *, PyObject *const *args, Py_ssize_t count) {
 /// Has later calls like this one run the programs. Nothing happens if they
 /// would not be of the usual kind.
 void rememberAttention(py::args call, py::object first, py::object second) {
-  PyObject *args[6];
-  if (call.size() != 6)
-    throw py::type_error("expected 6 arguments");
-  for (size_t i = 0; i < 6; ++i)
+  PyObject *args[kCallArgs];
+  if (call.size() != kCallArgs)
+    throw py::type_error("expected 8 arguments");
+  for (size_t i = 0; i < kCallArgs; ++i)
     args[i] = PyTuple_GET_ITEM(call.ptr(), static_cast<Py_ssize_t>(i));
   Inputs inputs;
   if (!readInputs(args, inputs))

@@ -9,7 +9,8 @@
 runs ptxas (on the PATH or of the package triton) and prints registers and
 memory of each kernel; it fails where a kernel spills, uses local memory, has
 its wgmma serialised or, for sm_90a (--chip), has none.
-Without files it needs the Python package fa. No GPU is needed.
+Without files it needs the Python package fa. No GPU is needed. --variants takes
+the named score and mask functions in the place of the plain configurations.
 
     check_ptx.py dense.ptx causal.ptx:causal local.ptx:causal,window=256
 
@@ -149,6 +150,43 @@ def configurations(chip: str) -> Iterable[tuple[str, str]]:
                     words = [dtype, "D={} Dv={}".format(*dims)]
                     words += ["causal"] * causal + ["lse"] * lse
                     yield " ".join(words), fa.compile(config, chip).asm["ptx"]
+
+
+def variants(chip: str, only: Iterable[str] = ()) -> Iterable[tuple[str, str]]:
+    """(name, PTX) of the masks and scores in fa.masks and fa.scores, for head dim 64."""
+    import fa
+    import numpy as np
+    from fa import masks, scores
+
+    i32, i64 = (lambda *shape: np.zeros(shape, "i4")), (lambda *shape: np.zeros(shape, "i8"))
+    f32, f16 = (lambda *shape: np.zeros(shape, "f4")), (lambda *shape: np.zeros(shape, "f2"))
+    mask_mods = {
+        "causal": masks.causal,
+        "causal, bottom right": masks.causal_bottom_right,
+        "causal, lengths": masks.causal_lengths(i32(2), i64(2)),
+        "window": masks.sliding_window(1023),
+        "window, read": masks.sliding_window(i32(), i64(1)),
+        "prefix": masks.prefix(i64(2)),
+        "documents": masks.documents(i32(2, 8)),
+        "padding": masks.padding(i64(2)),
+        "dilated": masks.dilated(3, 100, 100),
+        "neighbourhood": masks.neighbourhood(7),
+        "neighbourhood 2D": masks.neighbourhood_2d(7, 32),
+        "attention sink": masks.attention_sink(1024),
+    }
+    score_mods = {
+        "softcap": scores.softcap(20.0),
+        "softcap, read": scores.softcap(f32()),
+        "ALiBi": scores.alibi(8),
+        "ALiBi, slopes": scores.alibi(f32(8)),
+        "bias": scores.bias(f16(1, 8, 8, 8)),
+        "relative position": scores.relative_position(f32(8, 255)),
+        "T5": scores.t5_bias(f32(32, 8)),
+    }
+    for name in only or [*mask_mods, *score_mods]:
+        variant = fa.trace(score_mod=score_mods.get(name), mask_mod=mask_mods.get(name))
+        config = fa.AttentionConfig("bf16", 8, 2, 64, 64, variant=variant)
+        yield name, fa.compile(config, chip).asm["ptx"]
 
 
 def assemble_all(texts: Iterable[tuple[str, str]], chip: str) -> list[Assembled]:
@@ -403,13 +441,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="*", help="FILE.ptx[:flag,flag=value]")
     parser.add_argument("--assemble", action="store_true", help="ptxas only, no GPU")
+    parser.add_argument("--variants", action="store_true", help="named scores and masks")
     parser.add_argument("--chip", default="sm_80", help="the target to assemble for (sm_80)")
     parser.add_argument("--no-time", action="store_true")
     parser.add_argument("--quick", action="store_true", help="one shape")
     options = parser.parse_args()
     if options.assemble:
         files = [(name, pathlib.Path(name).read_text()) for name in options.files]
-        rows = assemble_all(files or configurations(options.chip), options.chip)
+        shipped = variants if options.variants else configurations
+        rows = assemble_all(files or shipped(options.chip), options.chip)
         print(table(rows))
         return 0 if all(row.good for row in rows) else 1
     if not options.files or torch is None:

@@ -196,7 +196,7 @@ class Block:
         kind, bits = parts[-1][0], self.width(parts)
         raw = self.get(name, bits)
         if kind == "f":
-            return raw.view(np.float32 if bits == 32 else np.float64)
+            return raw.view({16: np.float16, 32: np.float32, 64: np.float64}[bits])
         raw = raw.astype(U[bits])
         return raw.view(S[bits]) if kind == "s" else raw
 
@@ -230,6 +230,10 @@ class Block:
                 wide = S[32] if p[-1][0] == "s" else U[32]
             value = a.astype(wide) * b.astype(wide)
             self.put(o[0], value.view(U[2 * bits]), m)
+        elif "hi" in p and self.width(p) == 64:
+            a, b = (self.typed(p, x).astype(object) for x in o[1:])
+            value = [int(x) * int(y) >> 64 & (1 << 64) - 1 for x, y in zip(a, b)]
+            self.put(o[0], np.array(value, np.uint64), m)
         elif "hi" in p:
             a, b = self.typed(p, o[1]), self.typed(p, o[2])
             wide = S[64] if p[-1][0] == "s" else U[64]
@@ -271,6 +275,9 @@ class Block:
 
     def op_max(self, p, o, m):
         self.binary(np.fmax if p[-1][0] == "f" and "NaN" not in p else np.maximum)(p, o, m)
+
+    def op_copysign(self, p, o, m):
+        self.binary(lambda sign, size: np.copysign(size, sign))(p, o, m)
 
     def op_neg(self, p, o, m):
         self.put(o[0], self.result(p, -self.typed(p, o[1])), m)
@@ -378,6 +385,8 @@ class Block:
             return None
         return self.put(o[0], self.get(o[1], bits).astype(U[bits]), m)
 
+    ROUNDING = {"rni": np.rint, "rmi": np.floor, "rpi": np.ceil, "rzi": np.trunc}
+
     def op_cvta(self, p, o, m):
         self.put(o[0], self.get(o[1], 64), m)
 
@@ -392,6 +401,11 @@ class Block:
             return self.put(o[0], hi.astype(np.uint32) << 16 | lo, m)
         if to == "bf16":
             return self.put(o[0], f32_to_bf16(self.f32(o[1])), m)
+        if to == source == "f16":
+            value = self.get(o[1], 16).view(np.float16)
+            for mode, rounded in self.ROUNDING.items():
+                value = rounded(value) if mode in p else value
+            return self.put(o[0], value.view(np.uint16), m)
         if to == "f16":
             return self.put(o[0], self.f32(o[1]).astype(np.float16).view(np.uint16), m)
         if source == "f16":
@@ -400,8 +414,9 @@ class Block:
         if source == "bf16":
             return self.put(o[0], bf16_to_f32(self.get(o[1], 16)).view(np.uint32), m)
         value = self.typed(["", source], o[1])
-        if to[0] == "f" and source[0] == "f" and "rni" in p:
-            value = np.rint(value)
+        if to[0] == "f" and source[0] == "f":
+            for mode, rounded in self.ROUNDING.items():
+                value = rounded(value) if mode in p else value
         if to[0] in "su" and source[0] == "f":
             value = np.nan_to_num(np.trunc(value)).clip(-(2.0**31), 2.0**31 - 1).astype(np.int64)
         bits = int(re.search(r"\d+", to)[0])
@@ -450,6 +465,9 @@ class Block:
         values = raw.view(U[bits])
         for i, name in enumerate(names):
             value = values[:, i]
+            if p[-1][0] == "s":  # fills the register
+                wide = 64 if name.startswith("%rd") else 16 if name.startswith("%rs") else 32
+                value = np.ascontiguousarray(value).view(S[bits]).astype(S[wide]).view(U[wide])
             if name.startswith("%rs") and bits == 8:
                 value = value.astype(np.uint16)
             elif (

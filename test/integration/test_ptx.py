@@ -25,6 +25,18 @@ def test_nothing_spills_or_is_serialised_on_sm_90a(capsys):
     assert rows and not [str(row) for row in rows if not row.good]
 
 
+VARIANTS = ["causal, bottom right", "padding", "documents", "neighbourhood 2D", "softcap", "bias"]
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90a"])
+def test_variants_assemble(chip, capsys):
+    """On sm_90a with wgmma that is not serialised. A few of them spill."""
+    rows = check_ptx.assemble_all(check_ptx.variants(chip, VARIANTS), chip)
+    with capsys.disabled():
+        print("", check_ptx.table(rows).replace("FAIL", "spills"), sep="\n")
+    assert len(rows) == len(VARIANTS) and not [str(row) for row in rows if row.messages]
+
+
 def test_ptx_without_wgmma_is_seen():
     text = SPILLING.replace("sm_80", "sm_90a")
     (row,) = check_ptx.assemble_all([("planted", text)], "sm_90a")

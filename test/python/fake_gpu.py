@@ -15,7 +15,10 @@ from fa import _arrays, _attention, _native
 from fa._config import AttentionConfig
 
 NAME = b"dlpack_exchange_api"
-CODES = {"f32": (2, 32), "f16": (2, 16), "bf16": (4, 16), "f64": (2, 64)}
+CODES = {
+    **{"f32": (2, 32), "f16": (2, 16), "bf16": (4, 16), "f64": (2, 64)},
+    **{"i32": (0, 32), "i64": (0, 64), "i1": (6, 8)},
+}
 STREAM = 0x1234
 
 
@@ -222,6 +225,66 @@ def strides():
     assert asked == ["sm_90a", "sm_90"]
     last = Tensor(q.shape, strides=(4 * 64 * 128, 64 * 128, 128, 2))
     raises(ValueError, "expected stride 1 in dimension 3", lambda: fa.attention(last, k, v))
+
+
+def functions():
+    """Score and mask functions and what they capture: the short way from the second call."""
+    q, k, v = inputs()
+
+    def call(slopes, ids, factor=0.5, **options):
+        def score_mod(score, b, h, q_idx, kv_idx):
+            return score + slopes[h] * (q_idx - kv_idx) * factor
+
+        def mask_mod(b, h, q_idx, kv_idx):
+            return ids[b, q_idx] == ids[b, kv_idx]
+
+        return fa.attention(q, k, v, score_mod=score_mod, mask_mod=mask_mod, **options)
+
+    slopes, ids = Tensor((4,), "f32"), Tensor((2, 64), "i32")
+
+    def is_short(*args):
+        before = views
+        call(*args)
+        return views - before == 2  # tracing looks at each captured array once
+
+    assert not is_short(slopes, ids)
+    before = fa.compile_count()
+    assert is_short(slopes, ids) and is_short(Tensor((8,), "f32"), ids)
+    assert fa.compile_count() == before
+    (out, lse), is_long = long_way(call, slopes, ids, return_lse=True)
+    assert is_long and out.shape == (2, 4, 64, 64) and lse.shape == (2, 4, 64)
+    # Another type, number or stride is another variant.
+    compiled = fa.compile_count()
+    call(Tensor((4,), "bf16"), ids)
+    call(slopes, Tensor((2, 64), "i64"))
+    call(slopes, ids, 0.25)
+    call(Tensor((4,), "f32", strides=(3,)), ids)
+    assert fa.compile_count() == compiled + 4
+    call(Tensor((8,), "f32", strides=(5,)), ids)
+    call(Tensor((4,), "f32", strides=(1,)), Tensor((1, 7), "i32", strides=(0, 1)))
+    call(Tensor((0,), "f32"), ids)
+    assert fa.compile_count() == compiled + 4
+    raises(
+        ValueError,
+        "captured array 0 (Tensor of shape [4]) to be of the same library and device as query, "
+        "got CUDA device 1 and CUDA device 0; move it",
+        lambda: call(Tensor((4,), "f32", device=1), ids),
+    )
+    raises(
+        ValueError,
+        "captured array 1 (ndarray of shape [2, 64]) to be of the same library and device as "
+        "query, got the CPU and CUDA device 0; move it",
+        lambda: call(slopes, np.zeros((2, 64), np.int32)),
+    )
+    raises(
+        fa.TraceError,
+        "2 indices for a captured array of shape [64]",
+        lambda: call(slopes, Tensor((64,), "i32")),
+    )
+    # Strides that TMA cannot express: the second kernel, with what is captured.
+    q = Tensor(q.shape, strides=(1 << 41, 64 * 64, 64, 1))
+    assert not is_short(slopes, ids)
+    assert is_short(slopes, ids)
 
 
 def kernel():

@@ -58,7 +58,8 @@ struct MaskBlock {
 /// Arithmetic on `index` and 64-bit integers is taken not to wrap; narrower
 /// arithmetic must be shown not to (by `nsw` or by ranges: lengths are below
 /// 2^30), else it counts as unknown. 64-bit values read from memory are taken
-/// as if limited to +-2^40, so that the largest integer serves as "no limit".
+/// as if limited to +-2^40, and all of them to +-2^29 where an index has 32
+/// bits, so that the largest integer serves as "no limit".
 class MaskIntervals {
 public:
   static MaskIntervals compute(const ScoreMask &mask, const MaskBlock &block);
@@ -70,18 +71,20 @@ public:
   bool decided = true;
 
   /// Computes `symbols` and `flags` at the builder's insertion point, which
-  /// must be outside the loop over keys. Ops inside it are cloned.
+  /// must be outside the loop over keys. Ops inside it are cloned. `indexBits`
+  /// is the width of an index where they will run.
   void materializeUniforms(mlir::OpBuilder &builder,
                            llvm::SmallVectorImpl<mlir::OpFoldResult> &symbols,
-                           llvm::SmallVectorImpl<mlir::Value> &flags) const;
+                           llvm::SmallVectorImpl<mlir::Value> &flags,
+                           unsigned indexBits = 64) const;
   void print(llvm::raw_ostream &os) const;
 
 private:
   friend class MaskAnalysis;
   struct Uniform {
     mlir::Value value;
-    /// Read from memory as a 64-bit value or an index.
-    bool wide = false;
+    /// Read from memory or given by the caller.
+    bool isGiven = false;
   };
   llvm::SmallVector<Uniform> uniforms;
   llvm::SmallVector<mlir::Value> flagValues;

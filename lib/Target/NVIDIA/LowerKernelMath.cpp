@@ -135,6 +135,21 @@ template <typename From, typename To> struct Direct : OpRewritePattern<From> {
   }
 };
 
+/// An intrinsic of LLVM that is a few instructions. Its operation in the LLVM
+/// dialect would be taken for a call of a device library.
+template <typename Op> struct Intrinsic : OpRewritePattern<Op> {
+  Intrinsic(MLIRContext *context, StringRef name)
+      : OpRewritePattern<Op>(context), name(name) {}
+  LogicalResult matchAndRewrite(Op op, PatternRewriter &b) const override {
+    if (!op.getType().isF32())
+      return b.notifyMatchFailure(op, "not f32");
+    b.replaceOpWithNewOp<LLVM::CallIntrinsicOp>(
+        op, op.getType(), b.getStringAttr(name), op->getOperands());
+    return success();
+  }
+  StringRef name;
+};
+
 struct Divide : OpRewritePattern<arith::DivFOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(arith::DivFOp op,
@@ -207,18 +222,19 @@ void addFormulas(RewritePatternSet &patterns) {
       c, [](OpBuilder &b, Location loc, Value x) {
         return intrinsic(b, loc, "llvm.nvvm.rsqrt.approx.ftz.f", x);
       });
+  patterns.add<Intrinsic<math::AbsFOp>>(c, "llvm.fabs.f32");
+  patterns.add<Intrinsic<math::SqrtOp>>(c, "llvm.sqrt.f32");
+  patterns.add<Intrinsic<math::FloorOp>>(c, "llvm.floor.f32");
+  patterns.add<Intrinsic<math::CeilOp>>(c, "llvm.ceil.f32");
+  patterns.add<Intrinsic<math::RoundEvenOp>>(c, "llvm.roundeven.f32");
+  patterns.add<Intrinsic<math::CopySignOp>>(c, "llvm.copysign.f32");
   patterns.add<Divide, Power>(c);
-  patterns.add<
-      Direct<math::FmaOp, LLVM::FMAOp>, Direct<math::AbsFOp, LLVM::FAbsOp>,
-      Direct<math::SqrtOp, LLVM::SqrtOp>, Direct<math::FloorOp, LLVM::FFloorOp>,
-      Direct<math::CeilOp, LLVM::FCeilOp>,
-      Direct<math::TruncOp, LLVM::FTruncOp>,
-      Direct<math::RoundEvenOp, LLVM::RoundEvenOp>,
-      Direct<math::CopySignOp, LLVM::CopySignOp>,
-      Direct<arith::MaxNumFOp, LLVM::MaxNumOp>,
-      Direct<arith::MinNumFOp, LLVM::MinNumOp>,
-      Direct<arith::MaximumFOp, LLVM::MaximumOp>,
-      Direct<arith::MinimumFOp, LLVM::MinimumOp>>(c);
+  patterns.add<Direct<math::FmaOp, LLVM::FMAOp>,
+               Direct<math::TruncOp, LLVM::FTruncOp>,
+               Direct<arith::MaxNumFOp, LLVM::MaxNumOp>,
+               Direct<arith::MinNumFOp, LLVM::MinNumOp>,
+               Direct<arith::MaximumFOp, LLVM::MaximumOp>,
+               Direct<arith::MinimumFOp, LLVM::MinimumOp>>(c);
   patterns.add<Widen<math::Exp2Op>, Widen<math::ExpOp>, Widen<math::LogOp>,
                Widen<math::Log2Op>, Widen<math::TanhOp>, Widen<math::RsqrtOp>,
                Widen<math::SqrtOp>, Widen<math::AbsFOp>, Widen<math::FmaOp>,

@@ -115,3 +115,26 @@ func.func @empty_batch(%q: tensor<0x2x8x16xf32>) -> tensor<0x2x8x16xf32> {
   %o = fa.attention %q, %q, %q : (tensor<0x2x8x16xf32>, tensor<0x2x8x16xf32>, tensor<0x2x8x16xf32>) -> tensor<0x2x8x16xf32>
   return %o : tensor<0x2x8x16xf32>
 }
+
+// -----
+
+// Sizes of captured tensors are computed once, before the loops, for the
+// clamping of indices and for a region that asks for one.
+// CHECK-LABEL: func @sizes_of_captured
+// CHECK-SAME: %[[BIAS:[a-z0-9]+]]: tensor<?xf32>
+// CHECK: tensor.dim %[[BIAS]]
+// CHECK: tensor.dim %[[BIAS]]
+// CHECK: scf.forall
+// CHECK-NOT: tensor.dim %[[BIAS]]
+// CHECK: tensor.extract %[[BIAS]]
+func.func @sizes_of_captured(%q: tensor<1x1x8x16xf32>, %bias: tensor<?xf32>) -> tensor<1x1x8x16xf32> {
+  %o = fa.attention %q, %q, %q score {
+  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+    %c0 = arith.constant 0 : index
+    %size = tensor.dim %bias, %c0 : tensor<?xf32>
+    %from_end = arith.subi %size, %j : index
+    %x = tensor.extract %bias[%from_end] : tensor<?xf32>
+    fa.yield %x : f32
+  } : (tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>) -> tensor<1x1x8x16xf32>
+  return %o : tensor<1x1x8x16xf32>
+}

@@ -73,6 +73,25 @@ void AttentionOp::print(OpAsmPrinter &printer) {
   printer.printFunctionalType(*this);
 }
 
+/// Computes sizes of captured tensors before the op: they are the same for all
+/// elements, and not every target can ask for them while it computes one.
+static void hoistSizes(OpBuilder &builder, AttentionOp op) {
+  SmallVector<tensor::DimOp> dims;
+  op->walk([&](tensor::DimOp dim) {
+    if (dim.getConstantIndex() &&
+        !op->isAncestor(dim.getSource().getParentRegion()->getParentOp()))
+      dims.push_back(dim);
+  });
+  builder.setInsertionPoint(op);
+  for (tensor::DimOp dim : dims) {
+    dim.replaceAllUsesWith(tensor::DimOp::create(builder, dim.getLoc(),
+                                                 dim.getSource(),
+                                                 *dim.getConstantIndex())
+                               .getResult());
+    dim.erase();
+  }
+}
+
 void AttentionOp::clampCapturedIndices(OpBuilder &builder) {
   OpBuilder::InsertionGuard guard(builder);
   getOperation()->walk([&](tensor::ExtractOp read) {
@@ -88,6 +107,7 @@ void AttentionOp::clampCapturedIndices(OpBuilder &builder) {
       read.getIndicesMutable()[dim].assign(inside);
     }
   });
+  hoistSizes(builder, *this);
 }
 
 /// A dimension that two operands or results must agree on.

@@ -41,9 +41,11 @@ struct MaskedLoop {
 /// Rewrites one loop.
 class LoopSplitter {
 public:
-  LoopSplitter(MaskedLoop &masked, const MaskIntervals &intervals)
-      : masked(masked), loop(masked.loop), intervals(intervals), builder(loop),
-        loc(masked.scores.getLoc()), key(loop.getInductionVar()) {}
+  LoopSplitter(MaskedLoop &masked, const MaskIntervals &intervals,
+               unsigned indexBits)
+      : masked(masked), loop(masked.loop), intervals(intervals),
+        indexBits(indexBits), builder(loop), loc(masked.scores.getLoc()),
+        key(loop.getInductionVar()) {}
   /// What was done, or nothing where there was nothing to do.
   std::string run();
 
@@ -60,6 +62,7 @@ private:
   MaskedLoop &masked;
   scf::ForOp loop;
   const MaskIntervals &intervals;
+  unsigned indexBits;
   OpBuilder builder;
   Location loc;
   /// The first key of the block in the loop: its variable, or further on.
@@ -307,7 +310,7 @@ void LoopSplitter::buildIf(BoundBuilder &bounds) {
 }
 
 std::string LoopSplitter::run() {
-  intervals.materializeUniforms(builder, symbols, flags);
+  intervals.materializeUniforms(builder, symbols, flags, indexBits);
   OpFoldResult unbounded = getAsOpFoldResult(loop.getUpperBound());
   Bound end = upperBoundOfLoop();
   BoundBuilder bounds(builder, loc, symbols, flags, unbounded);
@@ -338,6 +341,7 @@ std::string LoopSplitter::run() {
 namespace {
 struct SplitMaskLoopsPass
     : fa::impl::SplitMaskLoopsPassBase<SplitMaskLoopsPass> {
+  using SplitMaskLoopsPassBase::SplitMaskLoopsPassBase;
   void runOnOperation() override {
     SmallVector<OnlineSoftmaxOp> merges;
     getOperation().walk([&](OnlineSoftmaxOp op) { merges.push_back(op); });
@@ -368,7 +372,7 @@ struct SplitMaskLoopsPass
     llvm::raw_string_ostream stream(text);
     intervals.print(stream);
     Location loc = masked->scores.getLoc();
-    std::string done = LoopSplitter(*masked, intervals).run();
+    std::string done = LoopSplitter(*masked, intervals, indexBits).run();
     if (done.empty())
       remark::missed(loc, remarkOptions("NotSplit"))
           << "the mask cuts nothing off: " + text;

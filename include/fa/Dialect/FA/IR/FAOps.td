@@ -101,8 +101,9 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
     ::mlir::Type getElementType() {
       return getQuery().getType().getElementType();
     }
-    /// Makes the clamping of captured tensors' indices explicit in the regions:
-    /// what passes that evaluate them start with.
+    /// Makes the clamping of captured tensors' indices explicit in the regions,
+    /// and computes their sizes before the op: what passes that evaluate the
+    /// regions start with.
     void clampCapturedIndices(::mlir::OpBuilder &builder);
     /// The scale given, or 1/sqrt(D).
     double getScaleOrDefault();

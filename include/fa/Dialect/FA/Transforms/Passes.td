@@ -196,8 +196,8 @@ def SplitMaskLoopsPass : FA_Pass<"fa-split-mask-loops"> {
     Where the keys seen are two intervals (`j < 4 || i - j < 1024`, the first
     keys and a window), the loop counts the blocks of both and adds the length
     of the gap to a block's first key once it is past the first interval. One
-    gap is left out so; further ones are visited. What the analysis can't decide stays as it is. A remark says what was
-    found.
+    gap is left out so; further ones are visited. What the analysis can't
+    decide stays as it is. A remark says what was found.
 
     Skipping a block is legal because `fa.online_softmax` with scores that are
     all -inf is the identity on its state.
@@ -222,6 +222,11 @@ def SplitMaskLoopsPass : FA_Pass<"fa-split-mask-loops"> {
     ```
     Numeric contract: bit-identical.
   }];
+  let options = [
+    Option<"indexBits", "index-bits", "unsigned", "64",
+           "bits of an index on the target, 32 or 64: what masks read from "
+           "memory is limited so that bounds do not wrap">
+  ];
 }
 
 def DeferNormalizationPass : FA_Pass<"fa-defer-normalization"> {

@@ -1,0 +1,81 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A traced score and mask function: text, and what it needs to be called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+
+def is_padded(type: str) -> bool:
+    """Whether a captured array's type has a last dimension of size 1 of its own.
+
+    Kernels want unit stride in the last dimension; where an array has another
+    one, that dimension is appended.
+    """
+    return "?x1x" in type
+
+
+class Function(NamedTuple):
+    """A traced function: the region's ops, and the value that it yields."""
+
+    ops: tuple[str, ...]
+    result: str
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The traced score and mask functions of an attention variant; hashable.
+
+    `str(variant)` is the text of the regions.
+
+    Attributes:
+        score: the score function; None for the scaled product itself.
+        mask: the mask function; None where every key is seen.
+        captured: the types of the captured arrays, arguments of the kernel
+            after q, k and v: ("tensor<?x?xf32>", ...).
+        lengths: which of "query_length" and "key_length" the functions read.
+        arrays: the captured arrays themselves; no part of the variant's
+            identity.
+    """
+
+    score: Function | None = None
+    mask: Function | None = None
+    captured: tuple[str, ...] = ()
+    lengths: tuple[str, ...] = ()
+    arrays: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+
+    def without_arrays(self) -> Variant:
+        """The variant as a key: it keeps no array alive."""
+        return replace(self, arrays=()) if self.arrays else self
+
+    def regions(self, is_causal: bool = False) -> str:
+        """The regions' text, with a causal mask too if asked for."""
+        parts = []
+        if self.score is not None:
+            parts.append(_region("score", "%s: f32, ", self.score, "f32"))
+        mask = self.mask
+        if is_causal:
+            causal = "%causal = arith.cmpi sle, %j, %i : index"
+            mask = Function((causal,), "%causal")
+            if self.mask is not None:
+                both = f"%both = arith.andi {self.mask.result}, %causal : i1"
+                mask = Function((*self.mask.ops, causal, both), "%both")
+        if mask is not None:
+            parts.append(_region("mask", "", mask, "i1"))
+        return "".join(parts)
+
+    def __str__(self) -> str:
+        lines = [f"%captured{n}: {type}" for n, type in enumerate(self.captured)]
+        header = f"    // captured: {', '.join(lines)}" if lines else ""
+        return (header + self.regions()).lstrip("\n")
+
+
+def _region(what: str, first: str, function: Function, type: str) -> str:
+    arguments = f"{first}%b: index, %h: index, %i: index, %j: index"
+    ops = "".join(f"      {op}\n" for op in function.ops)
+    return (
+        f"\n    {what} {{\n    ^bb0({arguments}):\n{ops}"
+        f"      fa.yield {function.result} : {type}\n    }}"
+    )

@@ -1,0 +1,280 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Named masks for `fa.attention(..., mask_mod=...)`.
+
+A mask function mask(b, h, q_idx, kv_idx) is true where query `q_idx` sees key
+`kv_idx`. `causal` and `causal_bottom_right` are such functions; the others make
+one. They are written with operators alone, so that PyTorch's FlexAttention
+takes them too, but for those that say that they ask for a length.
+
+A size in a mask is a number, which belongs to the compiled kernel, or an array
+of one element (`torch.tensor(1024)`) that the kernel reads: another value needs
+no other kernel. Arrays must be on the device of q, k and v.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fa import math as _math
+from fa._trace import key_length, query_length
+
+Mask = Callable[[Any, Any, Any, Any], Any]
+
+
+def _at_least(name: str, value: Any, least: int) -> None:
+    """Raises ValueError if a number (arrays are not looked at) is too small."""
+    if isinstance(value, (int, float)) and value < least:
+        raise ValueError(f"expected {name} >= {least}, got {value}; give a larger one")
+
+
+def and_masks(*masks: Mask) -> Mask:
+    """Keys that every one of the masks shows; all keys if there is none."""
+
+    def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        result: Any = True
+        for mask in masks:
+            result = mask(b, h, q_idx, kv_idx) & result
+        return result
+
+    return seen
+
+
+def or_masks(*masks: Mask) -> Mask:
+    """Keys that at least one of the masks shows; none if there is none."""
+
+    def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        result: Any = False
+        for mask in masks:
+            result = mask(b, h, q_idx, kv_idx) | result
+        return result
+
+    return seen
+
+
+def not_mask(mask: Mask) -> Mask:
+    """Keys that the mask hides."""
+
+    def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return mask(b, h, q_idx, kv_idx) ^ True
+
+    return seen
+
+
+def causal(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+    """Keys up to the query, both counted from the start: j <= i.
+
+    The alignment of `is_causal`, and of PyTorch's SDPA.
+    """
+    return kv_idx <= q_idx
+
+
+def causal_bottom_right(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+    """Keys up to the query, the last query seeing all: j - Sk <= i - Sq.
+
+    The alignment of FlashAttention from version 2.1 on, for queries that
+    continue a cache of keys. Asks for the lengths when the kernel runs; queries
+    i < Sq - Sk see nothing.
+    """
+    return kv_idx - q_idx <= key_length() - query_length()
+
+
+def causal_lengths(query_lengths: Any, key_lengths: Any) -> Mask:
+    """`causal_bottom_right` of a padded batch: j - key_lengths[b] <= i - query_lengths[b].
+
+    Keys from key_lengths[b] on are hidden. Rows of queries from query_lengths[b]
+    on hold nothing of use.
+
+    Args:
+        query_lengths: queries of each batch entry, integers [B].
+        key_lengths: keys of each batch entry, integers [B].
+    """
+
+    def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        keys = key_lengths[b]
+        return (kv_idx - q_idx <= keys - query_lengths[b]) & (kv_idx < keys)
+
+    return seen
+
+
+def sliding_window(left: Any, right: Any = 0) -> Mask:
+    """Keys at most `left` before and `right` after the query: -left <= j - i <= right.
+
+    With right=0 it is causal. Mistral's window of W keys, the query's own among
+    them, is sliding_window(W - 1) (Jiang et al. 2023, "Mistral 7B", 2). Source:
+    Beltagy et al. 2020, "Longformer", 3.1.
+
+    Args:
+        left: keys before the query, a number >= 0 or an array of one integer.
+        right: keys after it, likewise.
+    """
+    _at_least("left", left, 0)
+    _at_least("right", right, 0)
+
+    def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return (q_idx - kv_idx <= left) & (kv_idx - q_idx <= right)
+
+    return seen
+
+
+def prefix(length: Any) -> Mask:
+    """Prefix LM: the keys of the prefix, and the keys up to the query: j < P or j <= i.
+
+    Source: Raffel et al. 2020, "Exploring the Limits of Transfer Learning" (T5),
+    figure 4.
+
+    Args:
+        length: P, a number >= 0, an array of one integer, or integers [B].
+    """
+    _at_least("length", length, 0)
+    by_batch = getattr(length, "ndim", 0) == 1 and length.shape[0] != 1
+
+    def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return (kv_idx < (length[b] if by_batch else length)) | (kv_idx <= q_idx)
+
+    return seen
+
+
+def documents(ids: Any, key_ids: Any = None) -> Mask:
+    """Packed sequences: keys of the query's document, ids[i] == ids[j].
+
+    Args:
+        ids: the document of each position, integers [S] or [B, S].
+        key_ids: of each key, if they are not those of the queries.
+    """
+    keys = ids if key_ids is None else key_ids
+
+    def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        own = ids[b, q_idx] if ids.ndim == 2 else ids[q_idx]
+        return own == (keys[b, kv_idx] if keys.ndim == 2 else keys[kv_idx])
+
+    return seen
+
+
+def padding(key_lengths: Any) -> Mask:
+    """The keys before the padding of each batch entry: j < key_lengths[b].
+
+    Args:
+        key_lengths: integers [B].
+    """
+
+    def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return kv_idx < key_lengths[b]
+
+    return seen
+
+
+def dilated(step: Any, left: Any = None, right: Any = None) -> Mask:
+    """Every step-th key from the query on, both ways: (i - j) mod step == 0.
+
+    Source: the strided pattern of Child et al. 2019, "Generating Long Sequences
+    with Sparse Transformers", 4.2; with a window the dilated one of Beltagy et
+    al. 2020, "Longformer", 3.1.
+
+    Args:
+        step: a number >= 1, or an array of one integer.
+        left: a window, as in `sliding_window`, of keys before the query; all
+            if None.
+        right: of keys after it.
+    """
+    _at_least("step", step, 1)
+    _at_least("left", left, 0)
+    _at_least("right", right, 0)
+
+    def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        distance = q_idx - kv_idx
+        result = distance % step == 0
+        if left is not None:
+            result = result & (distance <= left)
+        return result if right is None else result & (-distance <= right)
+
+    return seen
+
+
+def _neighbours(position: Any, key: Any, length: Any, size: Any) -> Any:
+    """Whether a key is among the `size` ones around a position, shifted at the ends."""
+    last = _math.maximum(length - size, 0)
+    first = _math.minimum(_math.maximum(position - size // 2, 0), last)
+    return (key >= first) & (key < first + size)
+
+
+def neighbourhood(size: Any) -> Mask:
+    """The `size` keys nearest to the query; at the ends the first or last ones.
+
+    Every query sees the same number of keys. Asks for the length when the
+    kernel runs, for as many queries as keys. Source: Hassani et al. 2023,
+    "Neighborhood Attention Transformer", 3.1.
+
+    Args:
+        size: a number >= 1, odd to be symmetric, or an array of one integer.
+    """
+    _at_least("size", size, 1)
+
+    def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return _neighbours(q_idx, kv_idx, key_length(), size)
+
+    return seen
+
+
+def neighbourhood_2d(size: int | tuple[int, int], width: Any) -> Mask:
+    """The keys around the query in an image, rows one after the other.
+
+    Position n is row n // width and column n % width. At the borders the
+    neighbourhood is shifted into the image. Asks for the length when the kernel
+    runs. Source: as `neighbourhood`, equation 1.
+
+    Args:
+        size: keys of a neighbourhood (height, width), or one number for both.
+        width: columns of the image, a number >= 1 or an array of one integer.
+    """
+    tall, wide = size if isinstance(size, tuple) else (size, size)
+    _at_least("size", tall, 1)
+    _at_least("size", wide, 1)
+    _at_least("width", width, 1)
+
+    def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        rows = _neighbours(q_idx // width, kv_idx // width, key_length() // width, tall)
+        return rows & _neighbours(q_idx % width, kv_idx % width, width, wide)
+
+    return seen
+
+
+def attention_sink(window: Any, sinks: Any = 4) -> Mask:
+    """The first `sinks` keys and the last `window` ones up to the query, causal.
+
+    j <= i and (j < sinks or i - j < window). Source: Xiao et al. 2024,
+    "Efficient Streaming Language Models with Attention Sinks" (StreamingLLM),
+    without its shift of positions. Sinks that are learned logits, not keys (as
+    in gpt-oss), are no mask: see docs/variants.md for what to do with the
+    log-sum-exp.
+
+    Args:
+        window: keys, a number >= 1 or an array of one integer.
+        sinks: keys, a number >= 0 or an array of one integer.
+    """
+    _at_least("window", window, 1)
+    _at_least("sinks", sinks, 0)
+
+    def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return (kv_idx <= q_idx) & ((kv_idx < sinks) | (q_idx - kv_idx < window))
+
+    return seen
+
+
+__all__ = [
+    "and_masks",
+    "attention_sink",
+    "causal",
+    "causal_bottom_right",
+    "causal_lengths",
+    "dilated",
+    "documents",
+    "neighbourhood",
+    "neighbourhood_2d",
+    "not_mask",
+    "or_masks",
+    "padding",
+    "prefix",
+    "sliding_window",
+]

@@ -1,0 +1,170 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Named score functions for `fa.attention(..., score_mod=...)`.
+
+A score function score(score, b, h, q_idx, kv_idx) gives the score of query
+`q_idx` and key `kv_idx` in the place of the scaled product. The ones here are
+made for some numbers and arrays; arrays must be on the device of q, k and v.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from fa import math as _math
+
+Score = Callable[[Any, Any, Any, Any, Any], Any]
+
+
+def compose(*scores: Score) -> Score:
+    """One score function after the other, the first one first."""
+
+    def score_mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        for function in scores:
+            score = function(score, b, h, q_idx, kv_idx)
+        return score
+
+    return score_mod
+
+
+def softcap(cap: Any) -> Score:
+    """cap * tanh(score / cap): scores stay within +-cap.
+
+    Source: Gemma Team 2024, "Gemma 2", 2.
+
+    Args:
+        cap: a number > 0, or an array of one element.
+    """
+    if isinstance(cap, (int, float)) and not (cap > 0 and math.isfinite(cap)):
+        raise ValueError(f"expected a finite cap > 0, got {cap}; leave the softcap out for none")
+
+    def score_mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return cap * _math.tanh(score / cap)
+
+    return score_mod
+
+
+def alibi(slopes: Any) -> Score:
+    """score - slope(h) * |i - j|: a penalty that grows with the distance.
+
+    For `slopes` heads the slopes are 2^(-8 (h + 1) / n), where that number is a
+    power of 2; else those of the largest power of 2 below it, and of the other
+    heads every other one of twice as many. Source: Press et al. 2022, "Train
+    Short, Test Long: Attention with Linear Biases" (ALiBi), 3.
+
+    Args:
+        slopes: the number of query heads, or the slopes, floats [Hq].
+    """
+    if isinstance(slopes, int) and slopes < 1:
+        raise ValueError(f"expected a number of heads >= 1, got {slopes}; give that of q")
+
+    def slope(h: Any) -> Any:
+        if not isinstance(slopes, int):
+            return slopes[h]
+        heads = 1 << (slopes.bit_length() - 1)
+        step = -8.0 / heads
+        exponent = step * (h + 1)
+        if heads != slopes:
+            exponent = _math.where(h < heads, exponent, step * (h - heads) + step / 2)
+        return _math.exp2(exponent)
+
+    def score_mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return score - slope(h) * abs(q_idx - kv_idx)
+
+    return score_mod
+
+
+def bias(values: Any) -> Score:
+    """score + values[b, h, i, j].
+
+    Args:
+        values: floats [B, Hq, Sq, Sk], [Hq, Sq, Sk] or [Sq, Sk]; a dimension of
+            size 1 goes for all.
+    """
+    if not 2 <= values.ndim <= 4:
+        raise ValueError(
+            f"expected a bias of rank 2 to 4, got shape {list(values.shape)}; "
+            "index it in a score function of your own"
+        )
+
+    def score_mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        # An index beyond a dimension of size 1 is its last one.
+        return score + values[(b, h, q_idx, kv_idx)[-values.ndim :]]
+
+    return score_mod
+
+
+def relative_position(table: Any) -> Score:
+    """score + table[h, clip(j - i, -M, M) + M]: a learned number for each distance.
+
+    Source: Shaw et al. 2018, "Self-Attention with Relative Position
+    Representations", equation 4, as a scalar for each head.
+
+    Args:
+        table: floats [Hq, 2 M + 1].
+    """
+    heads, size = table.shape
+    if size % 2 == 0:
+        raise ValueError(
+            f"expected a table [Hq, 2 M + 1], got [{heads}, {size}]; distances go from -M to M"
+        )
+    most = size // 2
+
+    def score_mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        distance = _math.clamp(kv_idx - q_idx, -most, most)
+        return score + table[h, distance + most]
+
+    return score_mod
+
+
+def _t5_thresholds(exact: int, buckets: int, max_distance: int) -> list[int]:
+    """Distances at which the buckets of the logarithmic half begin, but the first."""
+    ratio, thresholds = max_distance / exact, []
+    for k in range(1, buckets - exact):
+        least = exact * ratio ** (k / (buckets - exact))
+        # What should be an integer is not missed by a rounding.
+        near = round(least)
+        thresholds.append(near if abs(least - near) < 1e-9 * near else math.ceil(least))
+    return thresholds
+
+
+def t5_bias(table: Any, *, bidirectional: bool = True, max_distance: int = 128) -> Score:
+    """score + table[bucket(j - i), h]: exact buckets near by, logarithmic ones far off.
+
+    A bidirectional table has half of its n buckets for keys after the query.
+    Of m buckets for one direction the first m / 2 are distances, and distance d
+    from there on is in bucket m/2 + floor(log(d / (m/2)) / log(max_distance /
+    (m/2)) * m/2), at most m - 1. Where that is an integer but for a rounding
+    error it is that integer. Source: Raffel et al. 2020, "Exploring the Limits
+    of Transfer Learning" (T5), 2.1. T5's scores have scale 1.
+
+    Args:
+        table: floats [n, Hq].
+        bidirectional: False for a decoder: keys after the query are in bucket 0.
+        max_distance: where the last bucket begins at the latest.
+    """
+    buckets = table.shape[0] // 2 if bidirectional else table.shape[0]
+    exact = buckets // 2
+    if exact < 1 or max_distance <= exact:
+        raise ValueError(
+            f"expected at least {4 if bidirectional else 2} buckets and a max_distance "
+            f"above {exact}, got {table.shape[0]} and {max_distance}; see T5's configuration"
+        )
+    thresholds = _t5_thresholds(exact, buckets, max_distance)
+
+    def score_mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        relative = kv_idx - q_idx
+        distance = abs(relative) if bidirectional else _math.maximum(-relative, 0)
+        bucket = _math.minimum(distance, exact)
+        for threshold in thresholds:
+            bucket = bucket + (distance >= threshold)
+        if bidirectional:
+            bucket = bucket + _math.where(relative > 0, buckets, 0)
+        return score + table[bucket, h]
+
+    return score_mod
+
+
+__all__ = ["alibi", "bias", "compose", "relative_position", "softcap", "t5_bias"]

@@ -1,0 +1,815 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Score and mask functions in Python: what is traced, what is refused, what is kept."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import sys
+
+import fa
+import naive
+import numpy as np
+import pytest
+from fa import _memo, _trace
+
+HEADS, LENGTH, DIM = 2, 24, 16
+Q, K, V = naive.inputs(2, HEADS, 1, LENGTH, LENGTH, DIM)
+BIAS = np.random.default_rng(0).standard_normal((HEADS, LENGTH, LENGTH)).astype(np.float32)
+IDS = (np.arange(LENGTH) // 5).astype(np.int64)
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
+
+
+def check(score=None, mask=None, *, expected_score=None, expected_mask=None, tolerance=1e-5):
+    """Functions of traced values against functions of arrays: the same if not given."""
+    out = fa.attention(Q, K, V, score_mod=score, mask_mod=mask)
+    exact, _ = naive.attention(Q, K, V, score=expected_score or score, mask=expected_mask or mask)
+    naive.assert_close(out, exact, tolerance)
+
+
+def text(**functions):
+    return str(fa.trace(**functions))
+
+
+# --- What is traced ------------------------------------------------------------------
+
+
+def test_the_region_as_text():
+    slopes = np.ones(HEADS, np.float32)
+
+    def score_mod(score, b, h, q_idx, kv_idx):
+        return score + slopes[h] * (kv_idx - q_idx)
+
+    def mask_mod(b, h, q_idx, kv_idx):
+        return kv_idx <= q_idx
+
+    assert (
+        text(score_mod=score_mod, mask_mod=mask_mod)
+        == """\
+    // captured: %captured0: tensor<?xf32>
+    score {
+    ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+      %0 = tensor.extract %captured0[%h] : tensor<?xf32>
+      %1 = arith.subi %j, %i : index
+      %2 = arith.index_cast %1 : index to i32
+      %3 = arith.sitofp %2 : i32 to f32
+      %4 = arith.mulf %0, %3 : f32
+      %5 = arith.addf %s, %4 : f32
+      fa.yield %5 : f32
+    }
+    mask {
+    ^bb0(%b: index, %h: index, %i: index, %j: index):
+      %0 = arith.cmpi sle, %j, %i : index
+      fa.yield %0 : i1
+    }"""
+    )
+
+
+def test_a_variant_can_be_compiled():
+    variant = fa.trace(score_mod=lambda s, b, h, i, j: s + BIAS[h, i, j])
+    config = fa.AttentionConfig("f32", HEADS, 1, DIM, DIM, is_causal=True, variant=variant)
+    assert config.variant.arrays == () and hash(config) == hash(config)
+    kernel = fa.compile(config)
+    out = np.empty_like(Q)
+    kernel(Q, K, V, *variant.arrays, out)
+    exact, _ = naive.attention(
+        Q, K, V, score=lambda s, b, h, i, j: s + BIAS[h, i, j], mask=lambda b, h, i, j: j <= i
+    )
+    naive.assert_close(out, exact)
+    assert "tensor.extract %captured0" in kernel.asm["source"]
+
+
+def test_operators():
+    def score(s, b, h, i, j):
+        y = +s - 2 * s + s / 3 + 1 / (4 + abs(s)) - (-s) + s**2 / 9 + (i - j) * 0.01
+        y = y + (i + 1) // (j + 1) + (i - j) % 5 + (i - j) // 4 + i % 3 + (7 - i) % (1 + j)
+        return y + (i & 3) + (i | 1) * 0.1 + (i ^ j) * 0.1 + (i << 1) * 0.1 + (i >> 1) + (~i) * 0.1
+
+    def mask(b, h, i, j):
+        return ((i >= j) | (j == 3)) & ~(i == 5) & ((i != 6) ^ (j > 4)) & (i < 100) & (i <= 99)
+
+    check(score, mask, tolerance=1e-4)
+
+
+def test_integers_as_in_python():
+    """// and % round down whatever the signs, also for divisors that are read."""
+    numbers = np.array([3, -3, 1, -1, 7, -7], np.int32)
+
+    def score(s, b, h, i, j):
+        d = numbers[(i + j) % 6]
+        x = i - j
+        return s + (x // d) * 0.25 + (x % d) * 0.5 + (x // -3) * 0.25 + (x % -4) * 0.5 + (x // -1)
+
+    check(score)
+
+
+def test_division_by_what_may_be_zero():
+    """Of integers it gives some number, and never a trap."""
+    zeros = np.array([0, -1, 2], np.int64)
+    smallest = np.array([np.iinfo(np.int64).min])
+
+    def mask(b, h, i, j):
+        d = zeros[j % 3]
+        some = (i // d + i % d + smallest[0] // d + (i - j) // (i - j)) * 0
+        return (some == 0) & (j <= i)
+
+    check(mask=mask, expected_mask=lambda b, h, i, j: j <= i)
+
+
+def test_functions_of_torch(torch):
+    half = torch.tensor(0.5)
+    functional = torch.nn.functional
+
+    def score(s, b, h, i, j):
+        distance = (i - j).to(torch.float32)
+        y = torch.tanh(s / 20.0) * 20 + torch.sigmoid(s) * half - torch.exp(-s.abs())
+        y = y + torch.where(i - j > 3, torch.sin(distance), s.cos()) + torch.log1p(distance.abs())
+        y = torch.maximum(y, s) + torch.clamp(s, min=-1, max=1) + torch.rsqrt(distance.abs() + 1)
+        y = y + functional.relu(s) + functional.gelu(s, approximate="tanh") + s.square()
+        return torch.where(torch.logical_and(i > 3, torch.logical_not(j > 2)), y, y.neg() * 0.5)
+
+    def expected(s, b, h, i, j):
+        s = torch.from_numpy(s)
+        i, j = torch.from_numpy(np.asarray(i)), torch.from_numpy(np.asarray(j))
+        return score(s, b, h, i + 0 * j, j + 0 * i).double().numpy()
+
+    check(score, expected_score=expected)
+
+
+def test_functions_of_numpy():
+    def score(s, b, h, i, j):
+        y = np.tanh(s) + np.where(i > j, np.exp(-np.abs(s)), 0.0) + np.maximum(s, 0)
+        return y + np.clip(s, -1, 1) + np.minimum(i, j) / 8 + np.sqrt(np.square(s) + 1) + np.sign(s)
+
+    check(score, lambda b, h, i, j: np.logical_or(i >= j, np.equal(j, 3)))
+
+
+def test_functions_of_fa():
+    from fa import math as m
+
+    check(
+        lambda s, b, h, i, j: m.where(i == j, m.cast(i, float), m.tanh(s) + m.erf(s)),
+        expected_score=lambda s, b, h, i, j: np.where(
+            i == j, i, np.tanh(s) + np.vectorize(math.erf)(s)
+        ),
+    )
+    for name in m.__all__:
+        assert getattr(m, name).__doc__, name
+
+
+def test_functions_of_python():
+    """min, max and the module math, which want numbers, where they are given traced ones."""
+
+    def score(s, b, h, i, j):
+        return s + min(i, j, 7) * 0.5 + max(i - j, 0) * math.sqrt(2.0) + math.floor(s)
+
+    check(
+        score,
+        expected_score=lambda s, b, h, i, j: (
+            s + np.minimum(np.minimum(i, j), 7) * 0.5 + np.maximum(i - j, 0) * 2**0.5 + np.floor(s)
+        ),
+    )
+
+
+def test_conversions(torch):
+    def score(s, b, h, i, j):
+        return s.to(torch.bfloat16) + s.half() + (s * 4).int() + (s * 3).to(torch.int64) % 2
+
+    def expected(s, b, h, i, j):
+        s = torch.from_numpy(s.astype(np.float32))
+        rounded = s.to(torch.bfloat16).double() + s.half().double()
+        return (rounded + (s * 4).int() + (s * 3).to(torch.int64) % 2).numpy()
+
+    # A score may round the other way than float64's does; that is one step of bfloat16.
+    check(score, expected_score=expected, tolerance=5e-3)
+    nothing = float("nan")
+
+    def extreme(s, b, h, i, j):
+        far = fa.math.where(i == 0, nothing, fa.math.where(i == 1, 1e30, -1e30))
+        return s + fa.math.where(fa.math.cast(far, int) < 0, 0.0, 1.0)
+
+    assert np.isfinite(fa.attention(Q, K, V, score_mod=extreme)).all()
+
+
+def test_powers():
+    def score(s, b, h, i, j):
+        y = s**2 + (s + 10) ** 0.5 + (abs(s) + 1) ** -2 + 1.5**s + (abs(s) + 1) ** s
+        return y + s ** (i % 3) + (i % 5) ** 3 + 2 ** (j % 4).float() if fa_types(i) else y
+
+    def fa_types(x):
+        return not isinstance(x, np.ndarray)
+
+    def expected(s, b, h, i, j):
+        y = s**2 + (s + 10) ** 0.5 + (abs(s) + 1) ** -2.0 + 1.5**s + (abs(s) + 1) ** s
+        return y + s ** (i % 3) + (i % 5) ** 3 + 2.0 ** (j % 4)
+
+    check(score, expected_score=expected, tolerance=1e-4)
+
+
+def test_constants():
+    check(lambda s, b, h, i, j: 0.25, expected_score=lambda s, *at: np.full_like(s, 0.25))
+    check(mask=lambda b, h, i, j: True, expected_mask=lambda b, h, i, j: i >= 0)
+    assert not fa.attention(Q, K, V, mask_mod=lambda b, h, i, j: np.bool_(False)).any()
+    for value in (-math.inf, math.nan, 1e300, -0.0, 1e-45):
+        text(score_mod=lambda s, b, h, i, j, value=value: fa.math.where(i > j, value, s))
+    # An infinity from the score function is a masked key.
+    check(
+        lambda s, b, h, i, j: fa.math.where(i >= j, s, -math.inf),
+        expected_score=lambda s, b, h, i, j: np.where(i >= j, s, -np.inf),
+    )
+
+
+# --- Captured arrays --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "int64", "bool"])
+def test_types_of_captured_tensors(torch, dtype):
+    values = (torch.arange(LENGTH) % 3).to(getattr(torch, dtype))
+    number = torch.tensor(1).to(getattr(torch, dtype))
+
+    def score(s, b, h, i, j):
+        return s + values[i] * 0.5 + number
+
+    check(
+        score,
+        expected_score=lambda s, b, h, i, j: s + (i % 3 > 0 if dtype == "bool" else i % 3) * 0.5,
+    )
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_ways_to_index(library):
+    bias = np.stack([BIAS, 2 * BIAS]) if library == "numpy" else None
+    if library == "torch":
+        bias = pytest.importorskip("torch").from_numpy(np.stack([BIAS, 2 * BIAS]))
+    full = np.stack([BIAS, 2 * BIAS])
+    ways = [
+        (lambda s, b, h, i, j: s + bias[b, h, i, j], lambda b, h, i, j: full[b, h, i, j]),
+        (lambda s, b, h, i, j: s + bias[b][h][i, j], lambda b, h, i, j: full[b, h, i, j]),
+        (lambda s, b, h, i, j: s + bias[b, h][i][j], lambda b, h, i, j: full[b, h, i, j]),
+        (lambda s, b, h, i, j: s + bias[1, 0, i, j], lambda b, h, i, j: full[1, 0, i, j]),
+        (lambda s, b, h, i, j: s + bias[0][h, i, j], lambda b, h, i, j: full[0, h, i, j]),
+        (lambda s, b, h, i, j: s + bias[b, ..., j][h, i], lambda b, h, i, j: full[b, h, i, j]),
+        (lambda s, b, h, i, j: s + bias[:, h][b, :, j][i], lambda b, h, i, j: full[b, h, i, j]),
+        (lambda s, b, h, i, j: s + bias[b, -1, i, -2], lambda b, h, i, j: full[b, -1, i, -2]),
+        (
+            lambda s, b, h, i, j: s + bias[b, h, i - j, j],
+            lambda b, h, i, j: full[b, h, i - j, j],
+        ),
+        # Beyond the end: the last one.
+        (
+            lambda s, b, h, i, j: s + bias[b + 7, h, i + j, j],
+            lambda b, h, i, j: full[1, h, np.minimum(i + j, LENGTH - 1), j],
+        ),
+        (
+            lambda s, b, h, i, j: s + bias[b, h, i - 2 * LENGTH, j],
+            lambda b, h, i, j: full[b, h, np.maximum(i - LENGTH, 0), j],
+        ),
+    ]
+
+    def all_ways(s, b, h, i, j):
+        return sum((score(s, b, h, i, j) * (n + 1) for n, (score, _) in enumerate(ways)), 0.0) / 8
+
+    def expected(s, *at):
+        return sum((s + way(*at)) * (n + 1) for n, (_, way) in enumerate(ways)) / 8
+
+    check(all_ways, expected_score=expected, tolerance=5e-5)
+
+
+def test_an_index_from_an_array():
+    order = np.random.default_rng(1).permutation(LENGTH).astype(np.int32)
+    check(lambda s, b, h, i, j: s + BIAS[h, order[i], order[j]])
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_strides_of_captured_arrays(library):
+    base = np.random.default_rng(2).standard_normal((LENGTH, 2 * LENGTH, HEADS)).astype(np.float32)
+    arrays = [base.T[:, ::2], base[:, ::2].transpose(2, 0, 1), np.ones((HEADS, 1, 1), np.float32)]
+    arrays[2] = np.broadcast_to(arrays[2], BIAS.shape)
+    if library == "numpy":
+        arrays.append(BIAS[:, ::-1, ::-1])
+    for array in arrays:
+        given = array
+        if library == "torch":
+            tensor = pytest.importorskip("torch").from_numpy(base)
+            given = {0: tensor.permute(2, 1, 0)[:, ::2], 1: tensor[:, ::2].permute(2, 0, 1)}.get(
+                next(n for n, other in enumerate(arrays) if other is array)
+            )
+            if given is None:
+                continue
+        check(
+            lambda s, b, h, i, j, given=given: s + given[h, i, j],
+            expected_score=lambda s, b, h, i, j, array=array: s + array[h, i, j],
+        )
+
+
+def test_arrays_in_cells_globals_defaults_and_attributes():
+    class Model:
+        scale = 0.5
+
+        def __init__(self):
+            self.bias = BIAS
+
+        def score(self, s, b, h, i, j):
+            return s + self.at(h, i, j) * self.scale
+
+        def at(self, *index):
+            return self.bias[index]
+
+        def __call__(self, s, b, h, i, j):
+            return s + self.bias[h][i, j] * self.scale
+
+    class Part:
+        def __init__(self, model):
+            self.models = [model]
+
+        def __call__(self, s, b, h, i, j):
+            return self.models[0].score(s, b, h, i, j)
+
+    model = Model()
+    cell = 0.5 * BIAS
+
+    def by_default(s, b, h, i, j, bias=cell):
+        return s + bias[h, i, j]
+
+    def by_keyword(s, b, h, i, j, *, bias=cell):
+        return s + bias[h, i, j]
+
+    def partial(bias, s, b, h, i, j):
+        return s + bias[h, i, j]
+
+    def inner(s, b, h, i, j):
+        helper = lambda x, y: cell[h, x, y]  # noqa: E731
+        return s + helper(i, j)
+
+    expected = lambda s, b, h, i, j: s + 0.5 * BIAS[h, i, j]  # noqa: E731
+    for function in (
+        *(model.score, model, Part(model), by_default, by_keyword, inner),
+        functools.partial(partial, cell),
+        lambda s, b, h, i, j: s + 0.5 * BIAS[h, i, j],
+        lambda s, b, h, i, j: functools.reduce(lambda x, y: x + y, [s, cell[h, i, j]]),
+    ):
+        check(function, expected_score=expected)
+
+
+def test_arrays_of_other_libraries():
+    """Whatever has `__dlpack__` or an array interface, indexed by traced values."""
+
+    class Foreign:
+        def __init__(self, array):
+            self.array = array
+            self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
+
+        def __getitem__(self, index):
+            raise TypeError("expected a number")
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+    class Careless(Foreign):
+        def __getitem__(self, index):
+            return self.array[index.__index__()]
+
+    for kind in (Foreign, Careless):
+        ids = kind(IDS)
+        check(
+            mask=lambda b, h, i, j, ids=ids: ids[i] == ids[j],
+            expected_mask=lambda b, h, i, j: IDS[i] == IDS[j],
+        )
+
+
+def test_modules_of_jax(monkeypatch):
+    """jax.numpy's functions take arrays only: a module of that name is stood in for."""
+    import types
+
+    def only_arrays(*args):
+        if any(type(argument).__module__.startswith("fa.") for argument in args):
+            raise ValueError("expected arrays")
+        return np.where(*args)
+
+    jnp = types.ModuleType("jax.numpy")
+    jnp.where, jnp.pi, jnp.tanh = only_arrays, math.pi, only_arrays
+    monkeypatch.setitem(sys.modules, "jax.numpy", jnp)
+    check(
+        lambda s, b, h, i, j: jnp.where(i > j, s * jnp.pi, jnp.tanh(s)),
+        expected_score=lambda s, b, h, i, j: np.where(i > j, s * np.pi, np.tanh(s)),
+    )
+
+
+def test_empty_captured_arrays():
+    q, k, v = naive.inputs(1, 1, 1, 3, 0, 16)
+    empty = np.zeros((3, 0), np.float32)
+    out = fa.attention(q, k, v, score_mod=lambda s, b, h, i, j: s + empty[i, j])
+    assert not out.any()
+
+
+# --- No compilation that is not needed ---------------------------------------------------------
+
+
+def test_what_compiles(torch):
+    """Lengths, captured values and their sizes don't; numbers do."""
+    compiled = []
+
+    def run(length, factor, slopes, cap):
+        def score(s, b, h, i, j):
+            return fa.math.tanh(s / cap) * cap + slopes[h] * (j - i) * factor
+
+        q, k, v = naive.inputs(1, 2, 2, length, length + 3, 16)
+        before = fa.compile_count()
+        tensors = map(torch.from_numpy, (q, k, v))
+        out = fa.attention(*tensors, score_mod=score, mask_mod=fa.masks.causal_bottom_right)
+        compiled.append(fa.compile_count() - before)
+        numbers = (float(factor), np.asarray(slopes, np.float64))
+        exact, _ = naive.attention(
+            *(q, k, v),
+            score=lambda s, b, h, i, j: (
+                np.tanh(s / cap) * cap + numbers[1][h] * (j - i) * numbers[0]
+            ),
+            mask=lambda b, h, i, j: j <= i + 3,
+        )
+        naive.assert_close(out, exact)
+
+    run(10, torch.tensor(0.5), torch.tensor([1.0, 2.0]), 20.5)
+    run(11, torch.tensor(0.5), torch.tensor([1.0, 2.0]), 20.5)
+    run(300, torch.tensor(0.25), torch.tensor([0.5, 3.0]), 20.5)
+    run(300, torch.tensor([0.125]), torch.tensor([0.5, 3.0]), 20.5)
+    run(12, torch.tensor(0.25), torch.tensor([0.5, 3.0]), 10.5)
+    run(12, 0.25, torch.tensor([0.5, 3.0]), 10.5)
+    # Rank 0 or 1, and each number in Python.
+    assert compiled == [1, 0, 0, 1, 1, 1]
+
+
+def is_kept(**functions):
+    """Whether a second trace of the functions is looked up."""
+    found = _memo.fingerprint(functions.get("score_mod"), functions.get("mask_mod"))
+    _trace.trace_functions(functions.get("score_mod"), functions.get("mask_mod"))
+    return found is not None and _memo.get(found[0]) is not None
+
+
+def test_what_is_kept(torch):
+    slopes, ids = torch.ones(2), torch.arange(LENGTH)
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+    masks = fa.masks
+    assert is_kept(mask_mod=masks.causal)
+    assert is_kept(mask_mod=masks.causal_bottom_right)
+    assert is_kept(mask_mod=masks.and_masks(masks.causal, masks.documents(ids)))
+    assert is_kept(mask_mod=flex.and_masks(masks.sliding_window(3), masks.neighbourhood(3)))
+    assert is_kept(score_mod=lambda s, b, h, i, j: torch.tanh(s) + slopes[h] * (i - j))
+    assert is_kept(score_mod=fa.scores.t5_bias(torch.ones(32, 2)))
+    state = [1]
+
+    def counts(b, h, i, j):
+        nonlocal state
+        state = [2]
+        return i >= j
+
+    # What reads values, or what no key can stand for, is traced anew.
+    assert not is_kept(mask_mod=lambda b, h, i, j: i >= int(slopes[0]))
+    assert not is_kept(mask_mod=lambda b, h, i, j: (i >= j) if slopes[0] > 0 else (i < j))
+    assert not is_kept(score_mod=lambda s, b, h, i, j: s + (slopes * 2)[h])
+    assert not is_kept(score_mod=lambda s, b, h, i, j: s * slopes[0])
+    assert not is_kept(score_mod=lambda s, b, h, i, j: s * torch.tensor(2.0))
+    assert not is_kept(mask_mod=lambda b, h, i, j: IDS[i] == IDS[j])
+    assert not is_kept(mask_mod=counts)
+    assert not is_kept(mask_mod=functools.partial(masks.causal))
+
+
+def test_nothing_stale(torch):
+    """Functions that were kept, after what they read has changed."""
+    values = torch.arange(4.0)
+    tensors = {"a": torch.zeros(2), "b": torch.ones(2)}
+
+    def make(number, tensor, other, helper, flag):
+        def score(s, b, h, i, j, default=number):
+            if flag:
+                return s
+            return helper(s) * number + tensor[h] - other[h] + default + len(tensor)
+
+        return score
+
+    double, triple = lambda s: s * 2, lambda s: s * 3
+    cases = [
+        (number, tensors[x], tensors[y], helper, flag)
+        for number in (1, 1.0, True, 2, 0.0, -0.0, math.nan, -2.5)
+        for x, y in (("a", "b"), ("b", "b"), ("b", "a"))
+        for helper in (double, triple)
+        for flag in (False, True, None)
+    ]
+    cases.append((2, values, tensors["a"], double, False))
+    cases.append((2, values.int(), tensors["a"], double, False))
+    cases.append((2, values.view(2, 2)[:, 0], tensors["a"], double, False))
+    for _ in range(2):
+        for case in cases:
+            function = make(*case)
+            kept = _trace.trace_functions(function, None)
+            fresh = _trace._trace_both(function, None)
+            assert kept.variant == fresh.variant and kept.number == fresh.number, case
+            assert [id(a) for a in kept.arrays] == [id(a) for a in fresh.arrays], case
+
+
+def test_a_global_that_changes(torch):
+    space = {"torch": torch, "number": 2.0}
+    exec("def score(s, b, h, i, j): return s * number", space)
+    first = _trace.trace_functions(space["score"], None).variant
+    assert is_kept(score_mod=space["score"])
+    space["number"] = 3.0
+    second = _trace.trace_functions(space["score"], None).variant
+    assert first != second and "3.0" in str(second)
+    space["abs"] = lambda x: x
+    exec("def other(s, b, h, i, j): return abs(s)", space)
+    assert "math.absf" not in text(score_mod=space["other"])
+
+
+def test_traces_are_forgotten(monkeypatch):
+    monkeypatch.setattr(_memo, "_LIMIT", 3)
+    monkeypatch.setattr(_memo, "_known", {})
+    for n in range(8):
+        assert is_kept(mask_mod=fa.masks.sliding_window(n))
+        assert len(_memo._known) <= 3
+
+
+# --- Errors ------------------------------------------------------------------------------------
+
+
+def line_of(function):
+    """The line in its file that an error must name: the one after `def`, or the lambda's."""
+    code = function.__code__
+    first = code.co_firstlineno
+    return first if code.co_name == "<lambda>" else first + 1
+
+
+def uses_if(b, h, i, j):
+    return i >= j if h > 1 else i < j
+
+
+def uses_and(b, h, i, j):
+    return i >= j and j > 3
+
+
+def uses_or(b, h, i, j):
+    return i >= j or j > 3
+
+
+def uses_not(b, h, i, j):
+    return not i >= j
+
+
+def uses_chain(b, h, i, j):
+    return 0 <= i - j < 5
+
+
+def uses_while(b, h, i, j):
+    while i > j:
+        i = i - 1
+    return i == j
+
+
+def uses_range(b, h, i, j):
+    return sum(j == n for n in range(i))
+
+
+def uses_list(b, h, i, j):
+    return [1, 2, 3][i] == j
+
+
+def uses_dictionary(b, h, i, j):
+    return {1: 2}[i] == j
+
+
+def uses_float(b, h, i, j):
+    return float(i) > j
+
+
+def uses_item(b, h, i, j):
+    return i.item() > j
+
+
+def uses_iteration(b, h, i, j):
+    return [x for x in i] == j
+
+
+def uses_unknown(b, h, i, j):
+    return i.cumsum(0) > j
+
+
+def uses_unknown_numpy(b, h, i, j):
+    return np.cumsum(i) > j
+
+
+def uses_reduction(b, h, i, j):
+    return np.add.reduce(i) > j
+
+
+def uses_whole_array(b, h, i, j):
+    return IDS == i
+
+
+def uses_part_of_array(b, h, i, j):
+    return BIAS[h, i] > 0
+
+
+def uses_too_many(b, h, i, j):
+    return IDS[i, j] == 0
+
+
+def uses_slice(b, h, i, j):
+    return BIAS[1:, i, j] > 0
+
+
+def uses_float_index(b, h, i, j):
+    return IDS[i / 2] == j
+
+
+def uses_constant_out_of_range(b, h, i, j):
+    return IDS[i] + BIAS[2, i, j] > 0
+
+
+def uses_text(b, h, i, j):
+    return i == "a"
+
+
+def uses_bits_of_float(b, h, i, j):
+    return (i / 2) & j
+
+
+def uses_zero(b, h, i, j):
+    return i // 0 == j
+
+
+def uses_float64(b, h, i, j):
+    return IDS.astype(np.float64)[i] > 0
+
+
+def uses_power(b, h, i, j):
+    return i**j > 2
+
+
+def uses_large(b, h, i, j):
+    return i > 1 << 70
+
+
+def uses_modes(b, h, i, j):
+    return fa.math.div(i, j, rounding_mode="up") > 2
+
+
+def uses_complex(b, h, i, j):
+    return i.to("complex") > 2
+
+
+ERRORS = [
+    (uses_if, "needs the truth .* of a traced boolean.*use & | ~"),
+    (uses_and, "needs the truth"),
+    (uses_or, "needs the truth"),
+    (uses_not, "needs the truth"),
+    (uses_chain, "chained comparison.*two comparisons joined by &"),
+    (uses_list, "needs the number .* the traced integer q_idx.*not a list"),
+    (uses_dictionary, "needs the hash .* not a dictionary"),
+    (uses_float, "needs the number .float.*functions of torch or fa.math"),
+    (uses_item, "needs the number .item"),
+    (uses_iteration, "iterates over the elements of the traced integer q_idx"),
+    (uses_unknown, "q_idx has no attribute 'cumsum' that can be traced; see fa.math"),
+    (uses_unknown_numpy, "NumPy function cumsum can't be traced; see fa.math"),
+    (uses_reduction, "NumPy's add.reduce can't be traced"),
+    (uses_whole_array, r"captured array of shape \[24\] as if it were a number; index it"),
+    (uses_part_of_array, r"dimensions \[24\] have no index; index them"),
+    (uses_too_many, r"2 indices for a captured array of shape \[24\].*give at most 1"),
+    (uses_slice, "indexes a captured array with slice"),
+    (uses_float_index, "indexes dimension 0 .* with a traced float; use an integer"),
+    (uses_constant_out_of_range, "index 2 is out of range for dimension 0 of size 2"),
+    (uses_text, "computes with a str, which is no number"),
+    (uses_bits_of_float, "& of a traced float and .* compare floats first"),
+    (uses_zero, "divides an integer by 0"),
+    (uses_float64, "got float64.*convert it to float32"),
+    (uses_power, "to a power that is no constant"),
+    (uses_large, "does not fit 64 bits"),
+    (uses_modes, "rounding mode 'up' is not known"),
+]
+
+
+@pytest.mark.parametrize(("function", "message"), ERRORS)
+def test_errors_name_the_line(function, message):
+    place = re.escape(f"{__file__}:{line_of(function)}: in {function.__name__}: ")
+    with pytest.raises(fa.TraceError, match=place + ".*" + message):
+        fa.attention(Q, K, V, mask_mod=function)
+
+
+def test_errors_in_loops():
+    with pytest.raises(
+        fa.TraceError, match=f"{line_of(uses_while)}: in uses_while.*needs the truth"
+    ):
+        fa.attention(Q, K, V, mask_mod=uses_while)
+    with pytest.raises(fa.TraceError, match="in uses_range: needs the number"):
+        fa.attention(Q, K, V, mask_mod=uses_range)
+    assert "arith" in text(mask_mod=lambda b, h, i, j: sum(j == n for n in range(3)) > 0)
+
+
+def test_errors_of_torch(torch):
+    bias = torch.zeros(2, 3)
+    with pytest.raises(fa.TraceError, match="torch function cumsum can't be traced"):
+        text(mask_mod=lambda b, h, i, j: torch.cumsum(i, 0) > j)
+    with pytest.raises(fa.TraceError, match="torch function gather can't be traced"):
+        text(mask_mod=lambda b, h, i, j: torch.gather(bias, 0, i) > j)
+    with pytest.raises(fa.TraceError, match="3 indices for a captured array of shape"):
+        text(mask_mod=lambda b, h, i, j: bias[b, i, j] > 0)
+    with pytest.raises(
+        fa.TraceError, match="chooses by the traced float score; choose by a comparison"
+    ):
+        text(score_mod=lambda s, b, h, i, j: torch.where(s, s, 0.0))
+    with pytest.raises(fa.TraceError, match="torch function sum can't be traced"):
+        text(score_mod=lambda s, b, h, i, j: torch.sum(s))
+    with pytest.raises(fa.TraceError, match="got torch.complex64"):
+        text(score_mod=lambda s, b, h, i, j: s + torch.zeros(4, dtype=torch.complex64)[i])
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda b, h, i, j: i - j, "return a boolean, got a traced integer; return a comparison"),
+        (lambda b, h, i, j: (i - j) * 0.5, "return a boolean, got a traced float"),
+        (lambda b, h, i, j: None, "return a boolean, got None"),
+        (lambda b, h, i, j: 1, "return a boolean, got a traced integer"),
+        (lambda b, h, i, j: (i > j, i < j), "return a boolean, got a tuple"),
+        (lambda b, h, i, j: IDS, "return a boolean, got an array of shape .24."),
+    ],
+)
+def test_results_of_masks(function, message):
+    with pytest.raises(fa.TraceError, match=f"{line_of(function)}.*expected mask_mod to {message}"):
+        fa.attention(Q, K, V, mask_mod=function)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda s, b, h, i, j: i, "return a float, got the traced integer q_idx; .*float"),
+        (lambda s, b, h, i, j: s > 0, "return a float, got a traced boolean"),
+        (lambda s, b, h, i, j: 3, "return a float, got a traced integer"),
+        (
+            lambda s, b, h, i, j: BIAS[h],
+            "return a float, got a captured array of which dimensions .24, 24. have",
+        ),
+    ],
+)
+def test_results_of_scores(function, message):
+    with pytest.raises(fa.TraceError, match=f"expected score_mod to {message}"):
+        fa.attention(Q, K, V, score_mod=function)
+
+
+def test_other_errors():
+    with pytest.raises(TypeError, match="expected mask_mod to be a function, got ndarray"):
+        fa.attention(Q, K, V, mask_mod=IDS)
+    with pytest.raises(TypeError, match="positional argument"):
+        fa.attention(Q, K, V, mask_mod=lambda i, j: i > j)
+    with pytest.raises(KeyError) as caught:
+        fa.attention(Q, K, V, mask_mod=lambda b, h, i, j: {}["nothing"])
+    assert "while fa traced the mask_mod" in caught.value.__notes__[0]
+    with pytest.raises(fa.TraceError, match="key_length.. is known only inside a score or mask"):
+        fa.key_length()
+    kept = []
+    text(mask_mod=lambda b, h, i, j: kept.append(i) or i > j)
+    with pytest.raises(fa.TraceError, match="uses the traced integer .* of another function"):
+        text(mask_mod=lambda b, h, i, j: kept[0] > j)
+    many = [np.zeros(1, np.float32) for _ in range(17)]
+    with pytest.raises(fa.TraceError, match="captures more than 16 arrays"):
+        text(score_mod=lambda s, b, h, i, j: sum((a[i] for a in many), s))
+    with pytest.raises(fa.TraceError, match="rank 9, which is above 8"):
+        deep = np.zeros((1,) * 9, np.float32)
+        text(score_mod=lambda s, b, h, i, j: s + deep[(*(0,) * 8, i)])
+
+
+def test_after_an_error_tracing_works():
+    with pytest.raises(fa.TraceError):
+        text(mask_mod=uses_if)
+    with pytest.raises(fa.TraceError):
+        fa.query_length()
+    check(mask=lambda b, h, i, j: i >= j)
+
+
+def test_functions_that_trace_others():
+    """A trace within a trace."""
+
+    def outer(b, h, i, j):
+        text(mask_mod=fa.masks.causal_bottom_right)
+        return (j <= i) & (fa.key_length() > 0)
+
+    check(mask=outer, expected_mask=lambda b, h, i, j: j <= i)
+
+
+def test_many_threads():
+    from concurrent.futures import ThreadPoolExecutor
+
+    def work(n):
+        for _ in range(20):
+            t = text(mask_mod=lambda b, h, i, j: (j < n) & (i < fa.key_length()))
+            assert f"constant {n} :" in t
+        return t
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(work, range(16)))) == 16

@@ -1,0 +1,742 @@
+#!/usr/bin/env python3
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Random score and mask functions, shapes, strides and types against float64.
+
+    PYTHONPATH=build/python variant_fuzzer.py --functions 1000 --device cuda
+    PYTHONPATH=build/python variant_fuzzer.py --seed 17 --functions 1 --verbose
+
+The device is cpu, a CUDA device of PyTorch's (cuda:1), or emulator: PTX for
+sm_80, run by test/integration/ptx_emulator.py where there is no GPU.
+Seed n gives the same functions everywhere. Each is compiled once and run on
+several shapes and captured arrays: a second compilation is a failure, too.
+
+The functions are trees. What jumps (comparisons, //, %, conversions to integers)
+is applied to integers and to floats that are exact in float32; the rest is
+continuous, so that float32 and float64 may be compared. The bound is
+3 max|naive - ref|, where naive is NumPy in the kernel's precision, and what
+approximate functions may add; shapes are so small that it is a sample of few.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import random
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+import fa
+import naive
+import numpy as np
+from fa import _arrays
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+LIMIT = 1 << 22
+"""Integers and exact floats stay below it."""
+
+
+# --- Trees -------------------------------------------------------------------------
+
+
+@dataclass
+class Node:
+    """An op of a function: on booleans "b", integers "i", exact floats "e", floats "f"."""
+
+    op: str
+    kind: str
+    args: list[Any] = field(default_factory=list)
+    bound: float = LIMIT
+    """Largest magnitude."""
+    flavour: int = 0
+    """Which library's function is called."""
+
+    def __str__(self) -> str:
+        if self.op in ("const", "name"):
+            return str(self.args[0])
+        if self.op == "read":
+            return f"{self.args[0].name}[{', '.join(map(str, self.args[1:]))}]"
+        if self.op in INFIX and len(self.args) == 2:
+            return f"({self.args[0]} {INFIX[self.op]} {self.args[1]})"
+        return f"{self.op}({', '.join(map(str, self.args))})"
+
+
+@dataclass
+class Array:
+    """A captured array: its rank and type; sizes and values come with a shape."""
+
+    name: str
+    kind: str
+    dtype: str
+    rank: int
+    unit: bool
+    """Whether the last stride is 1: a kernel for which it is not is another one."""
+
+
+INFIX = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+}
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+# Continuous, with a slope of about 1 at most where the argument is below 20.
+SMOOTH = (
+    *("tanh", "sigmoid", "sin", "cos", "erf", "atan", "abs", "relu", "softplus", "gelu"),
+    *("silu", "logsigmoid", "neg", "square_small", "exp_small", "log_large", "sqrt_large"),
+    *("rsqrt_large", "exp2_small", "reciprocal_large", "log2_large", "power_small"),
+)
+
+
+class Generator:
+    """Makes functions; what it makes depends on the seed alone."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.arrays: list[Array] = []
+
+    def _array(self, kind: str) -> Array:
+        known = [array for array in self.arrays if array.kind == kind]
+        if known and (len(self.arrays) >= 5 or self.random.random() < 0.4):
+            return self.random.choice(known)
+        dtypes = {"b": ["bool"], "i": ["int32", "int64"], "e": ["float32", "float16", "bfloat16"]}
+        array = Array(
+            f"a{len(self.arrays)}",
+            kind,
+            self.random.choice(dtypes[kind]),
+            self.random.choice([0, 1, 1, 2, 2, 3, 4]),
+            self.random.random() < 0.7,
+        )
+        self.arrays.append(array)
+        return array
+
+    def _read(self, kind: str, depth: int) -> Node:
+        array = self._array(kind)
+        bound = {"b": 1, "i": 64, "e": 16}[kind]
+        indices = [self.integer(min(depth - 1, 1)) for _ in range(array.rank)]
+        return Node("read", kind, [array, *indices], bound, self.random.randrange(2))
+
+    def _node(self, op: str, kind: str, args: list[Node], bound: float) -> Node:
+        return Node(op, kind, args, bound, self.random.randrange(4))
+
+    def integer(self, depth: int) -> Node:
+        """An integer."""
+        choice = self.random.random()
+        if depth <= 0 or choice < 0.15:
+            name = self.random.choice(["b", "h", "i", "i", "j", "j"])
+            return Node("name", "i", [name], {"b": 8, "h": 8}.get(name, 512))
+        if choice < 0.25:
+            return self._read("i", depth)
+        x = self.integer(depth - 1)
+        op = self.random.choice(
+            ["add", "sub", "mul", "floordiv", "mod", "abs", "min", "max", "clamp", "where"]
+            + ["bits", "shift", "divby", "neg", "count", "invert"]
+        )
+        if op in ("floordiv", "mod"):
+            divisor = self.random.choice([2, 3, 4, 7, 8, 13, -3, -4, -1])
+            bound = x.bound if op == "floordiv" else abs(divisor)
+            return self._node(op, "i", [x, Node("const", "i", [divisor])], bound)
+        if op in ("abs", "neg", "invert"):
+            return self._node(op, "i", [x], x.bound + 1)
+        if op == "clamp":
+            lo = self.random.randrange(-20, 20)
+            hi = lo + self.random.randrange(0, 40)
+            return Node("clamp", "i", [x, lo, hi], 60, self.random.randrange(4))
+        if op == "count":
+            return self._node("as_integer", "i", [self.boolean(depth - 1)], 1)
+        if op == "where":
+            y = self.integer(depth - 1)
+            args = [self.boolean(depth - 1), x, y]
+            return self._node("where", "i", args, max(x.bound, y.bound))
+        if op == "shift":
+            by = self.random.randrange(0, 4)
+            left = self.random.random() < 0.5 and x.bound * 8 < LIMIT
+            bound = x.bound * 8 if left else x.bound
+            shift = "lshift" if left else "rshift"
+            return self._node(shift, "i", [x, Node("const", "i", [by])], bound)
+        if self.random.random() < 0.5:
+            y = Node("const", "i", [self.random.randrange(-9, 50)], 50)
+        else:
+            y = self.integer(depth - 1)
+        if op == "divby":  # by what is not constant: at least 1
+            divisor = self._node("max", "i", [y, Node("const", "i", [1])], y.bound)
+            name = self.random.choice(["floordiv", "mod"])
+            return self._node(name, "i", [x, divisor], max(x.bound, y.bound))
+        if op == "bits":
+            bound = 2 * max(x.bound, y.bound) + 2
+            return self._node(self.random.choice(["and", "or", "xor"]), "i", [x, y], bound)
+        if op == "mul":
+            if x.bound * y.bound >= LIMIT:
+                op = "add"
+            else:
+                return self._node("mul", "i", [x, y], x.bound * y.bound)
+        if op in ("min", "max"):
+            return self._node(op, "i", [x, y], max(x.bound, y.bound))
+        if x.bound + y.bound >= LIMIT:
+            return x
+        return self._node(op, "i", [x, y], x.bound + y.bound)
+
+    def exact(self, depth: int) -> Node:
+        """A float that float32 holds exactly: a multiple of 1/4."""
+        choice = self.random.random()
+        if depth <= 0 or choice < 0.4:
+            x = self.integer(depth - 1)
+            return self._node("as_float", "e", [x], x.bound)
+        if choice < 0.7:
+            return self._read("e", depth)
+        x, y = self.exact(depth - 1), self.exact(depth - 1)
+        if self.random.random() < 0.3:
+            args = [self.boolean(depth - 1), x, y]
+            return self._node("where", "e", args, max(x.bound, y.bound))
+        if self.random.random() < 0.2:
+            return self._node("floor", "e", [x], x.bound + 1)
+        if self.random.random() < 0.2:
+            divisor = self.random.choice([3.0, 0.5, -2.0, 7.25])
+            op = self.random.choice(["floordiv", "mod"])
+            bound = 2 * x.bound + 8
+            if bound < LIMIT:
+                return self._node(op, "e", [x, Node("const", "e", [divisor])], bound)
+        if x.bound + y.bound >= LIMIT / 8:
+            return x
+        op = self.random.choice(["add", "sub", "min", "max"])
+        return self._node(op, "e", [x, y], x.bound + y.bound)
+
+    def boolean(self, depth: int) -> Node:
+        """A boolean."""
+        choice = self.random.random()
+        if depth > 0 and choice < 0.15:
+            return self._read("b", depth)
+        if depth > 0 and choice < 0.45:
+            args = [self.boolean(depth - 1), self.boolean(depth - 1)]
+            return self._node(self.random.choice(["and", "or", "or", "xor"]), "b", args, 1)
+        if depth > 0 and choice < 0.55:
+            return self._node("not", "b", [self.boolean(depth - 1)], 1)
+        op = self.random.choice(COMPARISONS)
+        if self.random.random() < 0.3:
+            return self._node(op, "b", [self.exact(depth - 1), self.exact(depth - 1)], 1)
+        x = self.integer(depth - 1)
+        if self.random.random() < 0.3:
+            return self._node(op, "b", [x, Node("const", "i", [self.random.randrange(-5, 60)])], 1)
+        return self._node(op, "b", [x, self.integer(depth - 1)], 1)
+
+    def smooth(self, depth: int) -> Node:
+        """A float of magnitude 20 at most, as a continuous function of the score."""
+        choice = self.random.random()
+        if depth <= 0 or choice < 0.2:
+            return Node("name", "f", ["s"], 20)
+        if choice < 0.35:  # far distances are small
+            return self._node("shrink", "f", [self.exact(depth - 1)], 4)
+        x = self.smooth(depth - 1)
+        if choice < 0.6:
+            return self._node(self.random.choice(SMOOTH), "f", [x], 20)
+        y = self.smooth(depth - 1)
+        op = self.random.choice(["add", "sub", "min", "max", "where", "average", "quotient"])
+        if op == "where":
+            return self._node(op, "f", [self.boolean(depth - 1), x, y], 20)
+        if op in ("add", "sub"):
+            inner = self._node(op, "f", [x, y], 40)
+            return Node("clamp", "f", [inner, -20.0, 20.0], 20, self.random.randrange(4))
+        return self._node(op, "f", [x, y], 20)
+
+
+# --- What ops are ---------------------------------------------------------------------
+
+
+def _reference(kind: Any) -> dict[str, Any]:
+    """The ops on NumPy's arrays with floats of a type."""
+    f = lambda value: kind(value)  # noqa: E731
+    erf = np.vectorize(math.erf, otypes=[kind])
+    log1p_exp = lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))  # noqa: E731
+    return {
+        "add": np.add,
+        "sub": np.subtract,
+        "mul": np.multiply,
+        "floordiv": np.floor_divide,
+        "mod": np.remainder,
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+        "not": np.logical_not,
+        "invert": np.invert,
+        "lshift": np.left_shift,
+        "rshift": np.right_shift,
+        "neg": np.negative,
+        "min": np.minimum,
+        "max": np.maximum,
+        "clamp": np.clip,
+        "where": np.where,
+        "as_integer": lambda x: np.asarray(x).astype(np.int64),
+        "as_float": lambda x: np.asarray(x).astype(kind),
+        "shrink": lambda x: f(4) * np.tanh(x * f(0.015625)),
+        "average": lambda x, y: x * f(0.5) + y * f(0.5),
+        "quotient": lambda x, y: x / (y * y + f(1)),
+        "floor": np.floor,
+        "abs": np.abs,
+        "tanh": np.tanh,
+        "sigmoid": lambda x: f(1) / (f(1) + np.exp(-x)),
+        "sin": np.sin,
+        "cos": np.cos,
+        "erf": lambda x: erf(x).astype(kind),
+        "atan": np.arctan,
+        "relu": lambda x: np.maximum(x, f(0)),
+        "softplus": log1p_exp,
+        "gelu": lambda x: f(0.5) * x * (f(1) + erf(x * f(math.sqrt(0.5)))),
+        "silu": lambda x: x / (f(1) + np.exp(-x)),
+        "logsigmoid": lambda x: -log1p_exp(-x),
+        "square_small": lambda x: np.square(np.clip(x, f(-3), f(3))),
+        "power_small": lambda x: np.clip(x, f(-2), f(2)) ** 3,
+        "exp_small": lambda x: np.exp(np.clip(x, f(-3), f(2))),
+        "exp2_small": lambda x: np.exp2(np.clip(x, f(-3), f(3))),
+        "log_large": lambda x: np.log(np.abs(x) + f(0.5)),
+        "log2_large": lambda x: np.log2(np.abs(x) + f(0.5)),
+        "sqrt_large": lambda x: np.sqrt(np.abs(x) + f(0.25)),
+        "rsqrt_large": lambda x: f(1) / np.sqrt(np.abs(x) + f(0.25)),
+        "reciprocal_large": lambda x: f(1) / (np.abs(x) + f(0.25)),
+        **{name: getattr(np, long) for name, long in zip(COMPARISONS, _LONG)},
+    }
+
+
+_LONG = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
+
+
+def _flavours() -> dict[str, list[Any]]:
+    """The ops as a user may write them."""
+    from fa import math as m
+
+    def of(name: str, *more: Any, numpy: str | None = None) -> list[Any]:
+        found = [getattr(m, name), *more]
+        if hasattr(np, numpy or name):
+            found.append(getattr(np, numpy or name))
+        if torch is not None and hasattr(torch, name):
+            found.append(getattr(torch, name))
+        return found
+
+    functional = torch.nn.functional if torch is not None else m
+    ops = {
+        "add": of("add", lambda x, y: x + y),
+        "sub": of("sub", lambda x, y: x - y, numpy="subtract"),
+        "mul": of("mul", lambda x, y: x * y, numpy="multiply"),
+        "floordiv": of("floor_divide", lambda x, y: x // y),
+        "mod": of("remainder", lambda x, y: x % y),
+        "and": [lambda x, y: x & y, np.bitwise_and],
+        "or": [lambda x, y: x | y, np.bitwise_or],
+        "xor": [lambda x, y: x ^ y, np.bitwise_xor],
+        "not": of("logical_not", lambda x: ~x, lambda x: x ^ True),
+        "invert": [lambda x: ~x, np.invert],
+        "lshift": [lambda x, y: x << y, np.left_shift],
+        "rshift": [lambda x, y: x >> y, np.right_shift],
+        "neg": of("neg", lambda x: -x, numpy="negative"),
+        "min": of("minimum"),
+        "max": of("maximum"),
+        "clamp": of("clamp", lambda x, lo, hi: x.clamp(lo, hi), np.clip),
+        "where": of("where"),
+        "as_integer": [lambda x: x + 0, lambda x: 1 * x, lambda x: x.int(), lambda x: x.long()],
+        "as_float": [lambda x: x.float(), lambda x: x * 1.0, lambda x: m.cast(x, float)],
+        "shrink": [lambda x: 4 * m.tanh(x / 64), lambda x: np.tanh(x * 0.015625) * 4.0],
+        "average": [lambda x, y: (x + y) / 2, lambda x, y: m.lerp(x, y, 0.5)],
+        "quotient": [lambda x, y: x / (y * y + 1), lambda x, y: x / (1.0 + y**2)],
+        "floor": of("floor"),
+        "abs": of("abs", abs),
+        "erf": of("erf", lambda x: x.erf()),
+        "atan": of("atan", numpy="arctan"),
+        "softplus": [m.softplus, functional.softplus],
+        "gelu": [m.gelu, functional.gelu],
+        "silu": [m.silu, functional.silu],
+        "relu": [m.relu, functional.relu, lambda x: np.maximum(x, 0.0)],
+        "logsigmoid": [m.logsigmoid, functional.logsigmoid],
+        "square_small": [
+            lambda x: m.clamp(x, -3, 3) ** 2,
+            lambda x: np.square(np.clip(x, -3.0, 3.0)),
+        ],
+        "power_small": [lambda x: m.clamp(x, -2, 2) ** 3.0, lambda x: m.pow(x.clamp(-2.0, 2.0), 3)],
+        "exp_small": [lambda x: m.exp(m.clamp(x, -3, 2)), lambda x: np.exp(np.clip(x, -3, 2))],
+        "exp2_small": [lambda x: 2 ** m.clamp(x, -3, 3), lambda x: m.exp2(x.clamp(-3, 3))],
+        "log_large": [lambda x: m.log(abs(x) + 0.5), lambda x: np.log(np.abs(x) + 0.5)],
+        "log2_large": [lambda x: m.log2(abs(x) + 0.5), lambda x: np.log2(np.abs(x) + 0.5)],
+        "sqrt_large": [lambda x: m.sqrt(abs(x) + 0.25), lambda x: (abs(x) + 0.25) ** 0.5],
+        "rsqrt_large": [lambda x: m.rsqrt(abs(x) + 0.25), lambda x: (abs(x) + 0.25) ** -0.5],
+        "reciprocal_large": [lambda x: 1 / (abs(x) + 0.25), lambda x: m.reciprocal(abs(x) + 0.25)],
+        **{name: of(name, numpy=long) for name, long in zip(COMPARISONS, _LONG)},
+    }
+    for name in ("tanh", "sigmoid", "sin", "cos"):
+        ops[name] = of(name, lambda x, name=name: getattr(x, name)())
+    return ops
+
+
+FLAVOURS = _flavours()
+
+
+def traced(node: Any, env: dict[str, Any]) -> Any:
+    """The node of traced values, as a user's function computes it."""
+    if not isinstance(node, Node):
+        return node
+    if node.op == "const":
+        return node.args[0]
+    if node.op == "name":
+        return env[node.args[0]]
+    args = [traced(argument, env) for argument in node.args if not isinstance(argument, Array)]
+    if node.op == "read":
+        array = env[node.args[0].name]
+        if not args:  # an op of ours, lest the library compute with it alone
+            is_bool = node.kind == "b"
+            return fa.math.logical_or(array, False) if is_bool else fa.math.add(array, 0)
+        if node.flavour and len(args) > 1:  # one index after the other
+            for index in args:
+                array = array[index]
+            return array
+        return array[tuple(args)] if len(args) > 1 else array[args[0]]
+    known = FLAVOURS[node.op]
+    function = known[node.flavour % len(known)]
+    try:
+        return function(*args)
+    except TypeError as error:
+        # PyTorch's functions of two tensors don't take a number, by themselves.
+        if "must be Tensor" not in str(error):
+            raise
+        return known[0](*args)
+
+
+def evaluated(node: Any, env: dict[str, Any], ops: dict[str, Any], kind: Any) -> Any:
+    """The node on NumPy's arrays."""
+    if not isinstance(node, Node):
+        return node
+    if node.op == "const":
+        value = node.args[0]
+        return kind(value) if isinstance(value, float) else value
+    if node.op == "name":
+        return env[node.args[0]]
+    args = [evaluated(a, env, ops, kind) for a in node.args if not isinstance(a, Array)]
+    if node.op == "read":
+        array = env[node.args[0].name]
+        inside = []
+        for size, index in zip(array.shape, args):
+            index = np.where(index < 0, index + size, index)
+            inside.append(np.clip(index, 0, size - 1))
+        values = array[tuple(inside)]
+        return values.astype(kind) if node.kind == "e" else values
+    if node.op == "clamp" and node.kind == "f":
+        args[1:] = map(kind, args[1:])
+    return ops[node.op](*args)
+
+
+# --- Cases -------------------------------------------------------------------------------
+
+
+def round_to(values: np.ndarray, dtype: str) -> np.ndarray:
+    """float32 values as a 16-bit type holds them."""
+    if dtype == "float16":
+        return values.astype(np.float16).astype(np.float32)
+    if dtype == "bfloat16":
+        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+        rounded = bits + 0x7FFF + (bits >> 16 & 1)
+        return (rounded & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    return values
+
+
+def strided(rng: random.Random, values: np.ndarray, unit: bool, negative: bool) -> np.ndarray:
+    """The values somehow in memory, with unit stride in the last dimension or without."""
+    if values.ndim == 0:
+        return values
+    if not unit:
+        return np.repeat(values, 2, -1)[..., ::2]
+    layout = rng.randrange(4)
+    if layout == 1 and values.ndim == 4:  # [B, S, H, D] in memory
+        return np.ascontiguousarray(values.swapaxes(1, 2)).swapaxes(1, 2)
+    if layout == 2 and values.ndim > 1:  # every other row
+        return np.repeat(values, 2, -2)[..., ::2, :]
+    if layout == 3 and values.ndim > 1 and negative:
+        return np.ascontiguousarray(values[::-1])[::-1]
+    return values
+
+
+class Case:
+    """Functions, and what is the same for all shapes that they run on."""
+
+    def __init__(self, seed: int, device: str) -> None:
+        self.seed = seed
+        self.device = device
+        generator = Generator(seed)
+        self.random = rng = generator.random
+        depth = rng.choice([2, 3, 3, 4])
+        self.mask = generator.boolean(depth) if rng.random() < 0.75 else None
+        self.score = generator.smooth(depth) if rng.random() < 0.75 or not self.mask else None
+        self.arrays = generator.arrays
+        self.is_causal = rng.random() < 0.25
+        self.heads = rng.choice([(1, 1), (2, 1), (4, 2), (3, 3)])
+        self.dims = rng.choice([(16, 16), (16, 16), (32, 32), (64, 64), (40, 24), (32, 48)])
+        self.dtype = rng.choice(["float32", "float32", "float16", "bfloat16"])
+        self.scale = rng.choice([None, None, 1.0, 0.3])
+        on_gpu = device != "cpu"
+        needs_torch = on_gpu or "bfloat16" in [self.dtype, *(a.dtype for a in self.arrays)]
+        self.library = "torch" if needs_torch else rng.choice(["torch", "numpy"])
+        if device == "emulator":
+            self.library, self.dtype = "numpy", rng.choice(["float16", "bfloat16"])
+
+    def __str__(self) -> str:
+        return (
+            f"seed {self.seed}: {self.dtype} of {self.library} on {self.device}, heads "
+            f"{self.heads}, dims {self.dims}, scale {self.scale}, causal {self.is_causal}, "
+            f"captured {[(a.name, a.dtype, a.rank) for a in self.arrays]}\n"
+            f"  score: {self.score}\n  mask: {self.mask}"
+        )
+
+    def _given(self, values: np.ndarray, dtype: str, unit: bool) -> Any:
+        """The values as an array of the library, somehow in memory."""
+        if self.device == "emulator":
+            return EmulatedArray(values, dtype)
+        is_torch = self.library == "torch"
+        array = strided(self.random, values, unit, not is_torch)
+        if not is_torch:
+            return array.astype(dtype, copy=False)
+        # from_numpy keeps strides, to() those of dense arrays.
+        tensor = torch.from_numpy(array) if array.ndim else torch.tensor(array[()])
+        tensor = tensor.to(getattr(torch, dtype))
+        if self.device == "cpu":
+            return tensor
+        moved = torch.empty_strided(
+            tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device
+        )
+        return moved.copy_(tensor)
+
+    def _captured(self, values: np.random.Generator, sizes: dict[str, int]) -> dict[str, Any]:
+        """Values of each captured array, of another size for each shape."""
+        arrays = {}
+        for array in self.arrays:
+            # Sizes of the attention or not: indices are clamped.
+            shape = tuple(
+                self.random.choice([1, 3, 7, sizes["rows"], sizes["keys"], sizes["batch"]])
+                for _ in range(array.rank)
+            )
+            if not array.unit and array.rank:  # one element has every stride
+                shape = (*shape[:-1], max(shape[-1], 2))
+            if array.kind == "b":
+                arrays[array.name] = values.random(shape) < 0.7
+            elif array.kind == "i":
+                arrays[array.name] = values.integers(-4, 40, shape)
+            else:
+                arrays[array.name] = values.integers(-64, 64, shape) / np.float32(4)
+            arrays[array.name] = np.asarray(arrays[array.name])
+        return arrays
+
+    def run(self, verbose: bool = False) -> float:
+        """Runs one shape; the error divided by its bound. Raises where it is above 1."""
+        rng = self.random
+        sizes = {
+            "batch": rng.choice([1, 1, 2, 3]) if self.device != "emulator" else 1,
+            "rows": rng.choice([1, rng.randrange(1, 40), rng.randrange(1, 140), 64]),
+            "keys": rng.choice([1, rng.randrange(1, 40), rng.randrange(1, 140), 128]),
+        }
+        values = np.random.default_rng(rng.randrange(1 << 30))
+        heads, key_heads = self.heads
+        dim, value_dim = self.dims
+        shapes = (
+            (sizes["batch"], heads, sizes["rows"], dim),
+            (sizes["batch"], key_heads, sizes["keys"], dim),
+            (sizes["batch"], key_heads, sizes["keys"], value_dim),
+        )
+        q, k, v = (
+            round_to(values.standard_normal(shape).astype(np.float32), self.dtype)
+            for shape in shapes
+        )
+        captured = self._captured(values, sizes)
+        given = {a.name: self._given(captured[a.name], a.dtype, a.unit) for a in self.arrays}
+        unit = self.device != "cpu" or rng.random() < 0.9
+        out, lse = self._attention([self._given(x, self.dtype, unit) for x in (q, k, v)], given)
+        exact, exact_lse = self._naive(q, k, v, captured, np.float64)
+        rough, rough_lse = self._naive(q, k, v, captured, np.float32)
+        message = f"{self}\n  {sizes}, captured {[x.shape for x in captured.values()]}"
+        slack = 5e-5 if self.device == "cpu" else 2e-4
+        worst = max(
+            self._compare("out", out, exact, rough, slack, message),
+            self._compare("lse", lse, exact_lse, rough_lse, 10 * slack, message),
+        )
+        if verbose:
+            print(f"  {sizes}: error / bound {worst:.3f}")
+        return worst
+
+    @staticmethod
+    def _compare(
+        what: str, got: np.ndarray, exact: np.ndarray, rough: np.ndarray, slack: float, message: str
+    ) -> float:
+        infinite = np.isinf(exact)
+        assert (got[infinite] == exact[infinite]).all(), f"infinities of {what}: {message}"
+        got, exact, rough = got[~infinite], exact[~infinite], rough[~infinite]
+        bound = 3 * np.abs(rough - exact).max(initial=0) + slack
+        error = np.abs(got - exact).max(initial=0)
+        assert error <= bound, f"{what}: error {error:.2e}, bound {bound:.2e}: {message}"
+        return error / bound
+
+    def _attention(self, qkv: list[Any], given: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        score = mask = None
+        if self.score is not None:
+
+            def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+                result = traced(self.score, {"s": s, "b": b, "h": h, "i": i, "j": j, **given})
+                return result
+
+        if self.mask is not None:
+
+            def mask(b: Any, h: Any, i: Any, j: Any) -> Any:
+                return traced(self.mask, {"b": b, "h": h, "i": i, "j": j, **given})
+
+        if self.device == "emulator":
+            return emulated(self, score, mask, qkv)
+        options = {"is_causal": self.is_causal, "scale": self.scale, "return_lse": True}
+        results = fa.attention(*qkv, score_mod=score, mask_mod=mask, **options)
+        if self.library == "torch":
+            return tuple(x.double().cpu().numpy() for x in results)
+        return tuple(x.astype(np.float64) for x in results)
+
+    def _naive(
+        self, q: np.ndarray, k: np.ndarray, v: np.ndarray, captured: dict[str, Any], kind: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """With floats of a type; for float32 weights and results rounded as the inputs are."""
+        ops = _reference(kind)
+        q, k, v = (x.astype(kind) for x in (q, k, v))
+        k, v = (x.repeat(q.shape[1] // x.shape[1], 1) for x in (k, v))
+        scale = kind(q.shape[-1] ** -0.5 if self.scale is None else self.scale)
+        with np.errstate(all="ignore"):
+            s = product = q @ k.swapaxes(-1, -2) * scale
+            b, h, i, j = naive.coordinates(*s.shape)
+            env = {"b": b, "h": h, "i": i, "j": j, **captured}
+            if self.score is not None:
+                s = evaluated(self.score, {**env, "s": s}, ops, kind)
+            seen = np.ones((), bool)
+            if self.mask is not None:
+                seen = evaluated(self.mask, env, ops, kind)
+            if self.is_causal:
+                seen = seen & (j <= i)
+            s = np.broadcast_to(np.where(seen, s, kind(-np.inf)), product.shape)
+            m = s.max(-1, keepdims=True, initial=-np.inf).astype(kind)
+            p = np.exp(s - np.where(np.isinf(m), kind(0), m))
+            total = p.sum(-1, keepdims=True)
+            lse = (m + np.log(total))[..., 0]
+            p = np.where(total > 0, p / total, kind(0))
+            if kind is np.float32:
+                return round_to(round_to(p, self.dtype) @ v, self.dtype), lse
+            return p @ v, lse
+
+
+# --- Without a GPU --------------------------------------------------------------------------
+
+
+class EmulatedArray:
+    """An array for the emulator, of any type; the tracer sees its description."""
+
+    def __init__(self, values: np.ndarray, dtype: str) -> None:
+        self.values, self.dtype, self.shape = values, dtype, values.shape
+        raw = values.astype({"bfloat16": "float32"}.get(dtype, dtype))
+        if dtype == "bfloat16":
+            raw = (np.ascontiguousarray(raw).view(np.uint32) >> 16).astype(np.uint16)
+            raw = raw.reshape(values.shape)
+        self.raw = np.ascontiguousarray(raw).reshape(values.shape)
+
+    def view(self) -> Any:
+        """What fa takes for an array's description."""
+        pointer = self.raw.__array_interface__["data"][0]
+        strides = _arrays._contiguous(self.shape)
+        return _arrays.View(pointer, _arrays._TYPES[self.dtype], self.shape, strides)
+
+
+_arrays._LIBRARIES[EmulatedArray] = _arrays.Library(
+    "emulated", EmulatedArray.view, lambda *_: None, lambda device: 0
+)
+
+
+def emulated(case: Case, score: Any, mask: Any, qkv: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """The results of the kernel for sm_80, an instruction at a time."""
+    sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration"))
+    from ptx_emulator import Kernel, Memory, bf16_to_f32
+    from ptx_header import evaluate, parse_header
+
+    traced = fa._trace._trace_both(score, mask)
+    dtype = {"float16": "f16", "bfloat16": "bf16"}[case.dtype]
+    config = fa.AttentionConfig(
+        *(dtype, *case.heads, *case.dims, case.is_causal, case.scale, True), traced.variant
+    )
+    text = fa.compile(config, "sm_80", rows=16, keys=32).asm["ptx"]
+    program, memory = parse_header(text), Memory()
+    rows = qkv[0].shape[:3]
+    arrays = [np.array(getattr(x, "raw", x), order="C") for x in (*qkv, *traced.arrays)]
+    arrays += [np.full((*rows, case.dims[1]), 0xFFFF, np.uint16), np.full(rows, np.nan, np.float32)]
+    address = [memory.add(array) for array in arrays]
+    for launch in program.launches:
+        kernel = Kernel(text, launch["kernel"])
+        params = []
+        for index in map(int, launch["args"].split(",")):
+            array = arrays[index]
+            params += [address[index], *array.shape, *(s // array.itemsize for s in array.strides)]
+        for block in range(evaluate(launch["grid"], dict(enumerate(arrays)))):
+            kernel.run(block, int(launch["block"]), int(launch["smem"]), memory, params)
+    out, lse = (memory.read_back(address[i], arrays[i]) for i in (-2, -1))
+    out = bf16_to_f32(out) if dtype == "bf16" else out.view(np.float16)
+    return out.astype(np.float64), lse.astype(np.float64)
+
+
+def run_seed(seed: int, device: str = "cpu", shapes: int = 4, verbose: bool = False) -> float:
+    """Runs the functions of a seed on some shapes; the largest error by its bound.
+
+    Raises AssertionError where a result is wrong or a kernel is compiled anew.
+    """
+    case = Case(seed, device)
+    if verbose:
+        print(case)
+    shapes = 1 if device == "emulator" else shapes
+    before, worst = fa.compile_count(), 0.0
+    for _ in range(shapes):
+        try:
+            worst = max(worst, case.run(verbose))
+        except AssertionError:
+            raise
+        except Exception as error:
+            error.add_note(str(case))
+            raise
+    compiled = fa.compile_count() - before
+    assert compiled <= 1, f"{compiled} compilations: {case}"
+    return worst
+
+
+def main() -> int:
+    """Runs seeds one after the other; 1 if one fails."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0, help="the first seed (0)")
+    parser.add_argument("--functions", type=int, default=100, help="seeds from there on (100)")
+    parser.add_argument("--shapes", type=int, default=4, help="shapes for each seed (4)")
+    parser.add_argument("--device", default=os.environ.get("FA_TEST_DEVICE", "cpu"))
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    failures = 0
+    worst = 0.0
+    for seed in range(options.seed, options.seed + options.functions):
+        try:
+            worst = max(worst, run_seed(seed, options.device, options.shapes, options.verbose))
+        except Exception as error:
+            failures += 1
+            notes = "\n".join(getattr(error, "__notes__", []))
+            print(f"seed {seed}: {type(error).__name__}: {error}\n{notes}", flush=True)
+    print(
+        f"{options.functions} functions, {options.shapes} shapes each, on {options.device}: "
+        f"{failures} failed, largest error / bound {worst:.2f}"
+    )
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
