@@ -1,10 +1,12 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tries schedules of a head dim on Hopper and says which is fastest.
+"""Tries schedules of a head dim on a GPU and says which is fastest.
 
-All combinations of rows and keys of a tile, overlap, ping-pong, stages and of
-any further option of fa-schedule-hopper (--option name=value,value), less those
-that cannot fit, and the compiler's own choice ("default"). Each is compiled in
+All combinations of rows and keys of a tile and of options of the target's
+schedule pass: for sm_90a (fa-schedule-hopper) overlap, ping-pong and stages, for
+another target (fa-schedule-ampere) warps, stages and registers to hoist into; and
+of any further option (--option name=value,value), less those that cannot fit, and
+the compiler's own choice ("default"). Each is compiled in
 a pool of processes, checked against float64 in a process that may hang or fail,
 and timed, all interleaved, on every shape asked for. The score is the geometric
 mean of TFLOP/s over the shapes. Prints the table and writes it as JSON.
@@ -24,10 +26,24 @@ from typing import Any
 
 from timing import Reference, Shape, Timer, geomean, numbers, provenance, result_path, write
 
-TARGET = "sm_90a"
 SHARED_BYTES = 227 << 10
 THREAD_REGISTERS = {64: 240, 128: 240, 192: 160, 256: 120}
-"""Of a consumer's thread, by the rows of a tile: one to four warpgroups."""
+"""Of a consumer's thread on Hopper, by the rows of a tile: one to four warpgroups."""
+
+HOPPER = (
+    ("rows", [64, 128, 192, 256], "rows of a tile"),
+    ("keys", [48, 64, 80, 96, 112, 128, 160, 192], "keys of a tile"),
+    ("overlap", [0, 1], "softmax under the second product"),
+    ("ping-pong", [0, 1], "warpgroups take turns"),
+    ("stages", [2, 3], "stages of the rings"),
+)
+AMPERE = (
+    ("rows", [64, 128], "rows of a tile"),
+    ("keys", [32, 48, 64, 96, 128], "keys of a tile"),
+    ("warps", [4, 8], "warps of a block"),
+    ("stages", [2, 3], "stages of the ring"),
+    ("hoist-registers", [0, 224], "registers that fragments may be hoisted into"),
+)
 
 Schedule = dict[str, Any]
 
@@ -40,49 +56,49 @@ def text_of(schedule: Schedule) -> str:
 # --- Candidates --------------------------------------------------------------------
 
 
-def fits(dim: int, schedule: Schedule) -> bool:
+def fits_hopper(dim: int, schedule: Schedule) -> bool:
     """Whether shared memory and registers can do at all."""
     rows, keys, stages = (schedule[key] for key in ("rows", "keys", "stages"))
     panels = -(-dim // 64) * 64
     shared = 2 * panels * (rows + 2 * max(1, stages) * keys)
     # S and O; with the softmax of one block under the product of another, P too.
     registers = keys // 2 + dim // 2 + (keys // 4 if schedule["overlap"] == 1 else 0)
-    return shared <= SHARED_BYTES and registers < THREAD_REGISTERS.get(rows, 0)
+    # A single warpgroup has nobody to take turns with.
+    alone = rows == 64 and schedule["ping_pong"] == 1
+    return not alone and shared <= SHARED_BYTES and registers < THREAD_REGISTERS.get(rows, 0)
+
+
+def fits_ampere(dim: int, schedule: Schedule) -> bool:
+    """Whether shared memory and registers can do at all."""
+    rows, keys, warps, stages = (schedule[key] for key in ("rows", "keys", "warps", "stages"))
+    shared = 2 * dim * (rows + 2 * max(1, stages) * keys)
+    registers = rows * (keys + dim) // (32 * warps)
+    return rows % (16 * warps) == 0 and shared <= SHARED_BYTES and registers < 240
 
 
 def candidates(args: argparse.Namespace) -> list[Schedule]:
     """The schedules to try, the compiler's own choice first."""
-    lists: dict[str, list[Any]] = {
-        "rows": args.rows,
-        "keys": args.keys,
-        "overlap": args.overlap,
-        "ping_pong": args.ping_pong,
-        "stages": args.stages,
-        "speculate": args.speculate,
-        **args.option,
-    }
+    lists: dict[str, list[Any]] = {**args.lists, "speculate": args.speculate, **args.option}
     every = [dict(zip(lists, values)) for values in itertools.product(*lists.values())]
-    # A single warpgroup has nobody to take turns with.
-    return [{}] + [
-        schedule
-        for schedule in every
-        if fits(args.dim, schedule) and not (schedule["rows"] == 64 and schedule["ping_pong"] == 1)
-    ]
+    fits = fits_hopper if args.target == "sm_90a" else fits_ampere
+    return [{}] + [schedule for schedule in every if fits(args.dim, schedule)]
 
 
 # --- Compiling, in a pool ----------------------------------------------------------
 
 
-def compile_one(dim: int, heads: int, causal: bool, lse: bool, schedule: Schedule) -> tuple:
+def compile_one(
+    target: str, dim: int, heads: int, causal: bool, lse: bool, schedule: Schedule
+) -> tuple:
     """(PTX, resources, error) of one schedule; loads it, for the driver's cache."""
     import fa
     from fa._config import AttentionConfig
 
     config = AttentionConfig("bf16", heads, heads, dim, dim, causal, None, lse)
     try:
-        kernel = fa.compile(config, TARGET, schedule=schedule)
+        kernel = fa.compile(config, target, schedule=schedule)
         ptx = kernel.asm["ptx"]
-        if "wgmma.mma_async" not in ptx:
+        if target == "sm_90a" and "wgmma.mma_async" not in ptx:
             return None, None, "not on the Hopper schedule"
         return ptx, kernel.resources()[0], None
     except (ValueError, RuntimeError) as error:
@@ -98,7 +114,8 @@ def compile_all(args: argparse.Namespace, schedules: list[Schedule]) -> dict[tup
     with concurrent.futures.ProcessPoolExecutor(args.jobs, mp_context=spawn) as pool:
         for n, schedule in enumerate(schedules):
             for causal in args.causal:
-                job = pool.submit(compile_one, args.dim, heads, causal, args.lse, schedule)
+                variant = (args.target, args.dim, heads, causal, args.lse)
+                job = pool.submit(compile_one, *variant, schedule)
                 jobs[job] = (n, causal)
         results = {}
         for done, job in enumerate(concurrent.futures.as_completed(jobs)):
@@ -248,17 +265,14 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--dim", type=int, required=True, help="head dim")
+    parser.add_argument("--dim", type=int, default=64, help="head dim (64)")
     parser.add_argument("--lengths", type=numbers, default=[2048, 8192], help="2048,8192")
     parser.add_argument("--causal", choices=("no", "yes", "both"), default="both")
     parser.add_argument("--lse", action="store_true", help="with the log-sum-exp")
-    for name, values, what in (
-        ("rows", [64, 128, 192, 256], "rows of a tile"),
-        ("keys", [48, 64, 80, 96, 112, 128, 160, 192], "keys of a tile"),
-        ("overlap", [0, 1], "softmax under the second product"),
-        ("ping-pong", [0, 1], "warpgroups take turns"),
-        ("stages", [2, 3], "stages of the rings"),
-    ):
+    parser.add_argument("--target", default="sm_90a", help="sm_90a; sm_90, sm_80, ...")
+    target = parser.parse_known_args(arguments)[0].target
+    lists = HOPPER if target == "sm_90a" else AMPERE
+    for name, values, what in lists:
         text = ",".join(map(str, values))
         parser.add_argument(f"--{name}", type=numbers, default=values, help=f"{what} ({text})")
     parser.add_argument(
@@ -269,14 +283,16 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME=VALUE,...",
-        help="a further option of fa-schedule-hopper, and its values",
+        help="a further option of the schedule pass, and its values",
     )
     parser.add_argument("--rounds", type=int, default=12, help="calls of each (12)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that compile")
     parser.add_argument("--timeout", type=float, default=15, help="seconds of a check (15)")
     parser.add_argument("--top", type=int, default=30, help="lines to print (30)")
     parser.add_argument("--list", action="store_true", help="print the schedules, run nothing")
-    parser.add_argument("--out", help="JSON to write (results/autotune-d<D>-<device>.json)")
+    parser.add_argument(
+        "--out", help="JSON to write (results/autotune-<target>-d<D>-<device>.json)"
+    )
     parser.add_argument("--commit", default="", help="what was measured (git's HEAD)")
     args = parser.parse_args(arguments)
     options = {}
@@ -286,6 +302,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
             parser.error(f"expected --option NAME=VALUE,..., got {option!r}")
         options[name] = values.split(",")
     args.option = options
+    args.lists = {
+        name.replace("-", "_"): vars(args)[name.replace("-", "_")] for name, _, _ in lists
+    }
     if not 1 <= args.dim <= 256 or args.dim % 8:
         parser.error(f"expected a multiple of 8 in [8, 256], got --dim {args.dim}")
     args.causal = {"no": [False], "yes": [True], "both": [False, True]}[args.causal]
@@ -358,6 +377,7 @@ def main() -> int:
     result = dict(
         benchmark="autotune",
         **provenance(args.commit),
+        target=args.target,
         dim=args.dim,
         lse=args.lse,
         shapes=[vars(shape) for shape in shapes],
@@ -366,7 +386,7 @@ def main() -> int:
         chosen=best["schedule"],
         rows=rows,
     )
-    write(result_path(f"autotune-d{args.dim}", args.out), result)
+    write(result_path(f"autotune-{args.target}-d{args.dim}", args.out), result)
     return 0
 
 

@@ -64,9 +64,10 @@ typedef struct fa_compile_options {
   /** Whether fa-speculate-max runs: "on", "off" or "auto", which asks the
    * target. Default "auto". */
   const char *speculate;
-  /** For experts: options of the pass fa-schedule-hopper where the target is
-   * sm_90a, such as "overlap=1 stages=2"; NULL or "" lets it choose. A program
-   * that it does not take is then an error. Default NULL. */
+  /** For experts: options of the target's schedule pass, such as "overlap=1
+   * stages=2" for fa-schedule-hopper (sm_90a) and "warps=8" for
+   * fa-schedule-ampere; NULL or "" lets it choose. A program that the pass does
+   * not take is then an error. Default NULL. */
   const char *schedule;
   /** Threads of the CPU target; 0 for all. Default 0. */
   int32_t threads;

@@ -26,25 +26,26 @@ static void registerPassesOnce() {
   std::call_once(once, registerPasses);
 }
 
-/// Adds the Hopper schedule with `schedule` among its options.
+/// Adds the target's schedule with `schedule` among its options.
 static llvm::Error addSchedule(OpPassManager &manager, StringRef target,
                                StringRef schedule) {
   const NVIDIATarget *chip = lookupNVIDIATarget(target);
-  if (!chip || !chip->wgmma)
-    return compileError("expected schedule options for target sm_90a only, "
+  if (!chip)
+    return compileError("expected schedule options for an NVIDIA target only, "
                         "got '" +
                         schedule + "' for " + target + "; leave them out");
   registerPassesOnce();
   std::string message;
   llvm::raw_string_ostream os(message);
-  std::string text = ("fa-schedule-hopper{chip=" + target + " " + schedule +
-                      "},fa-lower-hopper")
-                         .str();
+  StringRef name = chip->wgmma ? "fa-schedule-hopper" : "fa-schedule-ampere";
+  std::string text = (name + "{chip=" + target + " " + schedule + "}").str();
+  if (chip->wgmma)
+    text += ",fa-lower-hopper";
   // Braces and commas would be other passes.
   bool plain = schedule.find_first_of("{},()") == StringRef::npos;
   if (!plain || failed(parsePassPipeline(text, manager, os)))
-    return compileError("expected options of fa-schedule-hopper, got '" +
-                        schedule + "'" + (message.empty() ? "" : ": ") +
+    return compileError("expected options of " + name + ", got '" + schedule +
+                        "'" + (message.empty() ? "" : ": ") +
                         StringRef(message).rtrim());
   return llvm::Error::success();
 }
@@ -116,16 +117,16 @@ static llvm::Error runPipeline(ModuleOp module, StringRef text, StringRef name,
   return llvm::Error::success();
 }
 
-/// The Hopper schedule with options of its own; then nothing else will do.
+/// A schedule with options of its own; then no other will do.
 static llvm::Error runSchedule(ModuleOp module, StringRef target,
                                StringRef schedule, const Collector &collector) {
   PassManager manager(module.getContext());
   if (llvm::Error error = addSchedule(manager, target, schedule))
     return error;
   if (failed(manager.run(module)))
-    return collector.error("the Hopper schedule");
+    return collector.error("the schedule");
   if (module.getOps<gpu::GPUModuleOp>().empty())
-    return compileError("the Hopper schedule does not take this program; "
+    return compileError("the schedule does not take this program; "
                         "leave out its options '" +
                         schedule + "'");
   return llvm::Error::success();

@@ -105,7 +105,8 @@ class Schedule:
     """Keys of a tile, 0 to let the target choose."""
     speculate: str = "auto"
     options: str = ""
-    """Options of the pass fa-schedule-hopper: "overlap=1 stages=2"."""
+    """Options of the target's schedule pass: "overlap=1 stages=2" for
+    fa-schedule-hopper, "warps=8" for fa-schedule-ampere."""
 
     @staticmethod
     def of(given: Mapping[str, Any] | None, **defaults: Any) -> Schedule:

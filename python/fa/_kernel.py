@@ -181,9 +181,10 @@ def compile(
         speculate: "on" or "off": whether `fa-speculate-max` takes the running
             maximum out of the loop's common path; "auto" asks the target.
         schedule: for experts: rows, keys and speculate as above, and options of
-            the pass fa-schedule-hopper where the target is "sm_90a":
-            {"rows": 128, "overlap": 1, "ping_pong": 0, "stages": 2}. With such
-            options a program that the pass does not take is an error.
+            the target's schedule pass: of fa-schedule-hopper for "sm_90a",
+            {"rows": 128, "overlap": 1, "ping_pong": 0, "stages": 2}, of
+            fa-schedule-ampere for another GPU, {"warps": 8}. A program that the
+            pass does not take is then an error.
 
     Raises:
         CompileError: malformed or unsupported IR; names the location.

@@ -182,8 +182,12 @@ def test_schedule_errors():
         fa.compile(config, "sm_90a", schedule={"colour": 3})
     with pytest.raises(ValueError, match="got 'stages=1},fa-lower-hopper'"):
         fa.compile(config, "sm_90a", schedule={"stages": "1},fa-lower-hopper"})
-    with pytest.raises(ValueError, match="for target sm_90a only, got 'stages=3' for sm_80"):
-        fa.compile(config, "sm_80", schedule={"stages": 3})
+    with pytest.raises(ValueError, match="for an NVIDIA target only, got 'stages=3' for cpu"):
+        fa.compile(config, "cpu", schedule={"stages": 3})
+    with pytest.raises(ValueError, match="expected options of fa-schedule-ampere, got 'overlap=1'"):
+        fa.compile(config, "sm_80", schedule={"overlap": 1})
+    text = fa.compile(config, "sm_80", rows=128, keys=32, schedule={"warps": 8}).asm["ptx"]
+    assert "block=256" in text
     with pytest.raises(fa.CompileError, match="does not take this program.*'stages=3'"):
         fa.compile(config, "sm_90a", schedule={"rows": 32, "stages": 3})
 

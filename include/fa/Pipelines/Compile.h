@@ -29,8 +29,8 @@ struct CompileRequest {
   PipelineOptions pipeline;
   /// The function; empty for the module's only public one.
   std::string function;
-  /// Options of fa-schedule-hopper, "overlap=1 stages=2", where the target has
-  /// it; empty to let it choose.
+  /// Options of the target's schedule pass: "overlap=1 stages=2" for
+  /// fa-schedule-hopper; empty to let it choose.
   std::string schedule;
   /// Keep the IR and the HBM traffic after each stage.
   bool keepStages = false;
