@@ -274,44 +274,65 @@ static int64_t blocksPerSM(const TargetInfo &target, const TileSizes &s) {
                    target.threadsPerSM / threads});
 }
 
+namespace {
+struct Candidate {
+  int64_t rows, keys, stages;
+};
+} // namespace
+
+/// Tiles, the largest first; of those alike, the one with more stages.
+static llvm::SmallVector<Candidate> candidatesOnGPU() {
+  llvm::SmallVector<Candidate> all;
+  for (int64_t rows : {128, 64, 32, 16})
+    for (int64_t keys : {64, 32, 16})
+      for (int64_t stages : {2, 1})
+        all.push_back({rows, keys, stages});
+  return all;
+}
+
 static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
                                              const TileProblem &p) {
   TileSizes best;
   std::tuple<double, bool, bool, bool> bestCost;
   int64_t leastShared = INT64_MAX, leastRegisters = INT64_MAX;
-  for (int64_t rows : {128, 64, 32, 16})
-    for (int64_t keys : {64, 32, 16}) {
-      TileSizes s;
-      s.rows = rows;
-      s.keys = keys;
-      s.stages = 2;
-      s.warps = std::min<int64_t>(4, rows / kInstructionTile);
-      if (rows != limitToLength(rows, p.queryLength) ||
-          keys != limitToLength(keys, p.keyLength))
-        continue;
-      s.sharedBytes = sharedBytesOf(p, s);
-      s.registers = registersOf(p, s).total();
-      leastShared = std::min(leastShared, s.sharedBytes);
-      leastRegisters = std::min(leastRegisters, s.registers);
-      if (s.sharedBytes > target.sharedBytesPerBlock ||
-          s.registers > target.registersPerThread)
-        continue;
-      // Least traffic; no steps so short that rescaling the state outweighs
-      // what fewer keys gain; with mma.sync no accumulators of more than three
-      // quarters of the registers, from where on ptxas spills; two blocks on an
-      // SM; then most keys.
-      RegisterUse use = registersOf(p, s);
-      bool crowded =
-          target.tensorCores == TargetInfo::TensorCores::MmaSync &&
-          4 * (use.scores + use.output) > 3 * target.registersPerThread;
-      bool shared = blocksPerSM(target, s) >= 2;
-      std::tuple<double, bool, bool, bool> cost = {trafficOf(p, rows),
-                                                   keys < 32, crowded, !shared};
-      if (best.rows == 0 || cost < bestCost) {
-        best = s;
-        bestCost = cost;
-      }
+  for (auto [rows, keys, stages] : candidatesOnGPU()) {
+    TileSizes s;
+    s.rows = rows;
+    s.keys = keys;
+    s.stages = stages;
+    s.warps = std::min<int64_t>(4, rows / kInstructionTile);
+    if (rows != limitToLength(rows, p.queryLength) ||
+        keys != limitToLength(keys, p.keyLength))
+      continue;
+    s.sharedBytes = sharedBytesOf(p, s);
+    s.registers = registersOf(p, s).total();
+    // The addresses of a second stage are then too many.
+    constexpr int64_t kShort = 224;
+    if (stages > 1 && s.registers > kShort)
+      continue;
+    leastShared = std::min(leastShared, s.sharedBytes);
+    leastRegisters = std::min(leastRegisters, s.registers);
+    if (s.sharedBytes > target.sharedBytesPerBlock ||
+        s.registers > target.registersPerThread)
+      continue;
+    // Least traffic; no steps so short that rescaling the state outweighs
+    // what fewer keys gain; with mma.sync no accumulators of more than three
+    // quarters of the registers, from where on ptxas spills; two blocks on an
+    // SM; then most keys.
+    RegisterUse use = registersOf(p, s);
+    // K and V of different shapes have addresses of their own.
+    int64_t accumulators =
+        use.scores + use.output + (p.headDim == p.valueDim ? 0 : 8);
+    bool crowded = target.tensorCores == TargetInfo::TensorCores::MmaSync &&
+                   4 * accumulators > 3 * (target.registersPerThread + 1);
+    bool shared = blocksPerSM(target, s) >= 2;
+    std::tuple<double, bool, bool, bool> cost = {trafficOf(p, rows), keys < 32,
+                                                 crowded, !shared};
+    if (best.rows == 0 || cost < bestCost) {
+      best = s;
+      bestCost = cost;
     }
+  }
   if (best.rows == 0)
     return llvm::createStringError(
         llvm::formatv("no tile fits {0} with head dims {1} and {2} of {3} "
@@ -360,10 +381,13 @@ static TileSizes chooseForWgmma(const TargetInfo &target,
   };
   static constexpr Row plain[] = {
       {64, 256, 64}, {128, 128, 128}, {192, 128, 80}, {256, 128, 64}};
-  // A second sum is carried.
-  static constexpr Row logSumExp[] = {
-      {64, 192, 80}, {128, 128, 112}, {192, 128, 80}, {256, 128, 32}};
-  ArrayRef<Row> table = p.logSumExp ? ArrayRef(logSumExp) : ArrayRef(plain);
+  // A second sum is carried, or what a score function needs; the largest that
+  // spill nothing.
+  static constexpr Row crowded[] = {
+      {64, 192, 80}, {128, 128, 112}, {192, 128, 64}, {256, 128, 32}};
+  bool isCrowded =
+      p.logSumExp || (p.scoreFunction && std::max(p.headDim, p.valueDim) <= 64);
+  ArrayRef<Row> table = isCrowded ? ArrayRef(crowded) : ArrayRef(plain);
   int64_t d = std::max(p.headDim, p.valueDim);
   const Row *row =
       llvm::find_if(table, [&](const Row &row) { return d <= row.headDim; });

@@ -66,6 +66,9 @@ struct TileProblem {
   unsigned elementBits = 16;
   /// The log-sum-exp is a result: it is summed beside the normalisation.
   bool logSumExp = false;
+  /// Scores are computed with, beyond scaling and masking, or come with what is
+  /// read from captured tensors.
+  bool scoreFunction = false;
   std::optional<int64_t> queryLength = std::nullopt, keyLength = std::nullopt;
 };
 

@@ -210,9 +210,8 @@ void BlockPlan::addLoad(Value tile) {
   Operation *parent = tile.getDefiningOp()->getParentOp();
   auto loop = dyn_cast<scf::ForOp>(parent);
   load.loop = loop ? loop : parent->getParentOfType<scf::ForOp>();
-  if (loop && options.stages > 1 && canPrefetch(tile, loop)) {
+  if (loop && canPrefetch(tile, loop)) {
     load.ringIndex = ring(loop).size();
-    load.stages = options.stages;
   }
   loads.insert({tile, load});
 }
@@ -223,6 +222,27 @@ SmallVector<const LoadPlan *> BlockPlan::ring(scf::ForOp loop) const {
     if (entry.second.loop == loop && entry.second.ringIndex >= 0)
       result.push_back(&entry.second);
   return result;
+}
+
+/// Whether each load of a ring has one reader, in the loop's own block, and
+/// readers come in the order of the ring.
+bool BlockPlan::isReadInTurn(scf::ForOp loop) const {
+  SmallVector<const LoadPlan *> loads = ring(loop);
+  SmallVector<Operation *> readers(loads.size(), nullptr);
+  for (const Contraction &c : contractions)
+    for (OpOperand *operand : {c.a, c.b}) {
+      const LoadPlan *l = load(operand->get());
+      if (!l || l->loop != loop || l->ringIndex < 0)
+        continue;
+      if (readers[l->ringIndex] || c.op->getParentOp() != loop)
+        return false;
+      readers[l->ringIndex] = c.op;
+    }
+  for (size_t i = 0; i + 1 < readers.size(); ++i)
+    if (!readers[i] || !readers[i + 1] || readers[i] == readers[i + 1] ||
+        !readers[i]->isBeforeInBlock(readers[i + 1]))
+      return false;
+  return loads.size() > 1;
 }
 
 SmallVector<const LoadPlan *> BlockPlan::loadsReadIn(Operation *op) const {
@@ -477,35 +497,85 @@ LogicalResult BlockPlan::checkShared() {
   return success();
 }
 
-LogicalResult BlockPlan::placeShared() {
-  auto place = [&]() {
-    int64_t offset = 0;
-    auto take = [&](LoadPlan &load) {
-      load.offset = offset;
-      offset += (load.layout.size() * load.stages + 127) / 128 * 128;
-    };
-    for (auto &entry : loads)
-      take(entry.second);
-    for (const Contraction &c : contractions)
-      for (OpOperand *operand : {c.a, c.b})
-        if (auto it = conversions.find(operand); it != conversions.end())
-          take(it->second);
-    return offset;
+/// Loads and conversions one after another; gives the bytes that they take.
+int64_t BlockPlan::placeLoads() {
+  int64_t offset = 0;
+  auto take = [&](LoadPlan &load) {
+    load.offset = offset;
+    offset += (load.layout.size() * load.stages + 127) / 128 * 128;
   };
-  smemBytes = place();
-  for (unsigned s = options.stages;
-       smemBytes > options.target->sharedMemory && s > 2; smemBytes = place()) {
-    --s;
+  for (auto &entry : loads)
+    take(entry.second);
+  for (const Contraction &c : contractions)
+    for (OpOperand *operand : {c.a, c.b})
+      if (auto it = conversions.find(operand); it != conversions.end())
+        take(it->second);
+  return offset;
+}
+
+/// How many stages rings have, and when a stage is filled again.
+void BlockPlan::chooseRings() {
+  bool allInTurn = options.inTurn != 0 &&
+                   llvm::all_of(contractions, [](const Contraction &c) {
+                     return c.tensorCore();
+                   });
+  for (auto &entry : loads) {
+    LoadPlan &load = entry.second;
+    load.inTurn = load.ringIndex >= 0 && isReadInTurn(load.loop);
+    allInTurn &= load.inTurn || load.ringIndex < 0;
+  }
+  auto setStages = [&](unsigned stages) {
     for (auto &entry : loads)
       if (entry.second.ringIndex >= 0)
-        entry.second.stages = s;
+        entry.second.stages = stages;
+  };
+  const NVIDIATarget &target = *options.target;
+  auto blocksPerSM = [&]() {
+    constexpr int64_t kSystemBytes = 1024;
+    return std::min(target.sharedPerSM / (placeLoads() + kSystemBytes),
+                    target.registersPerSM / (estimate * int64_t(threads())));
+  };
+  unsigned stages = options.stages ? options.stages : 2;
+  setStages(stages);
+  // With one stage fewer addresses are live at a time, and another block may
+  // compute while this one waits. Two are faster (3% at D=128) where neither
+  // matters, and so are all loads of a step together (4% at D=64).
+  if (!options.stages && allInTurn) {
+    bool isShort = estimate > int64_t(options.hoistRegisters),
+         alone = blocksPerSM() < 2;
+    setStages(1);
+    if (isShort || (alone && blocksPerSM() >= 2))
+      stages = 1;
+  }
+  setStages(stages);
+  bool wanted = options.inTurn > 0 || stages == 1;
+  for (auto &entry : loads) {
+    LoadPlan &load = entry.second;
+    load.inTurn &= options.inTurn != 0 && wanted;
+    if (load.ringIndex >= 0 && stages == 1 && !load.inTurn)
+      load.ringIndex = -1;
+  }
+}
+
+LogicalResult BlockPlan::placeShared() {
+  smemBytes = placeLoads();
+  for (bool fewer = true; fewer && smemBytes > options.target->sharedMemory;
+       smemBytes = placeLoads()) {
+    fewer = false;
+    for (auto &entry : loads) {
+      LoadPlan &load = entry.second;
+      if (load.ringIndex < 0 || load.stages <= (load.inTurn ? 1 : 2))
+        continue;
+      --load.stages;
+      fewer = true;
+    }
   }
   if (smemBytes > options.target->sharedMemory) {
     for (auto &entry : loads) {
       entry.second.ringIndex = -1;
       entry.second.stages = 1;
     }
-    smemBytes = place();
+    smemBytes = placeLoads();
   }
   return checkShared();
 }
@@ -554,8 +624,10 @@ LogicalResult BlockPlan::placeRings() {
 LogicalResult BlockPlan::compute() {
   if (consumers())
     return failure(failed(inferVectors()) || failed(placeRings()));
-  if (failed(collectLoads()) || failed(inferVectors()) ||
-      failed(chooseWarps()) || failed(placeShared()))
+  if (failed(collectLoads()) || failed(inferVectors()) || failed(chooseWarps()))
+    return failure();
+  chooseRings();
+  if (failed(placeShared()))
     return failure();
   chooseHoisted();
   return success();

@@ -52,6 +52,9 @@ struct LoadPlan {
   /// Position in the loop's ring; -1: not in a ring, loaded where it stands.
   int ringIndex = -1;
   unsigned stages = 1;
+  /// A ring's loads that are read one after another: each stage is filled
+  /// again while the next load is read, which one stage is enough for.
+  bool inTurn = false;
   SharedLayout layout;
   mlir::Type elementType;
   int64_t offset = 0;
@@ -60,9 +63,12 @@ struct LoadPlan {
 /// Options of a schedule.
 struct ScheduleOptions {
   const NVIDIATarget *target;
+  /// 0 to choose.
   unsigned stages;
   unsigned warps;
   unsigned hoistRegisters;
+  /// 0 or 1; -1 to choose.
+  int inTurn = -1;
 };
 
 class BlockPlan {
@@ -115,11 +121,14 @@ private:
   mlir::LogicalResult collectLoads();
   mlir::LogicalResult inferVectors();
   mlir::LogicalResult chooseWarps();
+  void chooseRings();
+  int64_t placeLoads();
   mlir::LogicalResult placeShared();
   mlir::LogicalResult placeRings();
   mlir::LogicalResult checkShared();
   void chooseHoisted();
   bool canPrefetch(mlir::Value tile, mlir::scf::ForOp loop) const;
+  bool isReadInTurn(mlir::scf::ForOp loop) const;
   int64_t estimateRegisters(unsigned warps) const;
   void addLoad(mlir::Value tile);
 

@@ -7,6 +7,7 @@
 
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "llvm/ADT/SmallBitVector.h"
+#include "llvm/Support/SaveAndRestore.h"
 
 #include <numeric>
 
@@ -350,8 +351,9 @@ KernelEmitter::registers(Value v, const FragmentLayout &layout) {
   case TileValue::Kind::Undefined: {
     if (isPacked(type, layout))
       return SmallVector<Value>(layout.numRegs() / 2, i32(0));
-    Value zero = arith::ConstantOp::create(b, loc, b.getZeroAttr(type));
-    return SmallVector<Value>(layout.numRegs(), zero);
+    // Control flow that carries it needs no register for it.
+    Value any = LLVM::PoisonOp::create(b, loc, type);
+    return SmallVector<Value>(layout.numRegs(), any);
   }
   case TileValue::Kind::Slice: {
     unsigned rank = layout.kind() == FragmentLayout::Kind::Accumulator ? 2 : 1;
@@ -455,11 +457,34 @@ void KernelEmitter::storeSplat(Value value, const GlobalSlice &dest) {
   storeElement(value, elementPointer(*dest.base, indices));
 }
 
+/// Four words of each thread of a quad, transposed: the thread at place c gets
+/// the words number c of all four, in order.
+SmallVector<Value> KernelEmitter::transposeQuad(ArrayRef<Value> words) {
+  SmallVector<Value> w(words);
+  for (unsigned distance : {1u, 2u}) {
+    Value upper = arith::CmpIOp::create(
+        b, loc, arith::CmpIPredicate::ne,
+        arith::AndIOp::create(b, loc, lane(), i32(distance)), i32(0));
+    for (unsigned i = 0; i < 4; ++i) {
+      if (i & distance)
+        continue;
+      Value &low = w[i], &high = w[i + distance];
+      Value sent = arith::SelectOp::create(b, loc, upper, low, high);
+      Value got = shuffle(sent, distance);
+      low = arith::SelectOp::create(b, loc, upper, got, low);
+      high = arith::SelectOp::create(b, loc, upper, high, got);
+    }
+  }
+  return w;
+}
+
 /// Each thread stores what it holds; pairs of columns together where they are
-/// sure to be aligned.
+/// sure to be aligned, and of two bytes each, eight columns together after an
+/// exchange between the threads that hold a row.
 void KernelEmitter::storeRows(const TileValue &source,
                               const GlobalSlice &dest) {
   const FragmentLayout &layout = source.layout;
+  llvm::SaveAndRestore thread(branchThread, readThread());
   bool vector = layout.kind() == FragmentLayout::Kind::Row;
   Type type = dest.base->type.getElementType();
   unsigned bytes = std::max(1u, type.getIntOrFloatBitWidth() / 8);
@@ -474,8 +499,10 @@ void KernelEmitter::storeRows(const TileValue &source,
     alignedBuffers.insert(dest.base->buffer);
 
   FragmentLayout rows = FragmentLayout::row(layout.rows(), layout.warps());
+  unsigned chunks =
+      pairs && isPacked(type, layout) ? layout.colTiles() / 4 * 4 : 0;
   for (unsigned v = 0; v < rows.numRegs(); ++v) {
-    OpBuilder::InsertionGuard guard(b);
+    OpBuilder::InsertionGuard whole(b);
     Value row = rowOf(rows, v), condition;
     if (rowLimit)
       condition = less(row, rowLimit);
@@ -488,18 +515,48 @@ void KernelEmitter::storeRows(const TileValue &source,
     }
     SmallVector<Value> indices(dest.offsets);
     indices[dest.dims[0]] = add(indices[dest.dims[0]], row);
-    if (!vector)
-      indices[dest.dims[1]] = add(indices[dest.dims[1]], toIndex(threadCol()));
-    if (condition) {
+    auto guard = [&] {
+      if (!condition)
+        return;
       auto guarded = scf::IfOp::create(b, loc, condition);
       b.setInsertionPointToStart(guarded.thenBlock());
+    };
+    if (chunks) {
+      SmallVector<Value> of(indices);
+      of[dest.dims[1]] =
+          add(of[dest.dims[1]], toIndex(mulC(remC(lane(), 4), 8)));
+      Value pointer = elementPointer(*dest.base, of);
+      for (unsigned n = 0; n < chunks; n += 4) {
+        SmallVector<Value> words;
+        for (unsigned k = 0; k < 4; ++k)
+          words.push_back(LLVM::BitcastOp::create(
+              b, loc, b.getI32Type(),
+              source.regs[layout.reg(v / 2, n + k, v % 2 * 2) / 2]));
+        words = transposeQuad(words);
+        // Threads of other rows took part.
+        OpBuilder::InsertionGuard inner(b);
+        guard();
+        Value chunk = LLVM::PoisonOp::create(
+            b, loc, VectorType::get({4}, b.getI32Type()));
+        for (unsigned k = 0; k < 4; ++k)
+          chunk =
+              LLVM::InsertElementOp::create(b, loc, chunk, words[k], i32(k));
+        Value at = LLVM::GEPOp::create(b, loc, globalPointer(), type, pointer,
+                                       ArrayRef<LLVM::GEPArg>{int32_t(8 * n)});
+        LLVM::StoreOp::create(b, loc, chunk, at, /*alignment=*/16);
+      }
+      if (chunks == layout.colTiles())
+        continue;
     }
+    guard();
+    if (!vector)
+      indices[dest.dims[1]] = add(indices[dest.dims[1]], toIndex(threadCol()));
     Value pointer = elementPointer(*dest.base, indices);
     if (vector) {
       storeElement(source.regs[v], pointer);
       continue;
     }
-    for (unsigned n = 0; n < layout.colTiles(); ++n) {
+    for (unsigned n = chunks; n < layout.colTiles(); ++n) {
       unsigned reg = layout.reg(v / 2, n, v % 2 * 2);
       Type step = bytes == 1 ? b.getI8Type() : type;
       Value at = LLVM::GEPOp::create(b, loc, globalPointer(), step, pointer,

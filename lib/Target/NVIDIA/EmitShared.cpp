@@ -208,16 +208,18 @@ void KernelEmitter::wait(int64_t pending) {
   NVVM::CpAsyncWaitGroupOp::create(b, loc, std::max<int64_t>(0, pending));
 }
 
-/// Issues a loop's ring of loads for one value of its induction variable,
-/// each load a group of its own.
-LogicalResult KernelEmitter::prefetch(const LoopFrame &frame, Value iv,
-                                      Value stage) {
-  Value condition = less(iv, frame.upper);
-  for (const LoadPlan *load : frame.ring) {
+/// Each load is a group of its own.
+LogicalResult KernelEmitter::prefetch(const LoopFrame &frame,
+                                      ArrayRef<const LoadPlan *> loads,
+                                      Value iv, Value stage) {
+  Value condition = iv == frame.iv ? Value() : less(iv, frame.upper);
+  for (const LoadPlan *load : loads) {
     {
       OpBuilder::InsertionGuard guard(b);
-      auto guarded = scf::IfOp::create(b, loc, condition);
-      b.setInsertionPointToStart(guarded.thenBlock());
+      if (condition) {
+        auto guarded = scf::IfOp::create(b, loc, condition);
+        b.setInsertionPointToStart(guarded.thenBlock());
+      }
       IRMapping map;
       map.map(load->loop.getInductionVar(), iv);
       if (failed(issueLoad(*load, map, stage)))
@@ -226,6 +228,25 @@ LogicalResult KernelEmitter::prefetch(const LoopFrame &frame, Value iv,
     commit();
   }
   return success();
+}
+
+/// Fills stages that every warp has read for an iteration that many ahead of
+/// the current one.
+LogicalResult KernelEmitter::refill(const LoopFrame &frame,
+                                    ArrayRef<const LoadPlan *> loads,
+                                    unsigned ahead) {
+  scf::ForOp source = frame.source;
+  unsigned stages = loads[0]->stages;
+  Value iv = frame.iv, stage = frame.stage;
+  if (ahead)
+    iv = add(iv, mul(scalar(source.getStep()), index(ahead)));
+  if (ahead < stages && stages > 1) {
+    Value first =
+        arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, stage, i32(0));
+    stage = arith::SelectOp::create(b, loc, first, i32(stages - 1),
+                                    addC(stage, -1));
+  }
+  return prefetch(frame, loads, iv, stage);
 }
 
 LogicalResult KernelEmitter::ensureReady(Operation *op) {
@@ -252,24 +273,25 @@ LogicalResult KernelEmitter::ensureReady(Operation *op) {
     if (!frame || frame->ready >= load->ringIndex)
       continue;
     int64_t inStage = frame->ring.size(), stages = load->stages;
+    bool first = frame->ready < 0;
+    // Groups issued after this load's, as emitFor and refill do it.
     int64_t pending = (stages - 1) * inStage - 1 - load->ringIndex;
-    if (frame->prefetched)
+    if (load->inTurn)
+      pending = stages * inStage - 2;
+    else if (!first)
       pending += inStage;
     wait(pending);
     barrier();
     frame->ready = load->ringIndex;
-    if (frame->prefetched)
+    // Every warp has passed what came before: stages read there are free. In
+    // turn, that is the load before this one; else those of the previous
+    // iteration.
+    ArrayRef<const LoadPlan *> free = frame->ring;
+    if (load->inTurn)
+      free = free.slice((load->ringIndex + inStage - 1) % inStage, 1);
+    else if (!first)
       continue;
-    // Every warp has passed the previous iteration: its stage is free.
-    frame->prefetched = true;
-    scf::ForOp source = frame->source;
-    Value ahead = mul(scalar(source.getStep()), index(stages - 1));
-    Value iv = add(frame->iv, ahead);
-    Value first = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
-                                        frame->stage, i32(0));
-    Value stage = arith::SelectOp::create(b, loc, first, i32(stages - 1),
-                                          addC(frame->stage, -1));
-    if (failed(prefetch(*frame, iv, stage)))
+    if (failed(refill(*frame, free, first ? stages - 1 : stages)))
       return failure();
   }
   return success();

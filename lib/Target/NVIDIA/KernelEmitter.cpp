@@ -7,6 +7,8 @@
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
+#include "llvm/Support/SaveAndRestore.h"
+
 using namespace mlir;
 using namespace fa::nvidia;
 
@@ -40,6 +42,12 @@ Value KernelEmitter::threadId() {
   if (branchThread)
     return branchThread;
   return NVVM::ThreadIdXOp::create(b, loc, b.getI32Type());
+}
+
+/// Nothing of the thread's coordinates that is computed from this is kept in
+/// registers elsewhere: for a branch in a loop, and for what follows a loop.
+Value KernelEmitter::readThread() {
+  return ptx("mov.u32 $0, %tid.x;", "=r", {}, b.getI32Type()).front();
 }
 
 Value KernelEmitter::threadRow(const FragmentLayout &layout) {
@@ -323,11 +331,16 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
   unsigned stages = frame.ring.empty() ? 1 : frame.ring[0]->stages;
   if (!frame.ring.empty() && !frames.empty())
     barrier();
-  for (unsigned p = 0; p + 1 < stages; ++p) {
+  for (unsigned p = 0; p < stages; ++p) {
+    ArrayRef<const LoadPlan *> loads = frame.ring;
+    if (p + 1 == stages)
+      loads = loads.empty() || !loads[0]->inTurn ? ArrayRef<const LoadPlan *>()
+                                                 : loads.drop_back();
     Value iv = add(lower, mul(index(p), step));
-    if (failed(prefetch(frame, iv, i32(p))))
+    if (failed(prefetch(frame, loads, iv, i32(p))))
       return failure();
   }
+  frame.stage = i32(0);
   if (failed(ensureReady(op)) || failed(hoistFragments(op)))
     return failure();
 
@@ -403,15 +416,13 @@ LogicalResult KernelEmitter::emitBranch(Block &from, scf::IfOp source,
   int64_t committedBefore = committed;
   auto inFlightBefore = inFlight;
   auto countsBefore = ringCounts;
-  // What a branch of the consumers computes of a thread's coordinates stays in
-  // it: no register keeps them while the loop needs all of them.
-  Value threadBefore = branchThread;
-  if (role == Role::Consumers && ringsMovedIn(source).empty())
-    branchThread = ptx("mov.u32 $0, %tid.x;", "=r", {}, b.getI32Type()).front();
-  LogicalResult emitted = emitBlock(from);
-  branchThread = threadBefore;
-  if (failed(emitted))
-    return failure();
+  {
+    llvm::SaveAndRestore thread(branchThread);
+    if (ringsMovedIn(source).empty())
+      branchThread = readThread();
+    if (failed(emitBlock(from)))
+      return failure();
+  }
   SmallVector<Value> yields;
   for (auto [v, result] :
        llvm::zip(from.getTerminator()->getOperands(), source.getResults())) {

@@ -120,7 +120,6 @@ private:
     mlir::Value stage; // i32
     mlir::Value iv, upper;
     int ready = -1; // ring loads up to this index are in shared memory
-    bool prefetched = false;
   };
 
   //--- Control (KernelEmitter.cpp)
@@ -176,6 +175,8 @@ private:
   mlir::LogicalResult emitStore(mlir::Operation *op, mlir::Value source,
                                 const GlobalSlice &dest);
   void storeSplat(mlir::Value value, const GlobalSlice &dest);
+  llvm::SmallVector<mlir::Value>
+  transposeQuad(llvm::ArrayRef<mlir::Value> words);
   void storeRows(const TileValue &source, const GlobalSlice &dest);
 
   //--- Tiles in shared memory (EmitShared.cpp)
@@ -185,8 +186,13 @@ private:
                   mlir::Value base);
   void copyElements(const LoadPlan &load, const GlobalSlice &slice,
                     mlir::Value base);
-  mlir::LogicalResult prefetch(const LoopFrame &frame, mlir::Value iv,
-                               mlir::Value stage);
+  /// Issues loads of a loop's ring for one value of its induction variable.
+  mlir::LogicalResult prefetch(const LoopFrame &frame,
+                               llvm::ArrayRef<const LoadPlan *> loads,
+                               mlir::Value iv, mlir::Value stage);
+  mlir::LogicalResult refill(const LoopFrame &frame,
+                             llvm::ArrayRef<const LoadPlan *> loads,
+                             unsigned ahead);
   /// Waits for the loads that an op reads.
   mlir::LogicalResult ensureReady(mlir::Operation *op);
   void commit() {
@@ -348,6 +354,7 @@ private:
     return b.createOrFold<mlir::arith::IndexCastOp>(loc, b.getIndexType(), v);
   }
   mlir::Value threadId();
+  mlir::Value readThread();
   mlir::Value lane() { return remC(threadId(), 32); }
   mlir::Value warp() { return divC(threadId(), 32); }
   mlir::Value threadRow(const FragmentLayout &layout);

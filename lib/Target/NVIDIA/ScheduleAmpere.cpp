@@ -30,7 +30,7 @@ struct ScheduleAmpere
           << chip << "; known are sm_80, sm_86, sm_89, sm_90, sm_90a, sm_120";
       return signalPassFailure();
     }
-    ScheduleOptions options{target, stages, warps, hoistRegisters};
+    ScheduleOptions options{target, stages, warps, hoistRegisters, inTurn};
     for (func::FuncOp func : collectPrograms(getOperation())) {
       OpBuilder builder(func);
       if (failed(buildProgram(func, options, builder)))

@@ -7,8 +7,8 @@
 // RUN: not fa-opt %s --fa-decompose --fa-online-softmax --fa-tile="rows=-1" 2>&1 | FileCheck %s --check-prefix=NEGATIVE
 
 // The sizes are those that fa-tile chooses, by the target and the algorithm.
-// SIZES: remark: [Passed] TileSizes {{.*}}128x32: {{.*}}shared memory
-// AMPERE: scf.forall {{.*}} step (1, 1, 128, 32)
+// SIZES: remark: [Passed] TileSizes {{.*}}128x64: {{.*}}shared memory with 1 stages
+// AMPERE: scf.forall {{.*}} step (1, 1, 128, 64)
 // HOPPER: scf.forall {{.*}} step (1, 1, 128, 64)
 // GIVEN: scf.forall {{.*}} step (1, 1, 32, 16)
 // The loop of Algorithm 1 stays as it was tiled, rows of the rest as in it.

@@ -73,20 +73,23 @@ TEST(TileSizes, OnGPUsByHeadDim) {
     EXPECT_EQ(choose(name, heads(64)).warps, 4);
     EXPECT_EQ(choose(name, heads(64)).stages, 2);
   }
-  // 64 keys take 96 KiB, one block of an A100's 164; 32 keys leave room for
-  // two.
-  EXPECT_TILE(choose("sm_80", heads(128)), 128, 32);
-  // Only one block fits 100 KiB in any case, but with 64 keys S and O take 192
-  // registers, and mma.sync's fragments have to spill.
+  // S and O take 192 registers: one stage, 64 KiB, two blocks on an A100.
+  EXPECT_TILE(choose("sm_80", heads(128)), 128, 64);
+  EXPECT_EQ(choose("sm_80", heads(128)).stages, 1);
+  EXPECT_TILE(choose("sm_90", heads(128)), 128, 64);
+  // With 32 keys two blocks share 100 KiB, too.
   EXPECT_TILE(choose("sm_89", heads(128)), 128, 32);
+  // K and V of different shapes take a few registers more.
   EXPECT_TILE(choose("sm_80", {64, 128, 16}), 128, 32);
   EXPECT_TILE(choose("sm_80", {192, 128, 16}), 128, 32);
   // Spilling a little costs less than steps of 16 keys.
   EXPECT_TILE(choose("sm_80", heads(160)), 128, 32);
-  EXPECT_TILE(choose("sm_80", heads(256)), 64, 64);
-  EXPECT_TILE(choose("sm_90", heads(256)), 64, 32);
-  // 99 KiB: a ring of two stages of 64 keys is too much.
-  EXPECT_TILE(choose("sm_86", heads(256)), 64, 32);
+  // One stage of 64 keys takes 96 KiB: two blocks on sm_90, one on sm_86, and
+  // on an A100 32 keys leave room for two.
+  EXPECT_TILE(choose("sm_80", heads(256)), 64, 32);
+  EXPECT_TILE(choose("sm_90", heads(256)), 64, 64);
+  EXPECT_EQ(choose("sm_90", heads(256)).stages, 1);
+  EXPECT_TILE(choose("sm_86", heads(256)), 64, 64);
 }
 
 TEST(TileSizes, OnHopperByHeadDim) {
@@ -97,6 +100,10 @@ TEST(TileSizes, OnHopperByHeadDim) {
   TileProblem lse = heads(128);
   lse.logSumExp = true;
   EXPECT_TILE(choose("sm_90a", lse), 128, 112);
+  // What a score function needs is taken from a warpgroup.
+  TileProblem score = heads(64);
+  score.scoreFunction = true;
+  EXPECT_TILE(choose("sm_90a", score), 192, 80);
   // Rows that are not whole chunks of 16 bytes are not for TMA.
   EXPECT_TILE(choose("sm_90a", heads(44)), 128, 64);
 }

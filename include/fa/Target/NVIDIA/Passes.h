@@ -36,6 +36,8 @@ struct NVIDIATarget {
   int64_t sharedMemory;
   /// 32-bit registers that one thread may use.
   unsigned registers;
+  /// What a multiprocessor has of both, for all its blocks.
+  int64_t sharedPerSM, registersPerSM;
   /// The PTX version that the emitted text asks for.
   const char *ptxFeature;
   /// It has warpgroup-wide matrix instructions and TMA.

@@ -29,13 +29,17 @@ def ScheduleAmperePass : Pass<"fa-schedule-ampere", "::mlir::ModuleOp"> {
   let options = [
     Option<"chip", "chip", "std::string", "\"sm_80\"",
            "the target: a row of the target table">,
-    Option<"stages", "stages", "unsigned", "2",
-           "stages of a ring of tiles in shared memory">,
+    Option<"stages", "stages", "unsigned", "0",
+           "stages of a ring of tiles in shared memory; 0: two, or one where "
+           "registers are short or two blocks share a multiprocessor then">,
     Option<"warps", "warps", "unsigned", "0",
            "warps in a block; 0: chosen from the tile and the registers">,
     Option<"hoistRegisters", "hoist-registers", "unsigned", "224",
            "loop-invariant fragments stay in registers while the estimate of "
-           "registers a thread is at most this">
+           "registers a thread is at most this">,
+    Option<"inTurn", "in-turn", "int", "-1",
+           "a ring's stage is filled again once its tile is read (1), or all "
+           "tiles of an iteration together in the next one (0); -1 to choose">
   ];
   let dependentDialects = [
     "::mlir::affine::AffineDialect", "::mlir::arith::ArithDialect",

@@ -18,6 +18,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/SCF/Transforms/TileUsingInterface.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/Matchers.h"
 #include "mlir/IR/Remarks.h"
 
 namespace fa {
@@ -75,6 +76,27 @@ static std::optional<Contraction> findScoreProduct(Value scores) {
   return std::nullopt;
 }
 
+/// Whether scores are more than products that are scaled and masked by their
+/// coordinates.
+static bool hasScoreFunction(Value scores) {
+  auto generic = scores.getDefiningOp<linalg::GenericOp>();
+  if (!generic || generic.getNumReductionLoops())
+    return false;
+  for (Operation &op : generic.getBody()->without_terminator()) {
+    if (isa<tensor::ExtractOp>(op) || isa<math::MathDialect>(op.getDialect()))
+      return true;
+    auto multiply = dyn_cast<arith::MulFOp>(op);
+    bool scales = multiply && llvm::any_of(op.getOperands(), [](Value v) {
+                    return matchPattern(v, m_Constant());
+                  });
+    bool computes = isa<arith::AddFOp, arith::SubFOp, arith::MulFOp,
+                        arith::DivFOp, arith::SIToFPOp, arith::UIToFPOp>(op);
+    if (computes && !scales)
+      return true;
+  }
+  return llvm::any_of(generic.getDpsInputs(), hasScoreFunction);
+}
+
 namespace {
 struct TilePass : fa::impl::TilePassBase<TilePass> {
   using TilePassBase::TilePassBase;
@@ -97,9 +119,10 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
       std::optional<Contraction> product = findScoreProduct(op.getScores());
       // The maximum is used for nothing else.
       bool logSumExp = !op.getNewMax().use_empty();
-      llvm::Expected<TileSizes> tiles = chooseTiles(
-          product ? product->lhs : op.getValues(), op.getValues(),
-          op.getScores().getType(), target, algorithm, rows, keys, logSumExp);
+      llvm::Expected<TileSizes> tiles =
+          chooseTiles(product ? product->lhs : op.getValues(), op.getValues(),
+                      op.getScores().getType(), target, algorithm, rows, keys,
+                      logSumExp, hasScoreFunction(op.getScores()));
       if (!tiles) {
         op.emitOpError() << llvm::toString(tiles.takeError());
         return signalPassFailure();

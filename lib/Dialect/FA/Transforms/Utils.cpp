@@ -148,7 +148,7 @@ llvm::Expected<TileSizes> fa::chooseTiles(Value query, Value values,
                                           RankedTensorType scores,
                                           StringRef target, StringRef algorithm,
                                           int64_t rows, int64_t keys,
-                                          bool logSumExp) {
+                                          bool logSumExp, bool scoreFunction) {
   TileSizes given;
   given.rows = rows;
   given.keys = keys;
@@ -169,6 +169,7 @@ llvm::Expected<TileSizes> fa::chooseTiles(Value query, Value values,
   problem.valueDim = valuesType.getDimSize(1);
   problem.elementBits = valuesType.getElementTypeBitWidth();
   problem.logSumExp = logSumExp;
+  problem.scoreFunction = scoreFunction;
   problem.queryLength = length(scores.getDimSize(0));
   problem.keyLength = length(scores.getDimSize(1));
   llvm::Expected<TileSizes> chosen =
