@@ -105,63 +105,118 @@ static bool cloneFolded(OpBuilder &b, linalg::GenericOp op, IRMapping &map) {
   return true;
 }
 
-/// A branch whose side is known is that side.
-static void cloneIf(OpBuilder &b, scf::IfOp op, IRMapping &map) {
-  std::optional<bool> known =
-      constantBool(map.lookupOrDefault(op.getCondition()));
-  if (!known) {
-    b.clone(*op, map);
-    return;
+/// Clones a scalar operation, or maps it to what it folds to.
+static bool cloneScalar(OpBuilder &b, Operation &op, IRMapping &map) {
+  if (op.getNumRegions() || op.getNumResults() != 1 ||
+      !op.getResult(0).getType().isIntOrIndexOrFloat())
+    return false;
+  Operation *copy = b.clone(op, map);
+  SmallVector<Value> folded;
+  if (succeeded(b.tryFold(copy, folded)) && !folded.empty()) {
+    map.map(op.getResult(0), folded.front());
+    copy->erase();
   }
-  Block *side = *known ? op.thenBlock() : op.elseBlock();
-  if (!side)
-    return;
-  for (Operation &inner : side->without_terminator()) {
-    auto generic = dyn_cast<linalg::GenericOp>(inner);
-    if (Value zero = generic ? foldZeroProduct(generic, map) : Value())
-      map.map(generic.getResult(0), zero);
-    else if (!generic || !cloneFolded(b, generic, map))
-      b.clone(inner, map);
-  }
-  for (auto [result, value] :
-       llvm::zip(op.getResults(), side->getTerminator()->getOperands()))
-    map.map(result, map.lookupOrDefault(value));
+  return true;
 }
 
-void fa::nvidia::cloneBlock(OpBuilder &b, scf::ForOp loop,
-                            ArrayRef<Operation *> ops, IRMapping &map,
-                            Value isFirst) {
-  for (Operation *op : ops) {
-    if (op->getNumResults() == 1 && map.contains(op->getResult(0)))
-      continue;
+namespace {
+/// Clones operations for one block of keys.
+struct Cloner {
+  scf::ForOp loop;
+  Value isFirst;
+  IRMapping &map;
+
+  void clone(OpBuilder &b, Operation &op) {
+    // Known from elsewhere.
+    if (op.getNumResults() == 1 && map.contains(op.getResult(0)))
+      return;
     auto compare = dyn_cast<arith::CmpIOp>(op);
     if (compare && compare.getPredicate() == arith::CmpIPredicate::eq &&
         compare.getLhs() == loop.getInductionVar() &&
         compare.getRhs() == loop.getLowerBound()) {
       map.map(compare.getResult(), isFirst);
-      continue;
+      return;
     }
-    if (auto either = dyn_cast<arith::OrIOp>(op)) {
-      Value x = map.lookupOrDefault(either.getLhs()),
-            y = map.lookupOrDefault(either.getRhs());
-      std::optional<bool> cx = constantBool(x), cy = constantBool(y);
-      if (cx || cy) {
-        Value folded = cx ? (*cx ? x : y) : (*cy ? y : x);
-        map.map(either.getResult(), folded);
-        continue;
-      }
-    }
-    if (auto branch = dyn_cast<scf::IfOp>(op)) {
-      cloneIf(b, branch, map);
-      continue;
-    }
-    if (auto generic = dyn_cast<linalg::GenericOp>(op))
-      if (Value zero = foldZeroProduct(generic, map)) {
-        map.map(generic.getResult(0), zero);
-        continue;
-      }
-    b.clone(*op, map);
+    if (auto branch = dyn_cast<scf::IfOp>(op))
+      return cloneIf(b, branch);
+    auto generic = dyn_cast<linalg::GenericOp>(op);
+    if (Value zero = generic ? foldZeroProduct(generic, map) : Value())
+      map.map(generic.getResult(0), zero);
+    else if (!cloneScalar(b, op, map))
+      b.clone(op, map);
   }
+
+  /// Clones the operations of one side of a branch; gives what it yields.
+  SmallVector<Value> cloneSide(OpBuilder &b, Block &side) {
+    for (Operation &op : side.without_terminator())
+      clone(b, op);
+    SmallVector<Value> values;
+    for (Value v : side.getTerminator()->getOperands())
+      values.push_back(map.lookupOrDefault(v));
+    return values;
+  }
+
+  /// A branch whose side is known is that side, and what both sides yield is
+  /// no result.
+  void cloneIf(OpBuilder &b, scf::IfOp op) {
+    if (std::optional<bool> known =
+            constantBool(map.lookupOrDefault(op.getCondition()))) {
+      if (Block *side = *known ? op.thenBlock() : op.elseBlock())
+        map.map(op.getResults(), cloneKnownSide(b, *side));
+      return;
+    }
+    if (!op.elseBlock()) {
+      b.clone(*op, map);
+      return;
+    }
+    Region thenRegion, elseRegion;
+    OpBuilder thenBuilder(b.getContext()), elseBuilder(b.getContext());
+    thenBuilder.setInsertionPointToEnd(&thenRegion.emplaceBlock());
+    elseBuilder.setInsertionPointToEnd(&elseRegion.emplaceBlock());
+    SmallVector<Value> ours, thenValues, elseValues;
+    for (auto [result, x, y] :
+         llvm::zip(op.getResults(), cloneSide(thenBuilder, *op.thenBlock()),
+                   cloneSide(elseBuilder, *op.elseBlock()))) {
+      if (x == y) {
+        map.map(result, x);
+        continue;
+      }
+      ours.push_back(result);
+      thenValues.push_back(x);
+      elseValues.push_back(y);
+    }
+    scf::YieldOp::create(thenBuilder, op.getLoc(), thenValues);
+    scf::YieldOp::create(elseBuilder, op.getLoc(), elseValues);
+    auto copy = scf::IfOp::create(b, op.getLoc(), ValueRange(ours).getTypes(),
+                                  map.lookupOrDefault(op.getCondition()));
+    for (NamedAttribute attribute : op->getDiscardableAttrs())
+      copy->setDiscardableAttr(attribute.getName(), attribute.getValue());
+    copy.getThenRegion().takeBody(thenRegion);
+    copy.getElseRegion().takeBody(elseRegion);
+    map.map(ours, copy.getResults());
+  }
+
+  SmallVector<Value> cloneKnownSide(OpBuilder &b, Block &side) {
+    for (Operation &op : side.without_terminator()) {
+      auto generic = dyn_cast<linalg::GenericOp>(op);
+      if (!generic || foldZeroProduct(generic, map) ||
+          !cloneFolded(b, generic, map))
+        clone(b, op);
+    }
+    SmallVector<Value> values;
+    for (Value v : side.getTerminator()->getOperands())
+      values.push_back(map.lookupOrDefault(v));
+    return values;
+  }
+};
+} // namespace
+
+void fa::nvidia::cloneBlock(OpBuilder &b, scf::ForOp loop,
+                            ArrayRef<Operation *> ops, IRMapping &map,
+                            Value isFirst) {
+  Cloner cloner{loop, isFirst, map};
+  for (Operation *op : ops)
+    cloner.clone(b, *op);
 }
 
 Value fa::nvidia::cloneSlice(OpBuilder &b, Value v, Region &region,

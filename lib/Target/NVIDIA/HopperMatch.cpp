@@ -148,17 +148,27 @@ bool fa::nvidia::matchHopper(scf::ForallOp forall, HopperProgram &program,
 
 void fa::nvidia::findMask(HopperProgram &program) {
   scf::ForOp loop = program.loop;
-  SmallVector<Value> conditions;
-  for (auto branch : loop.getBody()->getOps<scf::IfOp>())
-    if (branch.elseBlock() && branch.getNumResults() == 1 &&
-        branch.thenBlock()->getOperations().size() == 1)
-      conditions.push_back(branch.getCondition());
-  if (conditions.size() != 1)
+  // The branch whose first side leaves the scores as they are, maybe on more
+  // than the block's place.
+  SmallVector<arith::CmpIOp> compares;
+  auto add = [&](Value condition) {
+    auto compare = condition.getDefiningOp<arith::CmpIOp>();
+    if (compare && compare.getPredicate() == arith::CmpIPredicate::sle &&
+        loop.isDefinedOutsideOfLoop(compare.getRhs()))
+      compares.push_back(compare);
+  };
+  for (auto branch : loop.getBody()->getOps<scf::IfOp>()) {
+    if (!branch.elseBlock() || branch.getNumResults() == 0 ||
+        branch.thenBlock()->getOperations().size() != 1)
+      continue;
+    add(branch.getCondition());
+    if (auto both = branch.getCondition().getDefiningOp<arith::AndIOp>())
+      for (Value condition : both.getOperands())
+        add(condition);
+  }
+  if (compares.size() != 1)
     return;
-  auto compare = conditions[0].getDefiningOp<arith::CmpIOp>();
-  if (!compare || compare.getPredicate() != arith::CmpIPredicate::sle ||
-      !loop.isDefinedOutsideOfLoop(compare.getRhs()))
-    return;
+  arith::CmpIOp compare = compares[0];
   Value iv = loop.getInductionVar(), end = compare.getLhs();
   if (auto apply = end.getDefiningOp<affine::AffineApplyOp>()) {
     // d0 + c

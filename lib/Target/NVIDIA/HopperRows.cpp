@@ -278,19 +278,13 @@ void fa::nvidia::sinkSums(scf::ForOp loop) {
 //===----------------------------------------------------------------------===//
 
 void fa::nvidia::decideByWarp(scf::ForOp loop) {
-  SmallVector<scf::IfOp> branches(loop.getBody()->getOps<scf::IfOp>());
-  for (scf::IfOp branch : branches) {
-    auto either = branch.getCondition().getDefiningOp<arith::OrIOp>();
-    if (!branch->hasAttr(fa::kRowwiseAttr) || !either)
-      continue;
-    auto extract = either.getRhs().getDefiningOp<tensor::ExtractOp>();
-    auto any = extract ? matchBody<arith::OrIOp>(extract.getTensor())
-                       : linalg::GenericOp();
+  SmallVector<tensor::ExtractOp> extracts;
+  loop.walk([&](tensor::ExtractOp op) { extracts.push_back(op); });
+  for (tensor::ExtractOp extract : extracts) {
+    auto any = matchBody<arith::OrIOp>(extract.getTensor());
     auto need = any ? matchBody<arith::CmpFOp>(any.getDpsInputs()[0])
                     : linalg::GenericOp();
-    auto top = need ? matchBody<arith::MaximumFOp>(need.getDpsInputs()[0])
-                    : linalg::GenericOp();
-    if (!top)
+    if (!need)
       continue;
     auto compare = cast<arith::CmpFOp>(need.getBody()->front());
     FloatAttr limit;
@@ -298,23 +292,16 @@ void fa::nvidia::decideByWarp(scf::ForOp loop) {
         compare.getLhs() != need.getBody()->getArgument(0) ||
         !matchPattern(compare.getRhs(), m_Constant(&limit)))
       continue;
-    OpBuilder b(either);
-    Value exceeds = ExceedsOp::create(
-        b, extract.getLoc(), b.getI1Type(), top.getDpsInputs()[0],
-        b.getF64FloatAttr(limit.getValueAsDouble()));
-    either.getRhsMutable().set(exceeds);
-    b.setInsertionPointToStart(branch.thenBlock());
-    IRMapping map;
-    b.clone(*top, map);
-    Operation *inside = b.clone(*need, map);
-    need.getResult(0).replaceUsesWithIf(
-        inside->getResult(0), [&](OpOperand &use) {
-          return branch.getThenRegion().isAncestor(
-              use.getOwner()->getParentRegion());
-        });
+    auto top = matchBody<arith::MaximumFOp>(need.getDpsInputs()[0]);
+    OpBuilder b(extract);
+    Value exceeds =
+        ExceedsOp::create(b, extract.getLoc(), b.getI1Type(),
+                          top ? top.getDpsInputs()[0] : need.getDpsInputs()[0],
+                          b.getF64FloatAttr(limit.getValueAsDouble()));
+    extract.replaceAllUsesWith(exceeds);
     for (Operation *op : {extract.getOperation(), any.getOperation(),
                           need.getOperation(), top.getOperation()})
-      if (op->use_empty())
+      if (op && op->use_empty())
         op->erase();
   }
 }

@@ -98,9 +98,9 @@ void findMask(HopperProgram &program);
 /// The body is yield(x * y) of two values.
 bool isProduct(mlir::linalg::GenericOp op);
 
-/// A branch on "some row of P is not below the limit" that treats each row for
-/// itself is taken by warp, from P's registers; which rows they are is found in
-/// the branch.
+/// "Some row is not below the limit", of vectors by rows and of the largest
+/// elements of P's rows, is decided by warp, of P from its registers: branches
+/// on it are of rows that may take them for themselves.
 void decideByWarp(mlir::scf::ForOp loop);
 
 /// Carried sums of rows become partial sums that a thread makes alone

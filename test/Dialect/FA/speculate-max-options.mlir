@@ -1,5 +1,6 @@
 // Options, and what is left as it is.
-// RUN: fa-opt %s --fa-pipeline="rows=64 keys=32" --fa-speculate-max --remarks-filter=fa-speculate-max --remark-format=emitRemark --split-input-file 2>&1 | FileCheck %s
+// RUN: fa-opt %s --fa-pipeline="rows=64 keys=32" --fa-speculate-max --remarks-filter=fa-speculate-max --remark-format=emitRemark --split-input-file -o %t.mlir 2>&1 | FileCheck %s --check-prefix=REMARK
+// RUN: FileCheck %s --input-file=%t.mlir
 // RUN: fa-opt %s --fa-pipeline="rows=64 keys=32" --fa-speculate-max="headroom=8 limit=16" --split-input-file | FileCheck %s --check-prefix=CHOSEN
 // RUN: not fa-opt %s --fa-speculate-max="headroom=127" --split-input-file 2>&1 | FileCheck %s --check-prefix=HEADROOM
 // RUN: not fa-opt %s --fa-speculate-max="limit=1" --split-input-file 2>&1 | FileCheck %s --check-prefix=LIMIT
@@ -9,7 +10,7 @@
 // LIMIT: expected limit in (1, 2^60], got 1{{.*}}; leave it out to choose by the weights' type
 // F16LIMIT: expected a limit that f16 weights can reach, at most 65504, got 131072
 
-// CHECK: remark: [Passed] Speculated {{.*}}headroom 63.00, limit 2.00"
+// REMARK: remark: [Passed] Speculated {{.*}}headroom 63.00, limit 2.00"
 // CHECK-LABEL: func @bf16
 // CHOSEN-LABEL: func @bf16
 // CHOSEN-DAG: arith.constant 1.600000e+01 : bf16
@@ -21,7 +22,7 @@ func.func @bf16(%q: tensor<1x1x128x64xbf16>) -> tensor<1x1x128x64xbf16> {
 
 // -----
 
-// CHECK: remark: [Passed] Speculated {{.*}}headroom 0.00, limit 32768.00, a second sum for the log-sum-exp"
+// REMARK: remark: [Passed] Speculated {{.*}}headroom 0.00, limit 32768.00, a second sum for the log-sum-exp"
 // CHECK-LABEL: func @f16
 func.func @f16(%q: tensor<1x1x128x64xf16>) -> (tensor<1x1x128x64xf16>, tensor<1x1x128xf32>) {
   %o, %lse = fa.attention %q, %q, %q : (tensor<1x1x128x64xf16>, tensor<1x1x128x64xf16>, tensor<1x1x128x64xf16>) -> (tensor<1x1x128x64xf16>, tensor<1x1x128xf32>)
@@ -30,7 +31,7 @@ func.func @f16(%q: tensor<1x1x128x64xf16>) -> (tensor<1x1x128x64xf16>, tensor<1x
 
 // -----
 
-// CHECK: remark: [Missed] NotSpeculated {{.*}}neither f16 nor bf16
+// REMARK: remark: [Missed] NotSpeculated {{.*}}neither f16 nor bf16
 // CHECK-LABEL: func @f32
 // CHECK: arith.maxnumf
 // CHECK-NOT: arith.maximumf
@@ -41,7 +42,7 @@ func.func @f32(%q: tensor<1x1x128x64xf32>) -> tensor<1x1x128x64xf32> {
 
 // -----
 
-// CHECK: remark: [Missed] NotSpeculated {{.*}}no loop carries a running maximum
+// REMARK: remark: [Missed] NotSpeculated {{.*}}no loop carries a running maximum
 // CHECK-LABEL: func @no_attention
 func.func @no_attention(%q: tensor<4xf32>) -> tensor<4xf32> {
   return %q : tensor<4xf32>
@@ -58,7 +59,7 @@ func.func @no_attention(%q: tensor<4xf32>) -> tensor<4xf32> {
 #ik = affine_map<(d0, d1, d2) -> (d0, d2)>
 #kj = affine_map<(d0, d1, d2) -> (d2, d1)>
 #ij = affine_map<(d0, d1, d2) -> (d0, d1)>
-// CHECK: remark: [Missed] NotSpeculated {{.*}}the weights are not exp2(fma(score, c, -max * c))
+// REMARK: remark: [Missed] NotSpeculated {{.*}}the weights are not exp2(fma(score, c, -max * c))
 // CHECK-LABEL: func @columns
 // CHECK-NOT: arith.maximumf
 func.func @columns(%s: tensor<32x32xf32>, %v: tensor<32x32xbf16>) -> tensor<32x32xf32> {

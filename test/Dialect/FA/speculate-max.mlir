@@ -1,18 +1,43 @@
 // RUN: fa-opt %s --fa-pipeline="target=cpu rows=64 keys=32 speculate=on" --split-input-file | FileCheck %s
 
-// The common path has neither maximum nor rescaling; the branch has both, and
-// reads nothing of the common path but which rows need it. What is summed is
-// what the contraction reads.
+// The common path has neither maximum nor rescaling. Where blocks are wary, in
+// the branch that masks, the reference moves before there are weights; what was
+// summed follows after them. Weights that are out of range are made again, and
+// say how long blocks are wary. What is summed is what the contraction reads.
 // CHECK-LABEL: func @bf16
 // CHECK-DAG: %[[LIMIT:.*]] = arith.constant 2.000000e+00 : bf16
 // CHECK-DAG: %[[HEADROOM:.*]] = arith.constant 6.300000e+01 : f32
-// CHECK: scf.for %[[J:.*]] = %[[LB:.*]] to {{.*}} iter_args(%[[R:.*]] = %{{.*}}, %[[L:.*]] = %{{.*}}, %[[O:.*]] = %{{.*}})
-// CHECK: %[[S:.*]] = scf.if
-// CHECK: arith.negf
+// CHECK-DAG: %[[NO:.*]] = arith.constant false
+// CHECK: scf.for %[[J:.*]] = %[[LB:.*]] to {{.*}} iter_args(%[[R:.*]] = %{{.*}}, %[[L:.*]] = %{{.*}}, %[[O:.*]] = %{{.*}}, %[[UNTIL:.*]] = %[[LB]])
+// CHECK: %[[WARY:.*]] = arith.cmpi slt, %[[J]], %[[UNTIL]]
+// CHECK: %[[CALM:.*]] = arith.cmpi sge, %[[J]], %[[UNTIL]]
+// CHECK: %[[COMMON:.*]] = arith.andi %{{.*}}, %[[CALM]]
+// CHECK: %[[MASKED:.*]]:4 = scf.if %[[COMMON]]
+// CHECK-NEXT: scf.yield %{{.*}}, %[[R]], %[[NOTHING:.*]], %[[NO]]
+// CHECK-NEXT: } else {
+// CHECK: arith.cmpi sle
+// CHECK: scf.if %[[WARY]]
+// CHECK: arith.maxnumf
+// CHECK: %[[MOVES:.*]] = tensor.extract
+// CHECK: scf.if %[[MOVES]]
+// CHECK: math.fma %{{.*}}, %{{.*}}, %[[HEADROOM]]
+// CHECK: arith.subf
+// CHECK-NEXT: math.exp2
+// CHECK: } else {
+// CHECK-NEXT: scf.yield %[[R]], %[[NOTHING]]
+// CHECK-NEXT: } {fa.rowwise}
+// CHECK: } {fa.rowwise}
+// CHECK: } {fa.rowwise}
+// CHECK-NOT: arith.max
+// CHECK: ins(%[[MASKED]]#0, %{{.*}}
 // CHECK: math.fma
 // CHECK-NEXT: math.exp2
 // CHECK: %[[P:.*]] = linalg.generic
 // CHECK: arith.truncf
+// CHECK: %[[SUMS:.*]]:2 = scf.if %[[MASKED]]#3
+// CHECK: ins(%[[L]], %[[MASKED]]#2
+// CHECK: ins(%[[O]], %[[MASKED]]#2
+// CHECK: scf.yield %[[L]], %[[O]]
 // CHECK: %[[TOP:.*]] = linalg.generic {{.*}} ins(%[[P]]
 // CHECK: arith.maximumf
 // CHECK: %[[NEED:.*]] = linalg.generic {{.*}} ins(%[[TOP]]
@@ -22,21 +47,22 @@
 // CHECK: %[[ANY:.*]] = tensor.extract %[[OR]][]
 // CHECK: %[[FIRST:.*]] = arith.cmpi eq, %[[J]], %[[LB]]
 // CHECK: %[[GO:.*]] = arith.ori %[[FIRST]], %[[ANY]]
-// CHECK: %[[NEW:.*]]:4 = scf.if %[[GO]]
-// CHECK: %[[MAX:.*]] = linalg.generic {{.*}} ins(%[[S]]
+// CHECK: %[[NEW:.*]]:5 = scf.if %[[GO]]
+// CHECK: %[[MAX:.*]] = linalg.generic {{.*}} ins(%[[MASKED]]#0
 // CHECK: arith.maxnumf
-// CHECK: linalg.generic {{.*}} ins(%[[NEED]], %[[MAX]], %[[R]]
+// CHECK: linalg.generic {{.*}} ins(%[[MAX]], %[[MASKED]]#1
 // CHECK: math.fma %{{.*}}, %{{.*}}, %[[HEADROOM]]
+// CHECK: ins(%[[MASKED]]#0,
 // CHECK: arith.subf
 // CHECK-NEXT: math.exp2
-// CHECK: ins(%[[S]],
+// CHECK: arith.select %[[FIRST]], %[[UNTIL]],
 // CHECK: } else {
-// CHECK-NEXT: scf.yield %[[R]], %[[P]], %[[L]], %[[O]]
-// CHECK: ins(%[[NEW]]#1 : tensor<64x32xbf16>)
+// CHECK-NEXT: scf.yield %[[SUMS]]#0, %[[SUMS]]#1, %[[MASKED]]#1, %[[P]], %[[UNTIL]]
+// CHECK: ins(%[[NEW]]#3 : tensor<64x32xbf16>)
 // CHECK: arith.extf
-// CHECK: outs(%[[NEW]]#2 : tensor<64xf32>)
+// CHECK: outs(%[[NEW]]#0 : tensor<64xf32>)
 // CHECK: arith.addf
-// CHECK: ins(%[[NEW]]#1, %{{.*}} : tensor<64x32xbf16>, {{.*}} outs(%[[NEW]]#3
+// CHECK: ins(%[[NEW]]#3, %{{.*}} : tensor<64x32xbf16>, {{.*}} outs(%[[NEW]]#1
 // CHECK-NOT: math.log2
 func.func @bf16(%q: tensor<1x8x?x64xbf16>, %k: tensor<1x2x?x64xbf16>, %v: tensor<1x2x?x48xbf16>) -> tensor<1x8x?x48xbf16> {
   %o = fa.attention %q, %k, %v scale 0.125 mask {
@@ -53,9 +79,9 @@ func.func @bf16(%q: tensor<1x8x?x64xbf16>, %k: tensor<1x2x?x64xbf16>, %v: tensor
 // the other one.
 // CHECK-LABEL: func @log_sum_exp
 // CHECK-DAG: %[[LN2:.*]] = arith.constant 0.69314{{.*}} : f32
-// CHECK: %[[STATE:.*]]:4 = scf.for
-// CHECK: %[[NEW:.*]]:6 = scf.if
-// CHECK: ins(%[[NEW]]#5 : tensor<64x32xf32>) outs(%[[NEW]]#4 : tensor<64xf32>)
+// CHECK: %[[STATE:.*]]:5 = scf.for
+// CHECK: %[[NEW:.*]]:7 = scf.if
+// CHECK: ins(%[[NEW]]#5 : tensor<64x32xf32>) outs(%[[NEW]]#2 : tensor<64xf32>)
 // CHECK: scf.yield
 // CHECK: ins(%[[STATE]]#2, %[[STATE]]#1
 // CHECK: arith.divf

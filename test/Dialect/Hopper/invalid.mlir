@@ -845,10 +845,10 @@ func.func @pin_vector(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<6
 
 // -----
 
-func.func @exceeds_vector(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
-  %d = tensor.empty() : tensor<64xf32>
-  // expected-error @below {{'hopper.exceeds' op expected static tiles of rank 2, got 'tensor<64xf32>'}}
-  %o = hopper.exceeds %d limit 2.0 : tensor<64xf32>
+func.func @exceeds_cube(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  %d = tensor.empty() : tensor<64x8x8xf32>
+  // expected-error @below {{'hopper.exceeds' op expected a static tile or vector, got 'tensor<64x8x8xf32>'}}
+  %o = hopper.exceeds %d limit 2.0 : tensor<64x8x8xf32>
   return
 }
 

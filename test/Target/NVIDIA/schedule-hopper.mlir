@@ -50,7 +50,7 @@
 // CHECK: hopper.partial_sums
 // CHECK-NEXT: hopper.poll %[[K]]
 // The rotated loop carries O before it is added to, and P.
-// CHECK-NEXT: %[[R:.*]]:4 = scf.for %{{.*}} = %c128 to %c1024 step %c128 iter_args(%[[M:.*]] = %{{.*}}, %[[L:.*]] = %{{.*}}, %[[O:.*]] = %{{.*}}, %[[PP:.*]] = %{{.*}}) -> (tensor<128xf32>, tensor<128x8xf32>, tensor<128x128xf32>, tensor<128x128xbf16>)
+// CHECK-NEXT: %[[R:.*]]:5 = scf.for %[[J:.*]] = %c128 to %c1024 step %c128 iter_args(%[[M:.*]] = %{{.*}}, %[[L:.*]] = %{{.*}}, %[[O:.*]] = %{{.*}}, %[[UNTIL:.*]] = %c0, %[[PP:.*]] = %{{.*}}) -> (tensor<128xf32>, tensor<128x8xf32>, tensor<128x128xf32>, index, tensor<128x128xbf16>)
 // CHECK-NEXT: %[[KS:.*]] = hopper.acquire %[[K]] polled
 // CHECK-NEXT: hopper.turn_begin
 // CHECK-NEXT: %[[SN:.*]] = hopper.wgmma %[[QS]], %[[KS]] :
@@ -59,7 +59,15 @@
 // CHECK-NEXT: hopper.turn_end
 // CHECK-NEXT: %[[S:.*]] = hopper.wait_group 1, %[[SN]]
 // CHECK-NEXT: hopper.release %[[KS]]
-// The softmax, and no maximum, under the second product.
+// The softmax under the second product, with a maximum for wary blocks only;
+// these touch nothing of what the second product adds to.
+// CHECK: %[[WARY:.*]] = arith.cmpi slt, %[[J]], %[[UNTIL]]
+// CHECK-NEXT: %[[MOVED:.*]]:3 = scf.if %[[WARY]] -> (tensor<128xf32>, tensor<128xf32>, i1)
+// CHECK: arith.maxnumf
+// CHECK: hopper.exceeds %{{.*}} limit 1.000000e+00 : tensor<128xf32>
+// CHECK: } else {
+// CHECK: } else {
+// CHECK-NEXT: scf.yield %[[M]], %{{.*}}, %false
 // CHECK-NOT: arith.max
 // CHECK: ins(%[[S]], %{{.*}} : tensor<128x128xf32>, tensor<128xf32>)
 // CHECK: math.exp2
@@ -71,16 +79,18 @@
 // CHECK-NEXT: hopper.wait_group 0, %[[ON]]
 // CHECK-NEXT: hopper.release %[[VS]]
 // CHECK: arith.truncf
+// CHECK: scf.if %[[MOVED]]#2
+// CHECK: arith.mulf
 // CHECK: %[[LARGE:.*]] = hopper.exceeds %{{.*}} limit 2.000000e+00 : tensor<128x128xbf16>
 // CHECK: scf.if %[[LARGE]]
 // CHECK: } else {
-// CHECK-NEXT: scf.yield %[[M]], %{{.*}}, %[[L]], %{{.*}} :
+// CHECK-NEXT: scf.yield %{{.*}}, %{{.*}}, %[[MOVED]]#0, %{{.*}}, %[[UNTIL]] :
 // CHECK-NEXT: }
 // CHECK: hopper.partial_sums
 // CHECK: scf.yield
 // The last product; sums of rows are complete only now.
 // CHECK: %[[VS:.*]] = hopper.acquire %[[V]] :
-// CHECK-NEXT: %[[OL:.*]] = hopper.wgmma %[[R]]#3, %[[VS]] transposed init(%[[R]]#2)
+// CHECK-NEXT: %[[OL:.*]] = hopper.wgmma %[[R]]#4, %[[VS]] transposed init(%[[R]]#2)
 // CHECK-NEXT: %[[OD:.*]] = hopper.wait_group 0, %[[OL]]
 // CHECK-NEXT: hopper.release %[[VS]]
 // CHECK: ins(%[[R]]#1 : tensor<128x8xf32>)
@@ -128,10 +138,10 @@
 // SPLIT: scf.for %{{.*}} = %[[SPLIT]] to
 // SPLIT: hopper.consumers
 // SPLIT: scf.for
-// SPLIT-NOT: arith.select
+// SPLIT-NOT: linalg.index
 // SPLIT: hopper.wait_group 0
 // SPLIT: scf.for
-// SPLIT: arith.select
+// SPLIT: linalg.index
 // SPLIT: hopper.wait_group 0
 
 // Without speculation every block has its maximum, and O is scaled after its

@@ -36,6 +36,10 @@ using namespace fa;
 
 static constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
 static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+/// Blocks after an overflow that take the running maximum before their weights:
+/// after the first one, and after one that comes at most as many blocks after
+/// those.
+static constexpr int64_t kFewWaryBlocks = 4, kWaryBlocks = 32;
 
 namespace {
 /// Online softmax as a loop carries it, and what is made of it afterwards.
@@ -287,24 +291,48 @@ public:
 private:
   /// The state of a step: `exact` and `exactSum` only for a log-sum-exp.
   struct State {
-    Value reference, rounded, sum, output, exactSum, exact;
-    SmallVector<Value> values() const {
-      SmallVector<Value> all = {reference, rounded, sum, output};
+    Value reference, rounded, exact, sum, output, exactSum;
+    /// What the weights join.
+    SmallVector<Value> sums() const {
+      SmallVector<Value> all = {sum, output};
       if (exactSum)
-        all.append({exactSum, exact});
+        all.push_back(exactSum);
       return all;
     }
+    void setSums(ValueRange all) {
+      sum = all[0], output = all[1];
+      if (exactSum)
+        exactSum = all[2];
+    }
+    SmallVector<Value> values() const {
+      SmallVector<Value> all = sums();
+      all.append({reference, rounded});
+      if (exact)
+        all.push_back(exact);
+      return all;
+    }
+    void setValues(ValueRange all) {
+      setSums(all);
+      all = all.drop_front(exactSum ? 3 : 2);
+      reference = all[0], rounded = all[1];
+      if (exact)
+        exact = all[2];
+    }
   };
-  void carryExactSum();
+  unsigned carry(Value init);
   Value negate(Value x);
-  /// exp2(score * c - reference).
-  Value weightsFor(Value reference) {
-    return b.scaledExp2(r.scores, negate(reference), r.scale);
-  }
-  Value isOutOfRange(Value rounded);
-  Value anyOf(Value flags);
-  Value moveReference(Value reference, Value need);
-  State rescale(const State &state, Value need);
+  void makeWeights(State &state, Value reference);
+  Value anyNotBelow(Value vector, double limit);
+  Value rowMax(Value scores);
+  Value overflow(Value max, Value reference);
+  Value moveReference(Value reference, Value max);
+  Value factorOf(Value before, Value after);
+  void rescale(State &state, Value factor);
+  scf::IfOp branchOn(Value condition, ValueRange kept,
+                     llvm::function_ref<SmallVector<Value>()> then);
+  SmallVector<Value> moveWary(Value scores, Value reference, Value nothing);
+  SmallVector<Value> moveWhereWary(Value isWary, Value reference);
+  Value nextWary(Value max, Value reference, Value first, Value until);
   void finishStep(const State &state);
   void finishLogSumExp();
 
@@ -323,17 +351,18 @@ static Value constant(OpBuilder &b, Location loc, Type type, double value) {
   return arith::ConstantOp::create(b, loc, b.getFloatAttr(type, value));
 }
 
-/// The loop carries one value more, which starts as the sum does.
-void Speculator::carryExactSum() {
-  exactSum = r.loop.getNumRegionIterArgs();
+/// The loop carries one value more; which one it is.
+unsigned Speculator::carry(Value init) {
+  unsigned number = r.loop.getNumRegionIterArgs();
   rewriter.setInsertionPoint(r.loop);
   FailureOr<LoopLikeOpInterface> replaced = r.loop.replaceWithAdditionalYields(
-      rewriter, r.loop.getInitArgs()[r.sum],
+      rewriter, init,
       /*replaceInitOperandUsesInLoop=*/false,
       [](OpBuilder &, Location, ArrayRef<BlockArgument> added) {
         return SmallVector<Value>(added.begin(), added.end());
       });
   r.loop = cast<scf::ForOp>(replaced->getOperation());
+  return number;
 }
 
 Value Speculator::negate(Value x) {
@@ -343,25 +372,15 @@ Value Speculator::negate(Value x) {
       });
 }
 
-/// Per row: a weight that is not below the limit, or not a number.
-Value Speculator::isOutOfRange(Value rounded) {
-  SmallVector<OpFoldResult> rows = {
-      tensor::getMixedSize(rewriter, loc, r.loop.getRegionIterArg(r.max), 0)};
-  Value top = b.reduceRows(
-      rounded, b.fill(rows, type, 0.0),
-      [](OpBuilder &nested, Location l, ValueRange args) -> Value {
-        return arith::MaximumFOp::create(nested, l, args[0], args[1]);
-      });
-  return b.elementwise(
-      top, rewriter.getI1Type(),
+/// Whether some element of a vector is not below a limit, or not a number.
+Value Speculator::anyNotBelow(Value vector, double limit) {
+  Value flags = b.elementwise(
+      vector, rewriter.getI1Type(),
       [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
-        return arith::CmpFOp::create(nested, l, arith::CmpFPredicate::UGE,
-                                     args[0],
-                                     constant(nested, l, type, range.limit));
+        return arith::CmpFOp::create(
+            nested, l, arith::CmpFPredicate::UGE, args[0],
+            constant(nested, l, args[0].getType(), limit));
       });
-}
-
-Value Speculator::anyOf(Value flags) {
   Value empty = tensor::EmptyOp::create(rewriter, loc, ArrayRef<OpFoldResult>(),
                                         rewriter.getI1Type());
   Value no =
@@ -381,47 +400,163 @@ Value Speculator::anyOf(Value flags) {
   return tensor::ExtractOp::create(rewriter, loc, any, ValueRange());
 }
 
-/// The reference of the rows that need another one: above all scores so far.
-Value Speculator::moveReference(Value reference, Value need) {
-  Value start = b.fill({tensor::getMixedSize(rewriter, loc, reference, 0)}, f32,
-                       -kInfinity);
-  Value max = b.rowMax(r.scores, start);
+/// The block's largest scores.
+Value Speculator::rowMax(Value scores) {
+  Value reference = r.loop.getRegionIterArg(r.max);
+  return b.rowMax(scores,
+                  b.fill({tensor::getMixedSize(rewriter, loc, reference, 0)},
+                         f32, -kInfinity));
+}
+
+/// How far a row's largest score lies above its reference, in log2 units; 0
+/// where there is no reference yet.
+Value Speculator::overflow(Value max, Value reference) {
   return b.elementwise(
-      {need, max, reference}, f32,
+      {max, reference}, f32,
       [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
-        Value none = constant(nested, l, f32, -kInfinity);
-        Value isFirst = arith::CmpFOp::create(
-            nested, l, arith::CmpFPredicate::OEQ, args[2], none);
-        Value moves = arith::OrIOp::create(nested, l, args[0], isFirst);
+        Value negative = arith::NegFOp::create(nested, l, args[1]);
         Value above = math::FmaOp::create(
-            nested, l, args[1], constant(nested, l, f32, r.scale),
-            constant(nested, l, f32, range.headroom));
-        Value moved = arith::MaxNumFOp::create(nested, l, above, args[2]);
-        return arith::SelectOp::create(nested, l, moves, moved, args[2]);
+            nested, l, args[0], constant(nested, l, f32, r.scale), negative);
+        Value hasOne =
+            arith::CmpFOp::create(nested, l, arith::CmpFPredicate::OGT, args[1],
+                                  constant(nested, l, f32, -kInfinity));
+        return arith::SelectOp::create(nested, l, hasOne, above,
+                                       constant(nested, l, f32, 0));
       });
 }
 
-/// The branch: each row for itself, so that one that needs nothing gets what
-/// it would have without the branch.
-Speculator::State Speculator::rescale(const State &state, Value need) {
-  State next;
-  next.reference = moveReference(state.reference, need);
-  Value shift = b.finiteOrZero(next.reference);
-  Value alpha = b.elementwise(
-      {state.reference, shift}, f32,
+/// References above all scores so far. All rows move that can: where one has
+/// fallen behind its neighbours will soon, too.
+Value Speculator::moveReference(Value reference, Value max) {
+  return b.elementwise(
+      {max, reference}, f32,
+      [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
+        Value above = math::FmaOp::create(
+            nested, l, args[0], constant(nested, l, f32, r.scale),
+            constant(nested, l, f32, range.headroom));
+        return arith::MaxNumFOp::create(nested, l, above, args[1]);
+      });
+}
+
+/// The factor from what was summed against a reference to what is summed
+/// against another.
+Value Speculator::factorOf(Value before, Value after) {
+  return b.elementwise(
+      {before, b.finiteOrZero(after)}, f32,
       [](OpBuilder &nested, Location l, ValueRange args) -> Value {
         Value difference = arith::SubFOp::create(nested, l, args[0], args[1]);
         return math::Exp2Op::create(nested, l, difference);
       });
-  Value weights = weightsFor(shift);
-  next.rounded = b.convert(weights, type);
-  next.sum = b.multiply(state.sum, alpha);
-  next.output = b.multiply(state.output, alpha);
-  if (state.exactSum) {
-    next.exactSum = b.multiply(state.exactSum, alpha);
-    next.exact = weights;
-  }
-  return next;
+}
+
+void Speculator::rescale(State &state, Value factor) {
+  state.sum = b.multiply(state.sum, factor);
+  state.output = b.multiply(state.output, factor);
+  if (state.exactSum)
+    state.exactSum = b.multiply(state.exactSum, factor);
+}
+
+/// exp2(score * c - reference), as the contraction reads it and exact.
+void Speculator::makeWeights(State &state, Value reference) {
+  Value weights = b.scaledExp2(r.scores, negate(reference), r.scale);
+  state.rounded = b.convert(weights, type);
+  if (exactSum)
+    state.exact = weights;
+}
+
+/// A branch that groups of rows may take for themselves.
+scf::IfOp Speculator::branchOn(Value condition, ValueRange kept,
+                               llvm::function_ref<SmallVector<Value>()> then) {
+  auto branch = scf::IfOp::create(rewriter, loc, TypeRange(kept), condition,
+                                  /*withElseRegion=*/true);
+  branch->setAttr(kRowwiseAttr, rewriter.getUnitAttr());
+  OpBuilder::InsertionGuard guard(rewriter);
+  rewriter.setInsertionPointToStart(branch.elseBlock());
+  scf::YieldOp::create(rewriter, loc, kept);
+  rewriter.setInsertionPointToStart(branch.thenBlock());
+  scf::YieldOp::create(rewriter, loc, then());
+  return branch;
+}
+
+/// With the running maximum: the reference moves, where one has to, before
+/// there are weights. Gives it, the factor for what was summed, which is
+/// nothing where none moved, and whether one did.
+SmallVector<Value> Speculator::moveWary(Value scores, Value reference,
+                                        Value nothing) {
+  Value max = rowMax(scores);
+  Value any = anyNotBelow(overflow(max, reference), std::log2(range.limit));
+  scf::IfOp moved = branchOn(any, {reference, nothing}, [&] {
+    Value next = moveReference(reference, max);
+    return SmallVector<Value>{next, factorOf(reference, next)};
+  });
+  return {moved.getResult(0), moved.getResult(1), any};
+}
+
+/// For some blocks after an overflow. Where scores come out of a branch that
+/// masks some blocks, this is in that branch: the common way has one branch.
+/// What was summed so far is not touched: it may still be computed.
+SmallVector<Value> Speculator::moveWhereWary(Value isWary, Value reference) {
+  Value no =
+      arith::ConstantOp::create(rewriter, loc, rewriter.getBoolAttr(false));
+  Value nothing = tensor::EmptyOp::create(
+      rewriter, loc,
+      ArrayRef<OpFoldResult>{tensor::getMixedSize(rewriter, loc, reference, 0)},
+      f32);
+  SmallVector<Value> kept = {reference, nothing, no};
+  auto mask = r.scores.getDefiningOp<scf::IfOp>();
+  if (!mask || mask->getNumResults() != 1 || mask->getParentOp() != r.loop)
+    return branchOn(isWary, kept,
+                    [&] { return moveWary(r.scores, reference, nothing); })
+        ->getResults();
+  // The mask's branch becomes the one of blocks that are masked or wary.
+  Value yes =
+      arith::ConstantOp::create(rewriter, loc, rewriter.getBoolAttr(true));
+  Value common =
+      arith::AndIOp::create(rewriter, loc, mask.getCondition(),
+                            arith::XOrIOp::create(rewriter, loc, isWary, yes));
+  Type types[] = {r.scores.getType(), reference.getType(), nothing.getType(),
+                  no.getType()};
+  auto merged = scf::IfOp::create(rewriter, loc, types, common,
+                                  /*withElseRegion=*/true);
+  merged->setAttr(kRowwiseAttr, rewriter.getUnitAttr());
+  OpBuilder::InsertionGuard guard(rewriter);
+  rewriter.setInsertionPointToStart(merged.thenBlock());
+  IRMapping map;
+  for (Operation &op : mask.thenBlock()->without_terminator())
+    rewriter.clone(op, map);
+  Value whole = map.lookupOrDefault(mask.thenYield().getOperand(0));
+  scf::YieldOp::create(rewriter, loc,
+                       ValueRange{whole, reference, nothing, no});
+  rewriter.setInsertionPointToStart(merged.elseBlock());
+  Value scores = rewriter.clone(*mask)->getResult(0);
+  scf::IfOp moved = branchOn(
+      isWary, kept, [&] { return moveWary(scores, reference, nothing); });
+  SmallVector<Value> values{scores};
+  llvm::append_range(values, moved.getResults());
+  scf::YieldOp::create(rewriter, loc, values);
+  r.scores = merged.getResult(0);
+  return merged->getResults().drop_front();
+}
+
+/// Up to which block steps are wary after weights that were out of range.
+Value Speculator::nextWary(Value max, Value reference, Value first,
+                           Value until) {
+  auto blocksFrom = [&](Value from, int64_t count) -> Value {
+    Value blocks = arith::ConstantIndexOp::create(rewriter, loc, count);
+    return arith::AddIOp::create(
+        rewriter, loc, from,
+        arith::MulIOp::create(rewriter, loc, r.loop.getStep(), blocks));
+  };
+  Value iv = r.loop.getInductionVar();
+  Value isSoon = arith::CmpIOp::create(rewriter, loc, arith::CmpIPredicate::sle,
+                                       iv, blocksFrom(until, kFewWaryBlocks));
+  Value later = arith::SelectOp::create(rewriter, loc, isSoon,
+                                        blocksFrom(iv, kWaryBlocks + 1),
+                                        blocksFrom(iv, kFewWaryBlocks + 1));
+  // Rows without a reference, and what is not a number, do not count.
+  Value counts = anyNotBelow(overflow(max, reference), std::log2(range.limit));
+  later = arith::SelectOp::create(rewriter, loc, counts, later, until);
+  return arith::SelectOp::create(rewriter, loc, first, until, later);
 }
 
 /// The block's weights join the sum and the output.
@@ -454,44 +589,55 @@ void Speculator::finishLogSumExp() {
 
 void Speculator::run() {
   if (r.logSumExp)
-    carryExactSum();
-  rewriter.setInsertionPoint(r.loop.getBody()->getTerminator());
-  State before;
-  before.reference = r.loop.getRegionIterArg(r.max);
-  before.sum = r.loop.getRegionIterArg(r.sum);
-  before.output = r.loop.getRegionIterArg(r.output);
-  Value weights = weightsFor(before.reference);
-  before.rounded = b.convert(weights, type);
-  if (exactSum) {
-    before.exactSum = r.loop.getRegionIterArg(*exactSum);
-    before.exact = weights;
-  }
-  Value need = isOutOfRange(before.rounded);
-  Value any = anyOf(need);
-  Value first =
-      arith::CmpIOp::create(rewriter, loc, arith::CmpIPredicate::eq,
-                            r.loop.getInductionVar(), r.loop.getLowerBound());
-  Value go = arith::OrIOp::create(rewriter, loc, first, any);
-  SmallVector<Value> kept = before.values();
-  auto branch =
-      scf::IfOp::create(rewriter, loc, TypeRange(ValueRange(kept)), go,
-                        /*withElseRegion=*/true);
-  branch->setAttr(kRowwiseAttr, rewriter.getUnitAttr());
-  rewriter.setInsertionPointToStart(branch.thenBlock());
-  scf::YieldOp::create(rewriter, loc, rescale(before, need).values());
-  rewriter.setInsertionPointToStart(branch.elseBlock());
-  scf::YieldOp::create(rewriter, loc, kept);
-  rewriter.setInsertionPointAfter(branch);
-  State after;
-  after.reference = branch.getResult(0);
-  after.rounded = branch.getResult(1);
-  after.sum = branch.getResult(2);
-  after.output = branch.getResult(3);
-  if (exactSum) {
-    after.exactSum = branch.getResult(4);
-    after.exact = branch.getResult(5);
-  }
-  finishStep(after);
+    exactSum = carry(r.loop.getInitArgs()[r.sum]);
+  // Blocks before this one are wary.
+  unsigned wary = carry(r.loop.getLowerBound());
+  Operation *yield = r.loop.getBody()->getTerminator();
+  rewriter.setInsertionPoint(yield);
+  Value iv = r.loop.getInductionVar(), until = r.loop.getRegionIterArg(wary);
+  Value isWary = arith::CmpIOp::create(rewriter, loc, arith::CmpIPredicate::slt,
+                                       iv, until);
+  SmallVector<Value> moved =
+      moveWhereWary(isWary, r.loop.getRegionIterArg(r.max));
+
+  State state;
+  state.reference = moved[0];
+  state.sum = r.loop.getRegionIterArg(r.sum);
+  state.output = r.loop.getRegionIterArg(r.output);
+  if (exactSum)
+    state.exactSum = r.loop.getRegionIterArg(*exactSum);
+  makeWeights(state, state.reference);
+  state.setSums(branchOn(moved[2], state.sums(), [&] {
+                  State next = state;
+                  rescale(next, moved[1]);
+                  return next.sums();
+                }).getResults());
+  Value top = b.reduceRows(
+      state.rounded,
+      b.fill({tensor::getMixedSize(rewriter, loc, state.reference, 0)}, type,
+             0.0),
+      [](OpBuilder &nested, Location l, ValueRange args) -> Value {
+        return arith::MaximumFOp::create(nested, l, args[0], args[1]);
+      });
+  Value any = anyNotBelow(top, range.limit);
+  Value first = arith::CmpIOp::create(rewriter, loc, arith::CmpIPredicate::eq,
+                                      iv, r.loop.getLowerBound());
+  Value repeats = arith::OrIOp::create(rewriter, loc, first, any);
+  SmallVector<Value> kept = state.values();
+  kept.push_back(until);
+  scf::IfOp branch = branchOn(repeats, kept, [&] {
+    State next = state;
+    Value max = rowMax(r.scores);
+    next.reference = moveReference(state.reference, max);
+    makeWeights(next, b.finiteOrZero(next.reference));
+    rescale(next, factorOf(state.reference, next.reference));
+    SmallVector<Value> values = next.values();
+    values.push_back(nextWary(max, state.reference, first, until));
+    return values;
+  });
+  state.setValues(branch.getResults().drop_back());
+  yield->setOperand(wary, branch.getResults().back());
+  finishStep(state);
   if (r.logSumExp)
     finishLogSumExp();
 }

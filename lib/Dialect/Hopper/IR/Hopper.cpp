@@ -277,7 +277,12 @@ LogicalResult WaitGroupOp::verify() {
 
 LogicalResult PinOp::verify() { return verifyTiles(*this, getValues()); }
 
-LogicalResult ExceedsOp::verify() { return verifyTiles(*this, getTile()); }
+LogicalResult ExceedsOp::verify() {
+  RankedTensorType type = getTile().getType();
+  if (!type.hasStaticShape() || type.getRank() < 1 || type.getRank() > 2)
+    return emitOpError("expected a static tile or vector, got ") << type;
+  return success();
+}
 
 static LogicalResult verifyTurn(Operation *op) {
   auto role = op->getParentOfType<ConsumersOp>();

@@ -11,9 +11,9 @@
 #include <limits>
 
 namespace fa {
-/// On an scf.if: each row of its results is the same on both sides, unless that
-/// row itself is what the condition asks for. So a target may decide for groups
-/// of rows, each for itself.
+/// On an scf.if: any group of rows may take either side, as long as the rows
+/// that the condition asks for take the first one: both give results for them.
+/// So a target may decide for groups of rows, each for itself.
 inline constexpr llvm::StringLiteral kRowwiseAttr = "fa.rowwise";
 
 #define GEN_PASS_DECL

@@ -308,25 +308,36 @@ def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
     ```
     After:
     ```mlir
-    %p    = linalg.generic ...       // exp2(s c - R)
+    %wary = arith.cmpi slt, %j0, %until
+    %Rw, %a, %moved = scf.if %wary {
+      %mx = linalg.generic ...       // rowmax s
+      %any = ...                     // a row with mx c - R >= log2 limit
+      ...                            // then max(R, mx c + headroom), exp2(R - Rw)
+    } else { scf.yield %R, %nothing, %false }
+    %p    = linalg.generic ...       // exp2(s c - Rw)
     %pt   = linalg.generic ...       // p as bf16
+    %l1, %o1 = scf.if %moved ...     // l a; o a
     %top  = linalg.generic ...       // rowmax pt
-    %need = linalg.generic ...       // !(top < limit)
-    %any  = linalg.generic ...       // or over need
+    %any  = ...                      // a row with !(top < limit)
     %first = arith.cmpi eq, %j0, %c0
     %go   = arith.ori %first, %any
-    %R1, %pt1, %l1, %o1 = scf.if %go {
+    %R1, %pt1, %l2, %o2, %until1 = scf.if %go {
       %mx = linalg.generic ...       // rowmax s
-      %R1 = linalg.generic ...       // where needed: max(R, mx c + headroom)
-      %a  = linalg.generic ...       // exp2(R - R1)
-      ...                            // weights again; l a; o a
-    } else { scf.yield %R, %pt, %l, %o }
-    %l2 = linalg.generic ...         // l1 + rowsum pt1
-    %o2 = linalg.generic ...         // o1 + pt1 V
+      %R1 = linalg.generic ...       // max(Rw, mx c + headroom)
+      %b  = linalg.generic ...       // exp2(Rw - R1)
+      ...                            // weights again; l1 b; o1 b; until
+    } else { scf.yield %Rw, %pt, %l1, %o1, %until }
+    %l3 = linalg.generic ...         // l2 + rowsum pt1
+    %o3 = linalg.generic ...         // o2 + pt1 V
     ```
-    A row that does not need the branch keeps its reference in it, and is
-    multiplied by 1: taking the branch for one row, for some rows or for the
-    whole block gives the same bits.
+    After weights out of range some blocks are wary: they take the maximum
+    before there are weights, as online softmax does, but move the reference
+    only where it has to. So data that outgrow the reference again and again
+    cost little more than with the running maximum. A block that masks may cut
+    is in a branch already; wary ones share it.
+
+    In a branch all rows move that can: rows may take it in groups, each for
+    itself, as long as those that need it do (`fa.rowwise`).
 
     Numeric contract: approximate, and not bit-identical to the running
     maximum; the error of the output is of the same size.
