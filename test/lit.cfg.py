@@ -32,7 +32,7 @@ config.test_exec_root = os.path.join(config.fa_obj_root, "test")
 try:
     import psutil  # noqa: F401
 
-    lit_config.maxIndividualTestTime = 300
+    lit_config.maxIndividualTestTime = 900
 except ImportError:
     pass
 
