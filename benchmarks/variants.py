@@ -1,0 +1,127 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Races fa with FlexAttention on score and mask functions.
+
+Both get the same two functions, B=2, S=8192, bf16, a model width of 2048:
+FlexAttention through torch.compile with a block mask that is built beforehand, fa
+as `fa.attention` calls them. Interleaved in one process, order rotated, L2
+flushed. Results are compared with each other; fa's are checked against float64
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from timing import Timer, geomean, numbers, provenance, result_path, write
+
+BATCH, LENGTH, WIDTH = 2, 8192, 2048
+
+
+def cases(heads: int) -> dict[str, tuple[Callable | None, Callable | None]]:
+    """Score and mask functions by name, for that many heads."""
+    import torch
+
+    slopes = torch.exp2(-8 * torch.arange(1, heads + 1, device="cuda") / heads)
+    table = torch.randn(2 * LENGTH, device="cuda")
+    ids = torch.arange(LENGTH, device="cuda") // 1024
+
+    def alibi(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return score + slopes[h] * (kv_idx - q_idx)
+
+    def softcap(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return 20 * torch.tanh(score / 20)
+
+    def relative(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return score + table[q_idx - kv_idx + LENGTH]
+
+    def causal(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return kv_idx <= q_idx
+
+    def window(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return (kv_idx <= q_idx) & (q_idx - kv_idx <= 1024)
+
+    def prefix(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return (kv_idx <= q_idx) | (kv_idx < 1024)
+
+    def document(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return (kv_idx <= q_idx) & (ids[q_idx] == ids[kv_idx])
+
+    return {
+        "noop": (None, None),
+        "alibi": (alibi, None),
+        "softcap": (softcap, None),
+        "relpos": (relative, None),
+        "causal": (None, causal),
+        "window1024": (None, window),
+        "document1024": (None, document),
+        "prefix1024": (None, prefix),
+        "alibi_causal": (alibi, causal),
+    }
+
+
+def race(dim: int, name: str, timer: Timer) -> dict[str, Any]:
+    """Milliseconds of both, their ratio and the largest difference of results."""
+    import fa
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    heads = WIDTH // dim
+    score, mask = cases(heads)[name]
+    q, k, v = (
+        torch.randn(BATCH, heads, LENGTH, dim, device="cuda", dtype=torch.bfloat16)
+        for _ in range(3)
+    )
+    block_mask = None
+    if mask is not None:
+        block_mask = create_block_mask(mask, None, None, LENGTH, LENGTH, "cuda")
+    torch._dynamo.reset()  # or it gives up after eight variants, and runs them eagerly
+    compiled = torch.compile(flex_attention, dynamic=False)
+    flex = functools.partial(compiled, q, k, v, score_mod=score, block_mask=block_mask)
+    ours = functools.partial(fa.attention, q, k, v, score_mod=score, mask_mod=mask)
+    start = time.perf_counter()
+    out = ours()
+    torch.cuda.synchronize()
+    first = time.perf_counter() - start
+    difference = (out.float() - flex().float()).abs().max().item()
+    ms = timer({"fa": ours, "flex": flex})
+    row = dict(D=dim, case=name, ms=ms, ratio=ms["flex"] / ms["fa"], first_call_s=first)
+    print(
+        f"{dim:4} {name:14} {ms['fa']:8.3f} {ms['flex']:8.3f} {row['ratio']:7.2f} "
+        f"{first:8.2f} {difference:11.1e}",
+        flush=True,
+    )
+    return dict(row, difference=difference)
+
+
+def main() -> int:
+    """Races all cases at D=128 and the plain ones at the other head dims."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--dims", type=numbers, default=[64, 128, 256], help="64,128,256")
+    parser.add_argument("--rounds", type=int, default=12, help="calls of each (12)")
+    parser.add_argument("--out", help="JSON to write (results/variants-<device>.json)")
+    parser.add_argument("--commit", default="", help="what was measured (git's HEAD)")
+    args = parser.parse_args()
+    timer = Timer(args.rounds)
+    print(
+        f"{'D':>4} {'case':14} {'fa ms':>8} {'flex ms':>8} {'ratio':>7} {'first s':>8} difference"
+    )
+    rows = []
+    for dim in args.dims:
+        for name in cases(1) if dim == 128 else ("noop", "causal"):
+            rows.append(race(dim, name, timer))
+    print(f"FlexAttention / fa: geometric mean {geomean(row['ratio'] for row in rows):.2f}")
+    result = dict(benchmark="variants", **provenance(args.commit), rows=rows)
+    write(result_path("variants", args.out), result)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
