@@ -66,6 +66,24 @@ static bool isTile(Value v, std::string &why) {
   return true;
 }
 
+/// Whether a value in the loop is known before its iteration: it depends on the
+/// induction variable and on what stands before the loop.
+static bool isKnownAhead(scf::ForOp loop, Value value) {
+  SmallVector<Value> work{value};
+  DenseSet<Value> seen;
+  while (!work.empty()) {
+    Value v = work.pop_back_val();
+    if (!seen.insert(v).second || v == loop.getInductionVar() ||
+        !loop.getRegion().isAncestor(v.getParentRegion()))
+      continue;
+    Operation *op = v.getDefiningOp();
+    if (!op)
+      return false;
+    work.append(op->operand_begin(), op->operand_end());
+  }
+  return true;
+}
+
 static bool matchTiles(HopperProgram &program, std::string &why) {
   const Contraction &first = program.first, &second = program.second;
   scf::ForOp loop = program.loop;
@@ -80,6 +98,10 @@ static bool matchTiles(HopperProgram &program, std::string &why) {
   }
   if (!isTile(q, why) || !isTile(k, why) || !isTile(v, why))
     return false;
+  if (!isKnownAhead(loop, k) || !isKnownAhead(loop, v)) {
+    why = "K or V are loaded from where only the step before tells";
+    return false;
+  }
   if (first.m % warpgroupRows || first.m > maxWarpgroups * warpgroupRows ||
       first.m != second.m) {
     why = "a block has " + std::to_string(first.m) +
@@ -134,7 +156,8 @@ bool fa::nvidia::matchHopper(scf::ForallOp forall, HopperProgram &program,
     return false;
   }
   Value result = second.op->getResult(0);
-  if (!result.hasOneUse() || !isa<scf::YieldOp>(*result.getUsers().begin())) {
+  if (!result.hasOneUse() ||
+      *result.getUsers().begin() != loop.getBody()->getTerminator()) {
     why = "the second contraction is not what the loop carries";
     return false;
   }
