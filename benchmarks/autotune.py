@@ -24,7 +24,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from timing import Reference, Shape, Timer, geomean, numbers, provenance, result_path, write
+from timing import (
+    Reference,
+    Shape,
+    Timer,
+    geomean,
+    numbers,
+    provenance,
+    race_options,
+    result_path,
+    write,
+)
 
 SHARED_BYTES = 227 << 10
 THREAD_REGISTERS = {64: 240, 128: 240, 192: 160, 256: 120}
@@ -262,9 +272,7 @@ def time_all(args: argparse.Namespace, rows: list[dict], shapes: list[Shape]) ->
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The options, checked."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = race_options(__doc__, "autotune-<target>-d<D>", rounds=12)
     parser.add_argument("--dim", type=int, default=64, help="head dim (64)")
     parser.add_argument("--lengths", type=numbers, default=[2048, 8192], help="2048,8192")
     parser.add_argument("--causal", choices=("no", "yes", "both"), default="both")
@@ -285,15 +293,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         metavar="NAME=VALUE,...",
         help="a further option of the schedule pass, and its values",
     )
-    parser.add_argument("--rounds", type=int, default=12, help="calls of each (12)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that compile")
     parser.add_argument("--timeout", type=float, default=15, help="seconds of a check (15)")
     parser.add_argument("--top", type=int, default=30, help="lines to print (30)")
     parser.add_argument("--list", action="store_true", help="print the schedules, run nothing")
-    parser.add_argument(
-        "--out", help="JSON to write (results/autotune-<target>-d<D>-<device>.json)"
-    )
-    parser.add_argument("--commit", default="", help="what was measured (git's HEAD)")
     args = parser.parse_args(arguments)
     options = {}
     for option in args.option:

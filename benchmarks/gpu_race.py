@@ -27,7 +27,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from timing import Reference, Shape, Timer, geomean, numbers, provenance, result_path, write
+from timing import (
+    Reference,
+    Shape,
+    Timer,
+    geomean,
+    numbers,
+    provenance,
+    race_options,
+    result_path,
+    write,
+)
 
 DIMS, LENGTHS = (64, 128, 256), (512, 2048, 8192, 16384)
 
@@ -441,9 +451,7 @@ def try_plot(result: dict[str, Any], path: pathlib.Path) -> None:
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The options, checked."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = race_options(__doc__, "gpu_race", rounds=24)
     parser.add_argument("--dims", type=numbers, default=list(DIMS), help="64,128,256")
     parser.add_argument("--lengths", type=numbers, default=list(LENGTHS), help="512,2048,...")
     parser.add_argument("--causal", choices=("no", "yes", "both"), default="both")
@@ -454,12 +462,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         help="of fa,ampere,cudnn,fa2,flex (all but flex)",
     )
     parser.add_argument("--flex", action="store_true", help="FlexAttention, too: seconds a shape")
-    parser.add_argument("--rounds", type=int, default=24, help="calls of each (24)")
     parser.add_argument("--no-host", action="store_true", help="no host time, no first calls")
-    parser.add_argument("--out", help="JSON to write (results/gpu_race-<device>.json), '' for none")
     parser.add_argument("--plot", help="file of the plot, .svg or .png (beside the JSON, .svg)")
     parser.add_argument("--plot-only", metavar="JSON", help="draw a result that was kept")
-    parser.add_argument("--commit", default="", help="what was measured (git's HEAD)")
     parser.add_argument("--first-call", choices=("fa", "flex"), help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     if args.flex and "flex" not in args.contenders:

@@ -13,12 +13,11 @@ process, and checked against float64.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from typing import Any
 
-from timing import Reference, Shape, Timer, numbers, provenance, result_path, write
+from timing import Reference, Shape, Timer, numbers, provenance, race_options, result_path, write
 
 KINDS = ("randn", "sharp", "sink", "stale200", "stale500", "steep", "falling")
 
@@ -87,16 +86,11 @@ def race(shape: Shape, kinds: list[str], timer: Timer) -> list[dict[str, Any]]:
 
 def main() -> int:
     """Races all shapes and kinds asked for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--dims", type=numbers, default=[64, 128, 256], help="64,128,256")
-    parser.add_argument("--lengths", type=numbers, default=[2048, 8192], help="2048,8192")
-    parser.add_argument("--kinds", default=",".join(KINDS), help=",".join(KINDS))
-    parser.add_argument("--rounds", type=int, default=12, help="calls of each (12)")
-    parser.add_argument("--out", help="JSON to write (results/speculation-<device>.json)")
-    parser.add_argument("--commit", default="", help="what was measured (git's HEAD)")
-    args = parser.parse_args()
+    options = race_options(__doc__, "speculation", rounds=12)
+    options.add_argument("--dims", type=numbers, default=[64, 128, 256], help="64,128,256")
+    options.add_argument("--lengths", type=numbers, default=[2048, 8192], help="2048,8192")
+    options.add_argument("--kinds", default=",".join(KINDS), help=",".join(KINDS))
+    args = options.parse_args()
     timer = Timer(args.rounds)
     print(f"{'':32} TFLOP/s: speculated, classic, ratio; error's share of what is allowed")
     rows = [

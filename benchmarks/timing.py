@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import math
@@ -174,6 +175,19 @@ def provenance(commit: str = "") -> dict[str, Any]:
         date=datetime.date.today().isoformat(),
         commit=commit or output_of(["git", "rev-parse", "--short", "HEAD"]),
     )
+
+
+def race_options(doc: str | None, result: str, rounds: int) -> argparse.ArgumentParser:
+    """The options of every race: rounds, where the result goes, what was measured."""
+    options = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("--rounds", type=int, default=rounds, help=f"calls of each ({rounds})")
+    options.add_argument(
+        "--out", help=f"JSON to write (results/{result}-<device>.json), '' for none"
+    )
+    options.add_argument("--commit", default="", help="what was measured (git's HEAD)")
+    return options
 
 
 def result_path(benchmark: str, out: str | None) -> pathlib.Path | None:

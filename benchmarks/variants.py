@@ -11,14 +11,13 @@ elsewhere.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-from timing import Timer, geomean, numbers, provenance, result_path, write
+from timing import Timer, geomean, numbers, provenance, race_options, result_path, write
 
 BATCH, LENGTH, WIDTH = 2, 8192, 2048
 
@@ -101,14 +100,9 @@ def race(dim: int, name: str, timer: Timer) -> dict[str, Any]:
 
 def main() -> int:
     """Races all cases at D=128 and the plain ones at the other head dims."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--dims", type=numbers, default=[64, 128, 256], help="64,128,256")
-    parser.add_argument("--rounds", type=int, default=12, help="calls of each (12)")
-    parser.add_argument("--out", help="JSON to write (results/variants-<device>.json)")
-    parser.add_argument("--commit", default="", help="what was measured (git's HEAD)")
-    args = parser.parse_args()
+    options = race_options(__doc__, "variants", rounds=12)
+    options.add_argument("--dims", type=numbers, default=[64, 128, 256], help="64,128,256")
+    args = options.parse_args()
     timer = Timer(args.rounds)
     print(
         f"{'D':>4} {'case':14} {'fa ms':>8} {'flex ms':>8} {'ratio':>7} {'first s':>8} difference"

@@ -265,13 +265,16 @@ static llvm::Expected<TileSizes> chooseFA1(const TargetInfo &target,
   return sizes;
 }
 
-/// Blocks that an SM runs at a time: one waits while another computes.
-static int64_t blocksPerSM(const TargetInfo &target, const TileSizes &s) {
-  int64_t threads = 32 * s.warps;
+int64_t fa::blocksPerSM(const TargetInfo &target, int64_t threads,
+                        int64_t registers, int64_t sharedBytes) {
   constexpr int64_t kSystemBytes = 1024;
-  return std::min({target.sharedBytesPerSM / (s.sharedBytes + kSystemBytes),
-                   target.registersPerSM / (s.registers * threads),
+  return std::min({target.sharedBytesPerSM / (sharedBytes + kSystemBytes),
+                   target.registersPerSM / (registers * threads),
                    target.threadsPerSM / threads});
+}
+
+static int64_t blocksPerSM(const TargetInfo &target, const TileSizes &s) {
+  return fa::blocksPerSM(target, 32 * s.warps, s.registers, s.sharedBytes);
 }
 
 namespace {
@@ -305,7 +308,8 @@ static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
         keys != limitToLength(keys, p.keyLength))
       continue;
     s.sharedBytes = sharedBytesOf(p, s);
-    s.registers = registersOf(p, s).total();
+    RegisterUse use = registersOf(p, s);
+    s.registers = use.total();
     // The addresses of a second stage are then too many.
     constexpr int64_t kShort = 224;
     if (stages > 1 && s.registers > kShort)
@@ -319,7 +323,6 @@ static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
     // what fewer keys gain; with mma.sync no accumulators of more than three
     // quarters of the registers, from where on ptxas spills; two blocks on an
     // SM; then most keys.
-    RegisterUse use = registersOf(p, s);
     // K and V of different shapes have addresses of their own.
     int64_t accumulators =
         use.scores + use.output + (p.headDim == p.valueDim ? 0 : 8);

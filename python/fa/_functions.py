@@ -366,36 +366,34 @@ def sign(x: Any) -> Scalar:
     return where(gt(x, 0), 1, where(lt(x, 0), -1, 0))
 
 
-def maximum(x: Any, y: Any) -> Scalar:
-    """The larger one; NaN if one is."""
-    _, (x, y) = _lift_all(x, y)
-    type, x, y = _promote(x, y, "index")
-    if type == "f32":
-        return _emit("arith.maximumf", x, y)
-    lo, hi = max(x._range[0], y._range[0]), max(x._range[1], y._range[1])
-    return _integers("arith.maxsi", x, y, (lo, hi))
+def _extreme(what: str, name: str, of: Callable[[int, int], int]) -> Callable[[Any, Any], Scalar]:
+    def choose(x: Any, y: Any) -> Scalar:
+        _, (x, y) = _lift_all(x, y)
+        type, x, y = _promote(x, y, "index")
+        if type == "f32":
+            return _emit(f"arith.{name}imumf", x, y)
+        lo, hi = map(of, x._range, y._range)
+        return _integers(f"arith.{name}si", x, y, (lo, hi))
+
+    choose.__doc__ = f"The {what} one; NaN if one is."
+    return choose
 
 
-def minimum(x: Any, y: Any) -> Scalar:
-    """The smaller one; NaN if one is."""
-    _, (x, y) = _lift_all(x, y)
-    type, x, y = _promote(x, y, "index")
-    if type == "f32":
-        return _emit("arith.minimumf", x, y)
-    lo, hi = min(x._range[0], y._range[0]), min(x._range[1], y._range[1])
-    return _integers("arith.minsi", x, y, (lo, hi))
+maximum = _extreme("larger", "max", max)
+minimum = _extreme("smaller", "min", min)
 
 
-def fmax(x: Any, y: Any) -> Scalar:
-    """The larger one; the other one if one is NaN."""
-    x, y = _lift_all(x, y)[1]
-    return where(isnan(x), y, where(isnan(y), x, maximum(x, y)))
+def _number_of(what: str, extreme: Callable[[Any, Any], Scalar]) -> Callable[[Any, Any], Scalar]:
+    def choose(x: Any, y: Any) -> Scalar:
+        x, y = _lift_all(x, y)[1]
+        return where(isnan(x), y, where(isnan(y), x, extreme(x, y)))
+
+    choose.__doc__ = f"The {what} one; the other one if one is NaN."
+    return choose
 
 
-def fmin(x: Any, y: Any) -> Scalar:
-    """The smaller one; the other one if one is NaN."""
-    x, y = _lift_all(x, y)[1]
-    return where(isnan(x), y, where(isnan(y), x, minimum(x, y)))
+fmax = _number_of("larger", maximum)
+fmin = _number_of("smaller", minimum)
 
 
 def _several(what: str, function: Callable[[Any, Any], Scalar]) -> Callable[..., Scalar]:

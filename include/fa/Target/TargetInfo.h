@@ -83,6 +83,12 @@ struct TileSizes {
   std::string reason;
 };
 
+/// Blocks of that many threads, with those registers a thread and bytes of
+/// shared memory, that an SM of an NVIDIA target runs at a time: one waits
+/// while another computes.
+int64_t blocksPerSM(const TargetInfo &target, int64_t threads,
+                    int64_t registers, int64_t sharedBytes);
+
 /// Whether the target's warpgroup-wide matrix instructions and TMA take both
 /// products of attention on tiles of `rows` x `keys`.
 bool takesWgmma(const TargetInfo &target, const TileProblem &problem,

@@ -170,32 +170,36 @@ std::optional<FragmentLayout> BlockPlan::layout(Value value) const {
 // Loads and rings
 //===----------------------------------------------------------------------===//
 
-/// Whether a load's address can be computed for a later iteration: it depends
-/// on the induction variable through pure scalar operations only.
-bool BlockPlan::canPrefetch(Value tile, scf::ForOp loop) const {
-  SmallVector<Value> work{tile};
+bool fa::nvidia::isKnownAhead(Value value, scf::ForOp loop,
+                              llvm::function_ref<bool(Operation *)> takes) {
+  SmallVector<Value> work{value};
   DenseSet<Value> seen;
   while (!work.empty()) {
     Value v = work.pop_back_val();
-    if (!seen.insert(v).second ||
+    if (!seen.insert(v).second || v == loop.getInductionVar() ||
         !loop.getRegion().isAncestor(v.getParentRegion()))
       continue;
-    if (v == loop.getInductionVar())
-      continue;
     Operation *op = v.getDefiningOp();
-    if (!op || op->getBlock() != loop.getBody())
-      return false;
-    bool slicing =
-        isa<tensor::PadOp, tensor::ExtractSliceOp, tensor::CastOp>(op);
-    if (!slicing && (op->getNumRegions() || !isPure(op)))
-      return false;
-    if (!slicing && !isa<tensor::DimOp>(op) &&
-        llvm::any_of(op->getOperandTypes(),
-                     [](Type t) { return isa<TensorType>(t); }))
+    if (!op || !takes(op))
       return false;
     work.append(op->operand_begin(), op->operand_end());
   }
   return true;
+}
+
+/// Whether a load's address can be computed for a later iteration: it depends
+/// on the induction variable through pure scalar operations only.
+static bool canPrefetch(Value tile, scf::ForOp loop) {
+  return isKnownAhead(tile, loop, [&](Operation *op) {
+    if (op->getBlock() != loop.getBody())
+      return false;
+    if (isa<tensor::PadOp, tensor::ExtractSliceOp, tensor::CastOp>(op))
+      return true;
+    return !op->getNumRegions() && isPure(op) &&
+           (isa<tensor::DimOp>(op) ||
+            llvm::none_of(op->getOperandTypes(),
+                          [](Type t) { return isa<TensorType>(t); }));
+  });
 }
 
 void BlockPlan::addLoad(Value tile) {
@@ -416,8 +420,8 @@ int64_t BlockPlan::estimateRegisters(unsigned warps) const {
       resultMost = std::max(resultMost, regs(result));
   }
   // Addresses, coordinates, fragments in flight: seen with ptxas 13. At D=128
-  // this admits 128 rows on four warps, which spill about 50 bytes and are a
-  // fifth faster on an H200 than eight warps that spill nothing.
+  // this admits 128 rows on four warps, which are a fifth faster on an H200
+  // than on eight.
   constexpr int64_t others = 32;
   // Bodies that compute with coordinates in every block keep these for their
   // columns; masks of single blocks stand in branches.
@@ -529,29 +533,24 @@ void BlockPlan::chooseRings() {
       if (entry.second.ringIndex >= 0)
         entry.second.stages = stages;
   };
-  const NVIDIATarget &target = *options.target;
-  auto blocksPerSM = [&]() {
-    constexpr int64_t kSystemBytes = 1024;
-    return std::min(target.sharedPerSM / (placeLoads() + kSystemBytes),
-                    target.registersPerSM / (estimate * int64_t(threads())));
+  auto isAlone = [&](unsigned stages) {
+    setStages(stages);
+    return blocksPerSM(options.target->info, threads(), estimate,
+                       placeLoads()) < 2;
   };
   unsigned stages = options.stages ? options.stages : 2;
-  setStages(stages);
   // With one stage fewer addresses are live at a time, and another block may
   // compute while this one waits. Two are faster (3% at D=128) where neither
   // matters, and so are all loads of a step together (4% at D=64).
-  if (!options.stages && allInTurn) {
-    bool isShort = estimate > int64_t(options.hoistRegisters),
-         alone = blocksPerSM() < 2;
-    setStages(1);
-    if (isShort || (alone && blocksPerSM() >= 2))
-      stages = 1;
-  }
+  if (!options.stages && allInTurn &&
+      (estimate > int64_t(options.hoistRegisters) ||
+       (isAlone(stages) && !isAlone(1))))
+    stages = 1;
   setStages(stages);
-  bool wanted = options.inTurn > 0 || stages == 1;
+  bool inTurn = options.inTurn < 0 ? stages == 1 : options.inTurn != 0;
   for (auto &entry : loads) {
     LoadPlan &load = entry.second;
-    load.inTurn &= options.inTurn != 0 && wanted;
+    load.inTurn &= inTurn;
     if (load.ringIndex >= 0 && stages == 1 && !load.inTurn)
       load.ringIndex = -1;
   }

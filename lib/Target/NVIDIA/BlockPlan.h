@@ -43,6 +43,12 @@ std::optional<Contraction> matchContraction(mlir::Operation *op);
 /// first, and the tensor.extract_slice last. Empty where it is made otherwise.
 llvm::SmallVector<mlir::Operation *> getLoadChain(mlir::Value tile);
 
+/// Whether a value of a loop is known before its iteration: it depends on the
+/// induction variable and what stands before the loop, through operations that
+/// `takes` is true of.
+bool isKnownAhead(mlir::Value value, mlir::scf::ForOp loop,
+                  llvm::function_ref<bool(mlir::Operation *)> takes);
+
 /// A tile that is loaded from global into shared memory, because a contraction
 /// reads it.
 struct LoadPlan {
@@ -127,7 +133,6 @@ private:
   mlir::LogicalResult placeRings();
   mlir::LogicalResult checkShared();
   void chooseHoisted();
-  bool canPrefetch(mlir::Value tile, mlir::scf::ForOp loop) const;
   bool isReadInTurn(mlir::scf::ForOp loop) const;
   int64_t estimateRegisters(unsigned warps) const;
   void addLoad(mlir::Value tile);

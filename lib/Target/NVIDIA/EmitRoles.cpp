@@ -248,26 +248,58 @@ LogicalResult KernelEmitter::emitTiles(scf::ForallOp forall,
              : emitConsumerTiles(forall, *queues.begin());
 }
 
-LogicalResult KernelEmitter::emitProducerTiles(scf::ForallOp forall,
-                                               TileQueueOp queue,
-                                               const TileGrid &grid) {
-  unsigned rank = forall.getRank();
-  // Carried: the tile's number, how many came before, the rings' positions.
-  Value first = NVVM::BlockIdXOp::create(b, loc, b.getI32Type());
-  SmallVector<Value> inits{first, i32(0)}, rings;
+/// A loop over tiles that carries `carried` and the rings' positions. Its body
+/// begins with the tile's coordinates bound.
+KernelEmitter::TileLoop KernelEmitter::startTiles(scf::ForallOp forall,
+                                                  ArrayRef<Value> carried) {
+  TileLoop tiles;
+  SmallVector<Value> inits(carried);
   for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
-    rings.push_back(ring.getRing());
+    tiles.rings.push_back(ring.getRing());
     inits.push_back(i32(0));
   }
   SmallVector<Type> before(inits.size(), b.getI32Type());
-  SmallVector<Type> after(inits.size() + rank, b.getI32Type());
-  auto loop = scf::WhileOp::create(b, loc, after, inits);
+  SmallVector<Type> after(inits.size() + forall.getRank(), b.getI32Type());
+  tiles.loop = scf::WhileOp::create(b, loc, after, inits);
+  OpBuilder::InsertionGuard guard(b);
+  tiles.test = b.createBlock(&tiles.loop.getBefore(), {}, before,
+                             SmallVector<Location>(before.size(), loc));
+  tiles.body = b.createBlock(&tiles.loop.getAfter(), {}, after,
+                             SmallVector<Location>(after.size(), loc));
+  for (auto [i, ring] : llvm::enumerate(tiles.rings))
+    ringCounts[ring] = tiles.body->getArgument(carried.size() + i);
+  bindTile(forall, tiles.body->getArguments().take_back(forall.getRank()));
+  return tiles;
+}
+
+/// Ends the loop's test: `words` of a slot are whether there is a tile, and its
+/// coordinates.
+void KernelEmitter::testTile(const TileLoop &tiles, Value more,
+                             ArrayRef<Value> words) {
+  SmallVector<Value> passed(tiles.test->getArguments());
+  llvm::append_range(passed, words.drop_front());
+  scf::ConditionOp::create(b, loc, more, passed);
+}
+
+/// Ends the loop's body.
+void KernelEmitter::endTile(const TileLoop &tiles, ArrayRef<Value> carried) {
+  SmallVector<Value> yields(carried);
+  for (Value ring : tiles.rings)
+    yields.push_back(ringCounts[ring]);
+  scf::YieldOp::create(b, loc, yields);
+}
+
+LogicalResult KernelEmitter::emitProducerTiles(scf::ForallOp forall,
+                                               TileQueueOp queue,
+                                               const TileGrid &grid) {
+  // Carried: the tile's number, and how many came before.
+  Value first = NVVM::BlockIdXOp::create(b, loc, b.getI32Type());
+  TileLoop tiles = startTiles(forall, {first, i32(0)});
   {
     OpBuilder::InsertionGuard guard(b);
-    Block *test = b.createBlock(&loop.getBefore(), {}, before,
-                                SmallVector<Location>(before.size(), loc));
-    Value tile = test->getArgument(0);
-    TileSlot slot = tileSlot(queue, test->getArgument(1));
+    b.setInsertionPointToEnd(tiles.test);
+    Value tile = tiles.test->getArgument(0);
+    TileSlot slot = tileSlot(queue, tiles.test->getArgument(1));
     Value more = less(tile, toI32(grid.count));
     SmallVector<Value> words{
         arith::ExtUIOp::create(b, loc, b.getI32Type(), more)};
@@ -279,22 +311,13 @@ LogicalResult KernelEmitter::emitProducerTiles(scf::ForallOp forall,
           {addC(slot.words, 4 * i), word}, {});
     ptx("mbarrier.arrive.shared::cta.b64 _, [$0];", "r,~{memory}", slot.full,
         {});
-    SmallVector<Value> passed(test->getArguments());
-    passed.append(words.begin() + 1, words.end());
-    scf::ConditionOp::create(b, loc, more, passed);
+    testTile(tiles, more, words);
 
-    Block *body = b.createBlock(&loop.getAfter(), {}, after,
-                                SmallVector<Location>(after.size(), loc));
-    for (auto [i, ring] : llvm::enumerate(rings))
-      ringCounts[ring] = body->getArgument(2 + i);
-    Value next = drawTile(grid, body->getArgument(0));
-    bindTile(forall, body->getArguments().take_back(rank));
+    b.setInsertionPointToEnd(tiles.body);
+    Value next = drawTile(grid, tiles.body->getArgument(0));
     if (failed(emitBlock(*forall.getBody())))
       return failure();
-    SmallVector<Value> yields{next, addC(body->getArgument(1), 1)};
-    for (Value ring : rings)
-      yields.push_back(ringCounts[ring]);
-    scf::YieldOp::create(b, loc, yields);
+    endTile(tiles, {next, addC(tiles.body->getArgument(1), 1)});
   }
   returnQueue(grid);
   return success();
@@ -302,49 +325,33 @@ LogicalResult KernelEmitter::emitProducerTiles(scf::ForallOp forall,
 
 LogicalResult KernelEmitter::emitConsumerTiles(scf::ForallOp forall,
                                                TileQueueOp queue) {
-  unsigned rank = forall.getRank();
-  SmallVector<Value> inits{i32(0)}, rings;
-  for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
-    rings.push_back(ring.getRing());
-    inits.push_back(i32(0));
-  }
-  SmallVector<Type> before(inits.size(), b.getI32Type());
-  SmallVector<Type> after(inits.size() + rank, b.getI32Type());
-  auto loop = scf::WhileOp::create(b, loc, after, inits);
+  TileLoop tiles = startTiles(forall, i32(0));
   OpBuilder::InsertionGuard guard(b);
-  Block *test = b.createBlock(&loop.getBefore(), {}, before,
-                              SmallVector<Location>(before.size(), loc));
+  unsigned count = 1 + forall.getRank();
   {
-    TileSlot slot = tileSlot(queue, test->getArgument(0));
+    b.setInsertionPointToEnd(tiles.test);
+    TileSlot slot = tileSlot(queue, tiles.test->getArgument(0));
     waitBarrier(slot.full, slot.parity);
-    SmallVector<Value> words = readSlot(slot.words, 1 + rank);
+    SmallVector<Value> words = readSlot(slot.words, count);
     Value more = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne,
                                        words[0], i32(0));
-    SmallVector<Value> passed(test->getArguments());
-    passed.append(words.begin() + 1, words.end());
-    scf::ConditionOp::create(b, loc, more, passed);
+    testTile(tiles, more, words);
   }
-  Block *body = b.createBlock(&loop.getAfter(), {}, after,
-                              SmallVector<Location>(after.size(), loc));
-  Value count = body->getArgument(0);
-  for (auto [i, ring] : llvm::enumerate(rings))
-    ringCounts[ring] = body->getArgument(1 + i);
-  bindTile(forall, body->getArguments().take_back(rank));
+  b.setInsertionPointToEnd(tiles.body);
+  Value number = tiles.body->getArgument(0);
   // The coordinates are read again for the stores: no register keeps them while
   // the loop needs all of them.
   rebindTile = [&] {
-    bindTile(forall, ArrayRef(readSlot(tileSlot(queue, count).words, 1 + rank))
-                         .drop_front());
+    bindTile(
+        forall,
+        ArrayRef(readSlot(tileSlot(queue, number).words, count)).drop_front());
     return success();
   };
   if (failed(emitBlock(*forall.getBody())))
     return failure();
   rebindTile = nullptr;
-  emitRelease(tileSlot(queue, count).empty, lane());
-  SmallVector<Value> yields{addC(count, 1)};
-  for (Value ring : rings)
-    yields.push_back(ringCounts[ring]);
-  scf::YieldOp::create(b, loc, yields);
+  emitRelease(tileSlot(queue, number).empty, lane());
+  endTile(tiles, addC(number, 1));
   return success();
 }
 

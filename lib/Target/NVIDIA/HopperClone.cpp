@@ -146,10 +146,15 @@ struct Cloner {
       b.clone(op, map);
   }
 
-  /// Clones the operations of one side of a branch; gives what it yields.
-  SmallVector<Value> cloneSide(OpBuilder &b, Block &side) {
-    for (Operation &op : side.without_terminator())
-      clone(b, op);
+  /// Clones the operations of one side of a branch; gives what it yields. With
+  /// `fold`, values that are the same everywhere go into what they are used by.
+  SmallVector<Value> cloneSide(OpBuilder &b, Block &side, bool fold) {
+    for (Operation &op : side.without_terminator()) {
+      auto generic = dyn_cast<linalg::GenericOp>(op);
+      if (!fold || !generic || foldZeroProduct(generic, map) ||
+          !cloneFolded(b, generic, map))
+        clone(b, op);
+    }
     SmallVector<Value> values;
     for (Value v : side.getTerminator()->getOperands())
       values.push_back(map.lookupOrDefault(v));
@@ -162,7 +167,7 @@ struct Cloner {
     if (std::optional<bool> known =
             constantBool(map.lookupOrDefault(op.getCondition()))) {
       if (Block *side = *known ? op.thenBlock() : op.elseBlock())
-        map.map(op.getResults(), cloneKnownSide(b, *side));
+        map.map(op.getResults(), cloneSide(b, *side, /*fold=*/true));
       return;
     }
     if (!op.elseBlock()) {
@@ -175,8 +180,9 @@ struct Cloner {
     elseBuilder.setInsertionPointToEnd(&elseRegion.emplaceBlock());
     SmallVector<Value> ours, thenValues, elseValues;
     for (auto [result, x, y] :
-         llvm::zip(op.getResults(), cloneSide(thenBuilder, *op.thenBlock()),
-                   cloneSide(elseBuilder, *op.elseBlock()))) {
+         llvm::zip(op.getResults(),
+                   cloneSide(thenBuilder, *op.thenBlock(), /*fold=*/false),
+                   cloneSide(elseBuilder, *op.elseBlock(), /*fold=*/false))) {
       if (x == y) {
         map.map(result, x);
         continue;
@@ -194,19 +200,6 @@ struct Cloner {
     copy.getThenRegion().takeBody(thenRegion);
     copy.getElseRegion().takeBody(elseRegion);
     map.map(ours, copy.getResults());
-  }
-
-  SmallVector<Value> cloneKnownSide(OpBuilder &b, Block &side) {
-    for (Operation &op : side.without_terminator()) {
-      auto generic = dyn_cast<linalg::GenericOp>(op);
-      if (!generic || foldZeroProduct(generic, map) ||
-          !cloneFolded(b, generic, map))
-        clone(b, op);
-    }
-    SmallVector<Value> values;
-    for (Value v : side.getTerminator()->getOperands())
-      values.push_back(map.lookupOrDefault(v));
-    return values;
   }
 };
 } // namespace

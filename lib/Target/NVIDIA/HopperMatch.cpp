@@ -66,24 +66,6 @@ static bool isTile(Value v, std::string &why) {
   return true;
 }
 
-/// Whether a value in the loop is known before its iteration: it depends on the
-/// induction variable and on what stands before the loop.
-static bool isKnownAhead(scf::ForOp loop, Value value) {
-  SmallVector<Value> work{value};
-  DenseSet<Value> seen;
-  while (!work.empty()) {
-    Value v = work.pop_back_val();
-    if (!seen.insert(v).second || v == loop.getInductionVar() ||
-        !loop.getRegion().isAncestor(v.getParentRegion()))
-      continue;
-    Operation *op = v.getDefiningOp();
-    if (!op)
-      return false;
-    work.append(op->operand_begin(), op->operand_end());
-  }
-  return true;
-}
-
 static bool matchTiles(HopperProgram &program, std::string &why) {
   const Contraction &first = program.first, &second = program.second;
   scf::ForOp loop = program.loop;
@@ -98,7 +80,8 @@ static bool matchTiles(HopperProgram &program, std::string &why) {
   }
   if (!isTile(q, why) || !isTile(k, why) || !isTile(v, why))
     return false;
-  if (!isKnownAhead(loop, k) || !isKnownAhead(loop, v)) {
+  auto any = [](Operation *) { return true; };
+  if (!isKnownAhead(k, loop, any) || !isKnownAhead(v, loop, any)) {
     why = "K or V are loaded from where only the step before tells";
     return false;
   }

@@ -272,6 +272,16 @@ private:
   TileSlot tileSlot(hopper::TileQueueOp queue, mlir::Value count);
   llvm::SmallVector<mlir::Value> readSlot(mlir::Value words, unsigned count);
   void bindTile(mlir::scf::ForallOp forall, mlir::ValueRange coordinates);
+  struct TileLoop {
+    mlir::scf::WhileOp loop;
+    mlir::Block *test, *body;
+    llvm::SmallVector<mlir::Value> rings;
+  };
+  TileLoop startTiles(mlir::scf::ForallOp forall,
+                      llvm::ArrayRef<mlir::Value> carried);
+  void testTile(const TileLoop &tiles, mlir::Value more,
+                llvm::ArrayRef<mlir::Value> words);
+  void endTile(const TileLoop &tiles, llvm::ArrayRef<mlir::Value> carried);
   mlir::Value drawTile(const TileGrid &grid, mlir::Value tile);
   void returnQueue(const TileGrid &grid);
   void primeTurns(hopper::ConsumersOp role);

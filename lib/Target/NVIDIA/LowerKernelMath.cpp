@@ -218,10 +218,7 @@ void addFormulas(RewritePatternSet &patterns) {
         return times(b, loc, lg2(b, loc, y), ln2);
       });
   patterns.add<UnaryF32<math::TanhOp>>(c, tanhFormula);
-  patterns.add<UnaryF32<math::RsqrtOp>>(
-      c, [](OpBuilder &b, Location loc, Value x) {
-        return intrinsic(b, loc, "llvm.nvvm.rsqrt.approx.ftz.f", x);
-      });
+  patterns.add<Intrinsic<math::RsqrtOp>>(c, "llvm.nvvm.rsqrt.approx.ftz.f");
   patterns.add<Intrinsic<math::AbsFOp>>(c, "llvm.fabs.f32");
   patterns.add<Intrinsic<math::SqrtOp>>(c, "llvm.sqrt.f32");
   patterns.add<Intrinsic<math::FloorOp>>(c, "llvm.floor.f32");

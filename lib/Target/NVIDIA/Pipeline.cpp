@@ -55,8 +55,8 @@ static const std::vector<fa::NVIDIATarget> &getTargets() {
       const char *feature =
           texts.emplace_back("+ptx" + std::to_string(info->ptxVersion)).c_str();
       rows.push_back({chip, info->sharedBytesPerBlock,
-                      static_cast<unsigned>(info->registersPerThread),
-                      info->sharedBytesPerSM, info->registersPerSM, feature,
+                      static_cast<unsigned>(info->registersPerThread), *info,
+                      feature,
                       info->tensorCores == fa::TargetInfo::TensorCores::Wgmma});
     }
     return rows;

@@ -7,6 +7,7 @@
 #define FA_TARGET_NVIDIA_PASSES_H
 
 #include "fa/Dialect/Hopper/IR/Hopper.h"
+#include "fa/Target/TargetInfo.h"
 
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -36,8 +37,8 @@ struct NVIDIATarget {
   int64_t sharedMemory;
   /// 32-bit registers that one thread may use.
   unsigned registers;
-  /// What a multiprocessor has of both, for all its blocks.
-  int64_t sharedPerSM, registersPerSM;
+  /// The row of the target table that this is of.
+  TargetInfo info;
   /// The PTX version that the emitted text asks for.
   const char *ptxFeature;
   /// It has warpgroup-wide matrix instructions and TMA.

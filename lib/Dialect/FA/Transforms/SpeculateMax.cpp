@@ -324,7 +324,7 @@ private:
   void makeWeights(State &state, Value reference);
   Value anyNotBelow(Value vector, double limit);
   Value rowMax(Value scores);
-  Value overflow(Value max, Value reference);
+  Value overflows(Value max, Value reference);
   Value moveReference(Value reference, Value max);
   Value factorOf(Value before, Value after);
   void rescale(State &state, Value factor);
@@ -408,21 +408,23 @@ Value Speculator::rowMax(Value scores) {
                          f32, -kInfinity));
 }
 
-/// How far a row's largest score lies above its reference, in log2 units; 0
-/// where there is no reference yet.
-Value Speculator::overflow(Value max, Value reference) {
-  return b.elementwise(
+/// Whether a row's largest score gives a weight that is not below the limit.
+/// Rows without a reference do not count, nor does what is not a number.
+Value Speculator::overflows(Value max, Value reference) {
+  // In log2 units above the reference.
+  Value above = b.elementwise(
       {max, reference}, f32,
       [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
         Value negative = arith::NegFOp::create(nested, l, args[1]);
-        Value above = math::FmaOp::create(
+        Value distance = math::FmaOp::create(
             nested, l, args[0], constant(nested, l, f32, r.scale), negative);
         Value hasOne =
             arith::CmpFOp::create(nested, l, arith::CmpFPredicate::OGT, args[1],
                                   constant(nested, l, f32, -kInfinity));
-        return arith::SelectOp::create(nested, l, hasOne, above,
+        return arith::SelectOp::create(nested, l, hasOne, distance,
                                        constant(nested, l, f32, 0));
       });
+  return anyNotBelow(above, std::log2(range.limit));
 }
 
 /// References above all scores so far. All rows move that can: where one has
@@ -484,7 +486,7 @@ scf::IfOp Speculator::branchOn(Value condition, ValueRange kept,
 SmallVector<Value> Speculator::moveWary(Value scores, Value reference,
                                         Value nothing) {
   Value max = rowMax(scores);
-  Value any = anyNotBelow(overflow(max, reference), std::log2(range.limit));
+  Value any = overflows(max, reference);
   scf::IfOp moved = branchOn(any, {reference, nothing}, [&] {
     Value next = moveReference(reference, max);
     return SmallVector<Value>{next, factorOf(reference, next)};
@@ -553,9 +555,8 @@ Value Speculator::nextWary(Value max, Value reference, Value first,
   Value later = arith::SelectOp::create(rewriter, loc, isSoon,
                                         blocksFrom(iv, kWaryBlocks + 1),
                                         blocksFrom(iv, kFewWaryBlocks + 1));
-  // Rows without a reference, and what is not a number, do not count.
-  Value counts = anyNotBelow(overflow(max, reference), std::log2(range.limit));
-  later = arith::SelectOp::create(rewriter, loc, counts, later, until);
+  later = arith::SelectOp::create(rewriter, loc, overflows(max, reference),
+                                  later, until);
   return arith::SelectOp::create(rewriter, loc, first, until, later);
 }
 
