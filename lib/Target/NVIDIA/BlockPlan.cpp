@@ -604,18 +604,16 @@ hopper::ConsumersOp BlockPlan::consumers() const {
 /// A Hopper schedule has decided already: its rings say where they lie.
 LogicalResult BlockPlan::placeRings() {
   numWarps = 4 * consumers().getWarpgroups();
+  auto takes = [&](int64_t end) { smemBytes = std::max(smemBytes, end); };
   forall.walk([&](Operation *op) {
-    if (auto ring = dyn_cast<hopper::RingOp>(op))
-      smemBytes = std::max<int64_t>({smemBytes,
-                                     int64_t(ring.getOffset()) + ring.bytes(),
-                                     ring.barriersEnd()});
-    if (auto stage = dyn_cast<hopper::StageOp>(op)) {
-      auto tile = hopper::RingType::get(
-          op->getContext(), 1,
-          cast<RankedTensorType>(stage.getTile().getType()));
-      smemBytes =
-          std::max<int64_t>(smemBytes, stage.getOffset() + tile.tileBytes());
+    if (auto ring = dyn_cast<hopper::RingOp>(op)) {
+      takes(ring.getOffset() + ring.bytes());
+      takes(ring.barriersEnd());
     }
+    if (auto stage = dyn_cast<hopper::StageOp>(op))
+      takes(stage.getOffset() + stage.bytes());
+    if (auto queue = dyn_cast<hopper::TileQueueOp>(op))
+      takes(queue.getBarriers() + hopper::TileQueueOp::bytes);
   });
   return checkShared();
 }

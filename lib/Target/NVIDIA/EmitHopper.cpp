@@ -9,6 +9,8 @@
 #include "KernelEmitter.h"
 #include "PTXText.h"
 
+#include "llvm/Support/SaveAndRestore.h"
+
 using namespace mlir;
 using namespace fa::nvidia;
 using namespace fa::hopper;
@@ -128,90 +130,99 @@ void KernelEmitter::waitStores() {
   ptx("cp.async.bulk.wait_group.read 0;", "~{memory}", {}, {});
 }
 
-/// Each warp writes its 16 rows, in the panels and the swizzle of a ring.
+/// The tile stays in registers until it is stored.
 LogicalResult KernelEmitter::emitStage(StageOp op) {
-  FragmentLayout layout = *plan.layout(op.getTile());
-  auto words = registers(op.getTile(), layout);
+  TileValue t;
+  t.kind = TileValue::Kind::Registers;
+  t.layout = *plan.layout(op.getTile());
+  auto words = registers(op.getTile(), t.layout);
   if (failed(words))
     return failure();
-  auto panels = RingType::get(b.getContext(), 1,
-                              cast<RankedTensorType>(op.getTile().getType()));
-  // What was stored before must have been read. (Where a slot is reused, its
-  // release has waited for that.)
-  if (!op.getSlot())
-    waitStores();
-  syncWarpgroup();
+  t.regs = *words;
+  t.valid.assign(2, Value());
+  t.stage = op;
+  tiles[op.getResult()] = t;
+  return success();
+}
+
+/// Each warp writes its 16 rows of the columns from `first` on, in the panels
+/// and the swizzle of a ring.
+void KernelEmitter::stageSection(const TileValue &source, unsigned first) {
+  const FragmentLayout &layout = source.layout;
   Value row = remC(lane(), 16), half = divC(lane(), 16),
         swizzle = remC(lane(), 8);
+  StageOp stage = source.stage;
   Value base =
       addC(add(smemAddress, mulC(add(mulC(warp(), 16), row), rowBytes)),
-           op.getOffset());
+           stage.getOffset());
   constexpr int64_t chunksPerPanel = 8;
-  for (unsigned n = 0; n < layout.colTiles(); n += 2) {
+  unsigned begin = first / 8,
+           end = std::min<int64_t>(layout.colTiles(),
+                                   begin + stage.sectionCols() / 8);
+  for (unsigned n = begin; n < end; n += 2) {
     Value chunk = xorI(addC(half, n % chunksPerPanel), swizzle);
-    SmallVector<Value> operands{addC(add(base, mulC(chunk, 16)),
-                                     n / chunksPerPanel * panels.panelBytes())};
+    SmallVector<Value> operands{
+        addC(add(base, mulC(chunk, 16)),
+             (n - begin) / chunksPerPanel * layout.rows() * rowBytes)};
     for (unsigned column : {n, n + 1})
       for (unsigned e : {0, 2})
         operands.push_back(column < layout.colTiles()
-                               ? (*words)[layout.reg(0, column, e) / 2]
+                               ? source.regs[layout.reg(0, column, e) / 2]
                                : i32(0));
     ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};",
         "r,r,r,r,r,~{memory}", operands, {});
   }
   ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
-  syncWarpgroup();
-  TileValue t = *tile(op.getTile());
-  t.staged = op.getOffset();
-  t.reused = op.getSlot();
-  tiles[op.getResult()] = t;
-  return success();
 }
 
-/// One thread of each warpgroup stores its rows; TMA leaves out what lies
-/// outside the tensor.
+/// Section by section, one thread of each warpgroup stores its rows; TMA leaves
+/// out what lies outside the tensor.
 LogicalResult KernelEmitter::storeStaged(const TileValue &source,
                                          const GlobalSlice &dest) {
+  llvm::SaveAndRestore thread(branchThread, readThread());
   Operation *op = b.getInsertionBlock()->getParentOp();
   FailureOr<Value> map =
       mapAddress({dest.base->buffer, dest.dims[0], warpgroupRows}, op);
   if (failed(map))
     return failure();
-  Value leader =
-      arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
-                            remC(threadId(), warpgroupThreads), i32(0));
-  auto branch = scf::IfOp::create(b, loc, leader);
-  b.setInsertionPointToStart(branch.thenBlock());
   unsigned rank = dest.offsets.size();
   std::string constraints = "r,l";
   repeat(constraints, "r", rank);
   std::string text = "cp.async.bulk.tensor." + std::to_string(rank) +
                      "d.global.shared::cta.bulk_group [$1, " +
                      registerList(2, rank) + "], [$0];";
-  Value rows = mulC(warpgroup(), warpgroupRows);
-  for (int64_t first = 0; first < source.layout.cols();
-       first += RingType::panelCols) {
-    Value from = addC(add(smemAddress, mulC(rows, rowBytes)),
-                      source.staged + first / RingType::panelCols *
-                                          source.layout.rows() * rowBytes);
-    SmallVector<Value> operands{from, *map};
-    for (unsigned d = rank; d-- > 0;) {
-      Value offset = toI32(dest.offsets[d]);
-      if (d == dest.dims[0])
-        offset = add(offset, rows);
-      operands.push_back(d + 1 == rank ? addC(offset, first) : offset);
-    }
-    ptx(text, constraints + ",~{memory}", operands, {});
-  }
-  ptx("cp.async.bulk.commit_group;", "~{memory}", {}, {});
-  if (source.reused)
+  Value rows = mulC(divC(threadId(), warpgroupThreads), warpgroupRows);
+  Value leader =
+      arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                            remC(threadId(), warpgroupThreads), i32(0));
+  StageOp stage = source.stage;
+  int64_t cols = source.layout.cols(), section = stage.sectionCols();
+  for (int64_t begin = 0; begin < cols; begin += section) {
+    // What was stored before must have been read.
     waitStores();
-  b.setInsertionPointAfter(branch);
-  if (!source.reused)
-    return success();
-  syncWarpgroup();
-  const Slot &slot = slots[source.reused];
-  emitRelease(barrierAddress(slot.ring, Barrier::Empty, slot.stage), lane());
+    syncWarpgroup();
+    stageSection(source, begin);
+    syncWarpgroup();
+    auto branch = scf::IfOp::create(b, loc, leader);
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(branch.thenBlock());
+    for (int64_t first = begin; first < std::min(cols, begin + section);
+         first += RingType::panelCols) {
+      Value from =
+          addC(add(smemAddress, mulC(rows, rowBytes)),
+               stage.getOffset() + (first - begin) / RingType::panelCols *
+                                       source.layout.rows() * rowBytes);
+      SmallVector<Value> operands{from, *map};
+      for (unsigned d = rank; d-- > 0;) {
+        Value offset = toI32(dest.offsets[d]);
+        if (d == dest.dims[0])
+          offset = add(offset, rows);
+        operands.push_back(d + 1 == rank ? addC(offset, first) : offset);
+      }
+      ptx(text, constraints + ",~{memory}", operands, {});
+    }
+    ptx("cp.async.bulk.commit_group;", "~{memory}", {}, {});
+  }
   return success();
 }
 

@@ -195,8 +195,7 @@ LogicalResult KernelEmitter::emitSlicing(Operation *op) {
   t.kind = TileValue::Kind::Registers;
   t.layout = *layout;
   t.regs = *regs;
-  t.staged = source->staged;
-  t.reused = source->reused;
+  t.stage = source->stage;
   for (auto [d, size] : llvm::enumerate(slice.getMixedSizes())) {
     std::optional<int64_t> known = getConstantIntValue(size);
     bool whole = known && *known == slice.getSourceType().getDimSize(d);
@@ -416,7 +415,7 @@ LogicalResult KernelEmitter::emitStore(Operation *op, Value source,
     regs.regs = *values;
     regs.valid.assign(dest.dims.size(), Value());
   }
-  if (regs.staged >= 0)
+  if (regs.stage)
     return storeStaged(regs, dest);
   unsigned rank =
       regs.layout.kind() == FragmentLayout::Kind::Accumulator ? 2 : 1;

@@ -339,18 +339,20 @@ LogicalResult KernelEmitter::emitConsumerTiles(scf::ForallOp forall,
   }
   b.setInsertionPointToEnd(tiles.body);
   Value number = tiles.body->getArgument(0);
-  // The coordinates are read again for the stores: no register keeps them while
-  // the loop needs all of them.
+  // The coordinates are read again for the stores, from an address that is
+  // computed again: no register keeps them while the loop needs all of them.
+  auto slotAgain = [&] {
+    Value copy = ptx("mov.u32 $0, $1;", "=r,r", number, b.getI32Type()).front();
+    return tileSlot(queue, copy);
+  };
   rebindTile = [&] {
-    bindTile(
-        forall,
-        ArrayRef(readSlot(tileSlot(queue, number).words, count)).drop_front());
+    bindTile(forall, ArrayRef(readSlot(slotAgain().words, count)).drop_front());
     return success();
   };
   if (failed(emitBlock(*forall.getBody())))
     return failure();
   rebindTile = nullptr;
-  emitRelease(tileSlot(queue, number).empty, lane());
+  emitRelease(slotAgain().empty, lane());
   endTile(tiles, addC(number, 1));
   return success();
 }

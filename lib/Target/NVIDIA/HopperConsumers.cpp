@@ -142,7 +142,7 @@ Value ConsumersBuilder::cloneTile(OpBuilder &b, Value tile, Value iv) {
 /// next block begins.
 Value ConsumersBuilder::releaseQ(OpBuilder &b, Value iv) {
   Value next = arith::AddIOp::create(b, loc, iv, loop.getStep());
-  if (!shape.persistent || shape.reuseQ)
+  if (!shape.persistent)
     return next;
   Value isLast = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::sge, next,
                                        loop.getUpperBound());
@@ -402,8 +402,6 @@ HopperConsumers ConsumersBuilder::build(OpBuilder &b) {
   made.role = ConsumersOp::create(b, loc, TypeRange(ValueRange(results)),
                                   shape.warpgroups, shape.consumerRegisters);
   b.setInsertionPointToStart(&made.role.getBody().emplaceBlock());
-  if (shape.reuseQ)
-    made.qSlot = acquire(b, rings.q, q());
   IRMapping map;
   std::optional<int64_t> low = getConstantIntValue(loop.getLowerBound()),
                          high = getConstantIntValue(loop.getUpperBound());

@@ -60,8 +60,8 @@ struct HopperShape {
   /// Stages of the rings of K and V; whether V's have a panel of ones.
   int64_t stages = 0;
   bool ones = false;
-  /// The result is staged where Q lay.
-  bool reuseQ = false;
+  /// Panels of a result that are staged at a time; 0: none.
+  int64_t stagedPanels = 0;
 };
 
 /// A block's rings.
@@ -118,6 +118,10 @@ void findSums(HopperProgram &program);
 /// Has the tensor cores make these sums: every column is then the whole sum.
 void takeWholeSums(HopperProgram &program);
 
+/// A branch that one side of an earlier branch rules out, and the other
+/// decides, moves into that other side: the common path tests once.
+void mergeBranches(mlir::scf::ForOp loop);
+
 //===----------------------------------------------------------------------===//
 // HopperShape.cpp
 //===----------------------------------------------------------------------===//
@@ -162,13 +166,12 @@ void eraseDead(mlir::Block &block);
 // HopperStores.cpp
 //===----------------------------------------------------------------------===//
 
-/// Whether exactly one result will be staged.
+/// Whether exactly one result can be staged.
 bool canStage(mlir::scf::ForallOp forall);
 
-/// Results of 16-bit elements go through shared memory, where they have room.
+/// The result goes through shared memory, where it has room.
 void stageStores(HopperProgram &program, HopperConsumers &consumers,
-                 const HopperShape &shape, const HopperRings &rings,
-                 int64_t sharedMemory);
+                 const HopperShape &shape, const HopperRings &rings);
 
 //===----------------------------------------------------------------------===//
 // HopperProducer.cpp

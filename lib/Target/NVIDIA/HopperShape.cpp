@@ -40,9 +40,8 @@ static HopperShape chooseRoles(const HopperProgram &program,
                 shape.consumerRegisters);
   shape.overlap = options.overlap >= 0 ? options.overlap
                                        : shape.warpgroups <= 2 && live <= 170;
-  shape.pingPong = options.pingPong >= 0
-                       ? options.pingPong
-                       : shape.warpgroups > 1 && second.n <= 128;
+  shape.pingPong =
+      options.pingPong >= 0 ? options.pingPong : shape.warpgroups > 1;
   shape.persistent = options.persistent != 0;
   return shape;
 }
@@ -73,14 +72,17 @@ FailureOr<HopperShape> fa::nvidia::chooseShape(HopperProgram &program,
                2 * (perStage + panelOfOnes) <= available;
   if (shape.ones)
     perStage += panelOfOnes;
-  // The output is staged where two stages leave room for it.
-  int64_t staging = first.m * RingType::rowBytes *
-                    llvm::divideCeil(second.n, RingType::panelCols);
-  if (options.stage != 0 && 2 * perStage + staging <= available)
-    available -= staging;
-  else
-    shape.reuseQ = options.stage != 0 && shape.persistent &&
-                   canStage(program.forall) && staging <= qBytes;
+  // The output is staged where two stages leave room for it, in as few
+  // sections as fit there.
+  int64_t panels = llvm::divideCeil(second.n, RingType::panelCols),
+          panelBytes = first.m * RingType::rowBytes,
+          room = std::max<int64_t>(0, available - 2 * perStage) / panelBytes;
+  if (options.stage >= 0)
+    room = std::min<int64_t>(room, options.stage);
+  if (room > 0 && canStage(program.forall))
+    shape.stagedPanels =
+        llvm::divideCeil(panels, llvm::divideCeil(panels, room));
+  available -= shape.stagedPanels * panelBytes;
   shape.stages = options.stages > 0
                      ? options.stages
                      : std::min<int64_t>(4, available / perStage);

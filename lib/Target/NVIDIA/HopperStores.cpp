@@ -61,12 +61,11 @@ bool fa::nvidia::canStage(scf::ForallOp forall) {
 }
 
 void fa::nvidia::stageStores(HopperProgram &program, HopperConsumers &consumers,
-                             const HopperShape &shape, const HopperRings &rings,
-                             int64_t sharedMemory) {
+                             const HopperShape &shape,
+                             const HopperRings &rings) {
+  if (!shape.stagedPanels)
+    return;
   Operation *yield = consumers.role.getBody().front().getTerminator();
-  // Where nothing lies yet.
-  int64_t free = rings.tilesEnd;
-  RingOp q = rings.q;
   program.forall.getTerminator()->walk(
       [&](tensor::ParallelInsertSliceOp insert) {
         if (insert.getSource().getDefiningOp() != consumers.role)
@@ -78,16 +77,14 @@ void fa::nvidia::stageStores(HopperProgram &program, HopperConsumers &consumers,
         auto type = dyn_cast<RankedTensorType>(tile.getType());
         if (!isStageable(insert, type))
           return;
-        int64_t bytes = RingType::get(type.getContext(), 1, type).tileBytes();
-        if (!shape.reuseQ && free + bytes > sharedMemory)
-          return;
         OpBuilder b(slice ? slice : yield);
-        Value staged =
-            StageOp::create(b, tile.getLoc(), type, tile,
-                            shape.reuseQ ? int64_t(q.getOffset()) : free,
-                            shape.reuseQ ? consumers.qSlot : Value());
-        if (!shape.reuseQ)
-          free += bytes;
+        int64_t section = shape.stagedPanels * RingType::panelCols;
+        auto columns = section < type.getDimSize(1)
+                           ? b.getI64IntegerAttr(section)
+                           : IntegerAttr();
+        // Where nothing else lies.
+        Value staged = StageOp::create(b, tile.getLoc(), type, tile,
+                                       rings.tilesEnd, columns);
         if (slice)
           slice.getSourceMutable().set(staged);
         else

@@ -52,10 +52,8 @@ struct TileValue {
   mlir::Value splat;
   /// Of registers: rows and columns beyond these are not to be stored.
   llvm::SmallVector<mlir::Value> valid;
-  /// A copy in shared memory at this offset that TMA can store; -1: none.
-  int64_t staged = -1;
-  /// The ring's slot that the copy took the place of; null: none.
-  mlir::Value reused;
+  /// Where it goes into shared memory for TMA to store it; null: nowhere.
+  hopper::StageOp stage;
 };
 
 /// Whether a tile's registers are words of two elements.
@@ -308,6 +306,7 @@ private:
   mlir::LogicalResult emitLoad(hopper::LoadOp op);
   void emitRelease(mlir::Value barrier, mlir::Value who);
   mlir::LogicalResult emitStage(hopper::StageOp op);
+  void stageSection(const TileValue &source, unsigned first);
   mlir::LogicalResult storeStaged(const TileValue &source,
                                   const GlobalSlice &dest);
   void waitStores();

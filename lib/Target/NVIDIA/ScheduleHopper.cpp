@@ -60,6 +60,11 @@ static LogicalResult schedule(HopperProgram &program,
     takeWholeSums(program);
   else
     program.sums = {};
+  // Where nothing is to run under the second contraction, its result can be
+  // rescaled where the scores are masked: a test less in each block. A result
+  // wider than the scores is better rescaled under their exponentials.
+  if (!shape->overlap && program.second.n <= program.first.n)
+    mergeBranches(program.loop);
 
   OpBuilder b(program.loop);
   HopperRings rings = placeRings(b, program, *shape);
@@ -69,9 +74,7 @@ static LogicalResult schedule(HopperProgram &program,
       ProducerOp::create(b, program.loop.getLoc(), shape->producerRegisters);
   producer.getBody().emplaceBlock();
   HopperConsumers consumers = buildConsumers(b, program, *shape, rings);
-  if (options.stage != 0)
-    stageStores(program, consumers, *shape, rings,
-                options.target->sharedMemory);
+  stageStores(program, consumers, *shape, rings);
   buildProducer(producer, consumers);
   eraseDead(*program.forall.getBody());
   return success();

@@ -1013,16 +1013,13 @@ func.func @stage_outside(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tenso
 
 // -----
 
-func.func @stage_slot_rows(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+func.func @stage_columns_panel(%t: tensor<64x128xf16>) {
   scf.forall (%i) in (1) {
-    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
-      %x = tensor.empty() : tensor<128x64xf16>
-      // expected-error @below {{'hopper.stage' op expected a slot of as many rows that has room for 'tensor<128x64xf16>', got 'tensor<64x64xf16>'}}
-      %o = hopper.stage %x at 1024 instead of %a : tensor<128x64xf16>, !hopper.slot<tensor<64x64xf16>>
+      // expected-error @below {{'hopper.stage' op expected columns in multiples of 64, fewer than the tile's 128, got 32}}
+      %o = hopper.stage %t at 1024 by 32 : tensor<64x128xf16>
     }
   }
   return
@@ -1030,16 +1027,13 @@ func.func @stage_slot_rows(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: ten
 
 // -----
 
-func.func @stage_slot_room(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+func.func @stage_columns_all(%t: tensor<64x128xf16>) {
   scf.forall (%i) in (1) {
-    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
-      %x = tensor.empty() : tensor<64x72xf16>
-      // expected-error @below {{'hopper.stage' op expected a slot of as many rows that has room for 'tensor<64x72xf16>', got 'tensor<64x64xf16>'}}
-      %o = hopper.stage %x at 1024 instead of %a : tensor<64x72xf16>, !hopper.slot<tensor<64x64xf16>>
+      // expected-error @below {{'hopper.stage' op expected columns in multiples of 64, fewer than the tile's 128, got 128}}
+      %o = hopper.stage %t at 1024 by 128 : tensor<64x128xf16>
     }
   }
   return
@@ -1047,13 +1041,13 @@ func.func @stage_slot_room(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: ten
 
 // -----
 
-func.func @stage_slot_of_an_argument(%t: tensor<64x64xf16>, %a: !hopper.slot<tensor<64x64xf16>>) {
+func.func @stage_columns_none(%t: tensor<64x128xf16>) {
   scf.forall (%i) in (1) {
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      // expected-error @below {{'hopper.stage' op expected slots that are results of hopper.acquire}}
-      %o = hopper.stage %t at 1024 instead of %a : tensor<64x64xf16>, !hopper.slot<tensor<64x64xf16>>
+      // expected-error @below {{'hopper.stage' op expected columns in multiples of 64, fewer than the tile's 128, got 0}}
+      %o = hopper.stage %t at 1024 by 0 : tensor<64x128xf16>
     }
   }
   return

@@ -102,8 +102,8 @@ func.func @roles(%q: tensor<128x64xbf16>, %k: tensor<256x64xbf16>, %v: tensor<25
   return %r : tensor<128x80xf32>
 }
 
-// Without results the terminator is implied. Results are staged in memory of
-// their own or where a slot was.
+// Without results the terminator is implied. Results are staged whole or in
+// sections.
 
 // CHECK-LABEL: func.func @no_results(
 func.func @no_results(%t: tensor<64x64xf16>) {
@@ -117,12 +117,12 @@ func.func @no_results(%t: tensor<64x64xf16>) {
     }
     // CHECK: hopper.consumers 1 registers 256 {
     hopper.consumers 1 registers 256 {
-      // CHECK-NEXT: %[[Q:.*]] = hopper.acquire
-      %q = hopper.acquire %r : <1, tensor<64x128xf16>> -> <tensor<64x128xf16>>
       // CHECK-NEXT: hopper.stage %{{.*}} at 17408 : tensor<64x64xf16>
       %s = hopper.stage %t at 17408 : tensor<64x64xf16>
-      // CHECK-NEXT: hopper.stage %{{.*}} at 1024 instead of %[[Q]] : tensor<64x64xf16>, !hopper.slot<tensor<64x128xf16>>
-      %o = hopper.stage %t at 1024 instead of %q : tensor<64x64xf16>, !hopper.slot<tensor<64x128xf16>>
+      // CHECK-NEXT: tensor.empty
+      %w = tensor.empty() : tensor<64x256xf16>
+      // CHECK-NEXT: hopper.stage %{{.*}} at 17408 by 64 : tensor<64x256xf16>
+      %ws = hopper.stage %w at 17408 by 64 : tensor<64x256xf16>
       // CHECK-NEXT: }
     }
   }

@@ -6,9 +6,8 @@
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 overlap=0" --canonicalize --cse | FileCheck %s --check-prefix=BOTH
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 overlap=1" --canonicalize --cse | FileCheck %s --check-prefix=UNDER
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 ping-pong=0" --canonicalize --cse | FileCheck %s --check-prefix=FREE
-// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 ping-pong=1" --canonicalize --cse | FileCheck %s --check-prefix=TURNS
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 stages=1" --canonicalize --cse | FileCheck %s --check-prefix=STAGES
-// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=1 stage-stores=1 ones=1" --canonicalize --cse | FileCheck %s --check-prefix=STAY
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=1 ones=1" --canonicalize --cse | FileCheck %s --check-prefix=STAY
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="split=1" --canonicalize --cse | FileCheck %s --check-prefix=SPLIT
 
 // The canonical case: all sizes known, D=128.
@@ -83,6 +82,10 @@
 // CHECK: arith.mulf
 // CHECK: %[[LARGE:.*]] = hopper.exceeds %{{.*}} limit 2.000000e+00 : tensor<128x128xbf16>
 // CHECK: scf.if %[[LARGE]]
+// CHECK: %[[FAR:.*]] = hopper.exceeds %{{.*}} limit 9.2233720368547758E+18 : tensor<128xf32>
+// CHECK: scf.if %[[FAR]]
+// CHECK: } else {
+// CHECK: arith.shli
 // CHECK: } else {
 // CHECK-NEXT: scf.yield %{{.*}}, %{{.*}}, %[[MOVED]]#0, %{{.*}}, %[[UNTIL]] :
 // CHECK-NEXT: }
@@ -124,12 +127,12 @@
 // Tiles of different length: the longest first.
 // STAY-LABEL: func.func @causal(
 // STAY: hopper.tile_queue barriers {{[0-9]+}} longest_first section {{[0-9]+}}
-// The result lies where Q lay.
+// Beside the rings there is room for half of the result.
 // STAY-LABEL: func.func @wide(
-// STAY: %[[Q:.*]] = hopper.ring "q" at [[AT:[0-9]+]]
+// STAY: %[[Q:.*]] = hopper.ring "q"
 // STAY: %[[QS:.*]] = hopper.acquire %[[Q]]
-// STAY-NOT: hopper.release %[[QS]]
-// STAY: hopper.stage %{{.*}} at [[AT]] instead of %[[QS]] :
+// STAY: hopper.release %[[QS]] if
+// STAY: hopper.stage %{{.*}} at 197632 by 128 : tensor<128x256xbf16>
 
 // Blocks of keys that no mask cuts have a loop of their own.
 // SPLIT-LABEL: func.func @causal(
@@ -174,8 +177,15 @@
 // BOTH-NEXT: hopper.release
 // BOTH-NOT: hopper.pin
 // BOTH-NOT: hopper.poll
+// The branch of wary blocks rescales what was summed: no other one does.
+// BOTH: scf.if %{{.*}} -> (tensor<128xf32>, tensor<128x8xf32>, tensor<128x128xf32>)
+// BOTH: %[[INNER:.*]]:3 = scf.if %{{.*}} -> (tensor<128xf32>, tensor<128x8xf32>, tensor<128x128xf32>)
+// BOTH: scf.yield %[[INNER]]#0, %[[INNER]]#1, %[[INNER]]#2
+// BOTH: } {fa.rowwise}
+// BOTH-NOT: scf.if
 // BOTH: math.exp2
-// BOTH: hopper.exceeds
+// BOTH-NOT: scf.if
+// BOTH: hopper.exceeds %{{.*}} limit 2.000000e+00 : tensor<128x128xbf16>
 // BOTH: hopper.yield
 
 // FREE-LABEL: func.func @dense(
@@ -281,20 +291,19 @@ func.func @lse(%q: tensor<2x4x512x128xbf16>, %k: tensor<2x4x512x128xbf16>, %v: t
 }
 
 // D=256: one stage of K and V at a time fits twice; O fills the registers, so
-// neither overlap nor turns.
+// no overlap.
 
 // CHECK-LABEL: func.func @wide(
 // CHECK: hopper.ring "k" at {{.*}} : <2, tensor<{{[0-9]+}}x256xbf16>>
 // CHECK: hopper.consumers 2 registers 232
-// CHECK-NOT: hopper.turn_
 // CHECK-NOT: hopper.poll
+// CHECK: hopper.turn_begin
+// CHECK-NEXT: hopper.wgmma
+// CHECK: hopper.wgmma
+// CHECK-NEXT: hopper.turn_end
 // CHECK: hopper.wait_group 0, %{{.*}}, %{{.*}} : tensor<128x{{[0-9]+}}xf32>, tensor<128x256xf32>
+// CHECK-NOT: hopper.poll
 // CHECK: hopper.yield
-// TURNS-LABEL: func.func @wide(
-// TURNS: hopper.turn_begin
-// TURNS-NEXT: hopper.wgmma
-// TURNS: hopper.wgmma
-// TURNS-NEXT: hopper.turn_end
 func.func @wide(%q: tensor<2x4x512x256xbf16>, %k: tensor<2x4x512x256xbf16>, %v: tensor<2x4x512x256xbf16>) -> tensor<2x4x512x256xbf16> {
   %o = fa.attention %q, %k, %v scale 0.0625
     : (tensor<2x4x512x256xbf16>, tensor<2x4x512x256xbf16>, tensor<2x4x512x256xbf16>) -> tensor<2x4x512x256xbf16>

@@ -80,7 +80,8 @@ def ScheduleHopperPass : Pass<"fa-schedule-hopper", "::mlir::ModuleOp"> {
     Option<"persistent", "persistent", "int", "-1",
            "blocks take tiles from a queue: 0, 1, or -1 to choose">,
     Option<"stage", "stage-stores", "int", "-1",
-           "results through shared memory and TMA: 0, 1, or -1 to choose">,
+           "panels of 64 columns of the result that go through shared memory and "
+           "TMA at a time, 0: none, or -1 to choose">,
     Option<"ones", "ones", "int", "-1",
            "sums of rows on the tensor cores: 0, 1, or -1 to choose">,
     Option<"split", "split", "int", "0",

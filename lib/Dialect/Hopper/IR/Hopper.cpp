@@ -310,6 +310,17 @@ LogicalResult PartialSumsOp::verify() {
   return success();
 }
 
+int64_t StageOp::sectionCols() {
+  return getColumns().value_or(getTile().getType().getDimSize(1));
+}
+
+int64_t StageOp::bytes() {
+  RankedTensorType tile = getTile().getType();
+  auto section = RankedTensorType::get({tile.getDimSize(0), sectionCols()},
+                                       tile.getElementType());
+  return RingType::get(getContext(), 1, section).tileBytes();
+}
+
 LogicalResult StageOp::verify() {
   auto tile = cast<RankedTensorType>(getTile().getType());
   if (failed(verifySharedTile([&] { return emitOpError(); }, tile)))
@@ -319,20 +330,16 @@ LogicalResult StageOp::verify() {
            << warpgroupRows << ", got " << tile.getDimSize(0);
   if (!(*this)->getParentOfType<ConsumersOp>())
     return emitOpError("expected to be in hopper.consumers");
-  int64_t offset = getOffset();
-  int64_t bytes = RingType::get(getContext(), 1, tile).tileBytes();
+  int64_t offset = getOffset(), cols = tile.getDimSize(1);
+  if (getColumns() && (sectionCols() <= 0 || sectionCols() >= cols ||
+                       sectionCols() % RingType::panelCols))
+    return emitOpError("expected columns in multiples of ")
+           << RingType::panelCols << ", fewer than the tile's " << cols
+           << ", got " << sectionCols();
+  int64_t bytes = this->bytes();
   if (offset < 0 || offset % tileAlignment || offset > sharedBytes - bytes)
     return emitOpError("expected an offset that is a multiple of ")
            << tileAlignment << ", at most " << sharedBytes - bytes << ", got "
            << offset;
-  if (!getSlot())
-    return success();
-  if (failed(verifySlot(*this, getSlot())))
-    return failure();
-  RankedTensorType held = getSlot().getType().getTile();
-  if (held.getDimSize(0) != tile.getDimSize(0) ||
-      RingType::get(getContext(), 1, held).tileBytes() < bytes)
-    return emitOpError("expected a slot of as many rows that has room for ")
-           << tile << ", got " << held;
   return success();
 }

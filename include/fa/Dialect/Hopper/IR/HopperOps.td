@@ -329,16 +329,22 @@ def Hopper_StageOp : Hopper_Op<"stage", [AllTypesMatch<["tile", "result"]>]> {
   let description = [{
     The tile is laid out as in a ring, at byte `offset`; inserting the result
     into a tensor in global memory is then a TMA store by one thread of each
-    warpgroup. The memory must not be in use by a ring at that time, but for the
-    stage that a `slot` of as many rows holds: it is given back to the producer
-    once the store has read it.
+    warpgroup. No ring may use the memory. Where there is room for some
+    `columns` only, as many are put there and stored at a time, each once the
+    store before has read its own.
   }];
   let arguments = (ins Hopper_Tile:$tile, I64Attr:$offset,
-                       Optional<Hopper_SlotType>:$slot);
+                       OptionalAttr<I64Attr>:$columns);
   let results = (outs Hopper_Tile:$result);
   let assemblyFormat = [{
-    $tile `at` $offset (`instead` `of` $slot^)? attr-dict `:` type($tile)
-    (`,` type($slot)^)?
+    $tile `at` $offset (`by` $columns^)? attr-dict `:` type($tile)
+  }];
+  let extraClassDeclaration = [{
+    /// How many columns are in shared memory at a time, in whole panels but for
+    /// the tile's last ones.
+    int64_t sectionCols();
+    /// Bytes of shared memory.
+    int64_t bytes();
   }];
   let hasVerifier = 1;
 }
