@@ -2,11 +2,13 @@
 
 // The common path has neither maximum nor rescaling. Where blocks are wary, in
 // the branch that masks, the reference moves before there are weights; what was
-// summed follows after them. Weights that are out of range are made again, and
-// say how long blocks are wary. What is summed is what the contraction reads.
+// summed follows after them. Weights that are out of range are made again, or
+// shifted by a power of two where all are below 2^63, and say how long blocks
+// are wary. What is summed is what the contraction reads.
 // CHECK-LABEL: func @bf16
 // CHECK-DAG: %[[LIMIT:.*]] = arith.constant 2.000000e+00 : bf16
 // CHECK-DAG: %[[HEADROOM:.*]] = arith.constant 6.300000e+01 : f32
+// CHECK-DAG: %[[FAR:.*]] = arith.constant 9.22337203E+18 : f32
 // CHECK-DAG: %[[NO:.*]] = arith.constant false
 // CHECK: scf.for %[[J:.*]] = %[[LB:.*]] to {{.*}} iter_args(%[[R:.*]] = %{{.*}}, %[[L:.*]] = %{{.*}}, %[[O:.*]] = %{{.*}}, %[[UNTIL:.*]] = %[[LB]])
 // CHECK: %[[WARY:.*]] = arith.cmpi slt, %[[J]], %[[UNTIL]]
@@ -48,6 +50,12 @@
 // CHECK: %[[FIRST:.*]] = arith.cmpi eq, %[[J]], %[[LB]]
 // CHECK: %[[GO:.*]] = arith.ori %[[FIRST]], %[[ANY]]
 // CHECK: %[[NEW:.*]]:5 = scf.if %[[GO]]
+// CHECK: %[[LARGEST:.*]] = linalg.generic {{.*}} ins(%[[P]]
+// CHECK: arith.extf
+// CHECK-NEXT: arith.maximumf
+// CHECK: arith.cmpf uge, %{{.*}}, %[[FAR]] : f32
+// CHECK: %[[AWAY:.*]] = arith.ori %[[FIRST]],
+// CHECK: scf.if %[[AWAY]]
 // CHECK: %[[MAX:.*]] = linalg.generic {{.*}} ins(%[[MASKED]]#0
 // CHECK: arith.maxnumf
 // CHECK: linalg.generic {{.*}} ins(%[[MAX]], %[[MASKED]]#1
@@ -56,6 +64,16 @@
 // CHECK: arith.subf
 // CHECK-NEXT: math.exp2
 // CHECK: arith.select %[[FIRST]], %[[UNTIL]],
+// CHECK: } else {
+// CHECK-NOT: math.exp2
+// CHECK: %[[UP:.*]] = linalg.generic {{.*}} ins(%[[LARGEST]]
+// CHECK: %[[FACTOR:.*]] = linalg.generic {{.*}} ins(%[[UP]]
+// CHECK: ins(%[[MASKED]]#1, %[[UP]]
+// CHECK: arith.sitofp
+// CHECK: ins(%[[P]], %[[FACTOR]]
+// CHECK: ins(%[[SUMS]]#0, %[[FACTOR]]
+// CHECK: ins(%[[SUMS]]#1, %[[FACTOR]]
+// CHECK: } {fa.rowwise}
 // CHECK: } else {
 // CHECK-NEXT: scf.yield %[[SUMS]]#0, %[[SUMS]]#1, %[[MASKED]]#1, %[[P]], %[[UNTIL]]
 // CHECK: ins(%[[NEW]]#3 : tensor<64x32xbf16>)

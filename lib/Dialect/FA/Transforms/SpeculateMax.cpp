@@ -36,10 +36,12 @@ using namespace fa;
 
 static constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
 static constexpr double kInfinity = std::numeric_limits<double>::infinity();
-/// Blocks after an overflow that take the running maximum before their weights:
-/// after the first one, and after one that comes at most as many blocks after
-/// those.
-static constexpr int64_t kFewWaryBlocks = 4, kWaryBlocks = 32;
+/// Blocks that take the running maximum before their weights after an overflow
+/// that comes at most so many blocks after the last one, or after blocks that
+/// did.
+static constexpr int64_t kSoon = 2, kWaryBlocks = 32;
+/// Such blocks after any other overflow, where weights cannot be shifted.
+static constexpr int64_t kFewWaryBlocks = 4;
 
 namespace {
 /// Online softmax as a loop carries it, and what is made of it afterwards.
@@ -60,6 +62,8 @@ struct Recurrence {
 /// Where the reference lies and how far the weights may go.
 struct Range {
   double headroom, limit;
+  /// Weights up to this can be shifted back by a power of two; 0: none can.
+  double farLimit = 0;
 };
 } // namespace
 
@@ -321,18 +325,26 @@ private:
   };
   unsigned carry(Value init);
   Value negate(Value x);
+  Value exactWeights(Value reference);
   void makeWeights(State &state, Value reference);
   Value anyNotBelow(Value vector, double limit);
   Value rowMax(Value scores);
+  Value largest(Value weights, Type as);
   Value overflows(Value max, Value reference);
   Value moveReference(Value reference, Value max);
   Value factorOf(Value before, Value after);
   void rescale(State &state, Value factor);
   scf::IfOp branchOn(Value condition, ValueRange kept,
                      llvm::function_ref<SmallVector<Value>()> then);
+  scf::IfOp branchBetween(Value condition, TypeRange types,
+                          llvm::function_ref<SmallVector<Value>()> then,
+                          llvm::function_ref<SmallVector<Value>()> otherwise);
   SmallVector<Value> moveWary(Value scores, Value reference, Value nothing);
   SmallVector<Value> moveWhereWary(Value isWary, Value reference);
-  Value nextWary(Value max, Value reference, Value first, Value until);
+  State startAgain(const State &state, Value max);
+  State shiftDown(const State &state, Value top);
+  Value nextWary(Value overflowed, Value until);
+  SmallVector<Value> recover(const State &state, Value first, Value until);
   void finishStep(const State &state);
   void finishLogSumExp();
 
@@ -408,6 +420,19 @@ Value Speculator::rowMax(Value scores) {
                          f32, -kInfinity));
 }
 
+/// The rows' largest weights, of type `as`; not a number where one is not.
+Value Speculator::largest(Value weights, Type as) {
+  return b.reduceRows(
+      weights,
+      b.fill({tensor::getMixedSize(rewriter, loc, weights, 0)}, as, 0.0),
+      [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
+        Value weight = args[0];
+        if (weight.getType() != as)
+          weight = arith::ExtFOp::create(nested, l, as, weight);
+        return arith::MaximumFOp::create(nested, l, weight, args[1]);
+      });
+}
+
 /// Whether a row's largest score gives a weight that is not below the limit.
 /// Rows without a reference do not count, nor does what is not a number.
 Value Speculator::overflows(Value max, Value reference) {
@@ -458,26 +483,39 @@ void Speculator::rescale(State &state, Value factor) {
     state.exactSum = b.multiply(state.exactSum, factor);
 }
 
-/// exp2(score * c - reference), as the contraction reads it and exact.
+/// exp2(score * c - reference).
+Value Speculator::exactWeights(Value reference) {
+  return b.scaledExp2(r.scores, negate(reference), r.scale);
+}
+
+/// The weights, as the contraction reads them and exact.
 void Speculator::makeWeights(State &state, Value reference) {
-  Value weights = b.scaledExp2(r.scores, negate(reference), r.scale);
+  Value weights = exactWeights(reference);
   state.rounded = b.convert(weights, type);
   if (exactSum)
     state.exact = weights;
 }
 
 /// A branch that groups of rows may take for themselves.
-scf::IfOp Speculator::branchOn(Value condition, ValueRange kept,
-                               llvm::function_ref<SmallVector<Value>()> then) {
-  auto branch = scf::IfOp::create(rewriter, loc, TypeRange(kept), condition,
+scf::IfOp
+Speculator::branchBetween(Value condition, TypeRange types,
+                          llvm::function_ref<SmallVector<Value>()> then,
+                          llvm::function_ref<SmallVector<Value>()> otherwise) {
+  auto branch = scf::IfOp::create(rewriter, loc, types, condition,
                                   /*withElseRegion=*/true);
   branch->setAttr(kRowwiseAttr, rewriter.getUnitAttr());
   OpBuilder::InsertionGuard guard(rewriter);
   rewriter.setInsertionPointToStart(branch.elseBlock());
-  scf::YieldOp::create(rewriter, loc, kept);
+  scf::YieldOp::create(rewriter, loc, otherwise());
   rewriter.setInsertionPointToStart(branch.thenBlock());
   scf::YieldOp::create(rewriter, loc, then());
   return branch;
+}
+
+scf::IfOp Speculator::branchOn(Value condition, ValueRange kept,
+                               llvm::function_ref<SmallVector<Value>()> then) {
+  return branchBetween(condition, TypeRange(kept), then,
+                       [&] { return SmallVector<Value>(kept); });
 }
 
 /// With the running maximum: the reference moves, where one has to, before
@@ -541,8 +579,7 @@ SmallVector<Value> Speculator::moveWhereWary(Value isWary, Value reference) {
 }
 
 /// Up to which block steps are wary after weights that were out of range.
-Value Speculator::nextWary(Value max, Value reference, Value first,
-                           Value until) {
+Value Speculator::nextWary(Value overflowed, Value until) {
   auto blocksFrom = [&](Value from, int64_t count) -> Value {
     Value blocks = arith::ConstantIndexOp::create(rewriter, loc, count);
     return arith::AddIOp::create(
@@ -551,13 +588,106 @@ Value Speculator::nextWary(Value max, Value reference, Value first,
   };
   Value iv = r.loop.getInductionVar();
   Value isSoon = arith::CmpIOp::create(rewriter, loc, arith::CmpIPredicate::sle,
-                                       iv, blocksFrom(until, kFewWaryBlocks));
+                                       iv, blocksFrom(until, kSoon));
+  int64_t few = range.farLimit > 0 ? 0 : kFewWaryBlocks;
   Value later = arith::SelectOp::create(rewriter, loc, isSoon,
                                         blocksFrom(iv, kWaryBlocks + 1),
-                                        blocksFrom(iv, kFewWaryBlocks + 1));
-  later = arith::SelectOp::create(rewriter, loc, overflows(max, reference),
-                                  later, until);
-  return arith::SelectOp::create(rewriter, loc, first, until, later);
+                                        blocksFrom(iv, few + 1));
+  return arith::SelectOp::create(rewriter, loc, overflowed, later, until);
+}
+
+/// The block's weights from its scores, against a reference above all of them.
+Speculator::State Speculator::startAgain(const State &state, Value max) {
+  State next = state;
+  next.reference = moveReference(state.reference, max);
+  makeWeights(next, b.finiteOrZero(next.reference));
+  rescale(next, factorOf(state.reference, next.reference));
+  return next;
+}
+
+/// The block's weights, of which `top` are the rows' largest, and what was
+/// summed, times a power of two that lays the reference as far above `top` as
+/// it is to be: exact, but for what is too small to matter.
+Speculator::State Speculator::shiftDown(const State &state, Value top) {
+  Type i32 = rewriter.getI32Type();
+  constexpr int64_t mantissaBits = 23, bias = 127;
+  auto integer = [&](OpBuilder &nested, Location l, int64_t value) -> Value {
+    return arith::ConstantOp::create(nested, l,
+                                     rewriter.getI32IntegerAttr(value));
+  };
+  // floor(log2(top)) + headroom; rows that are below it stay.
+  Value exponent = b.elementwise(
+      top, i32, [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
+        Value bits = arith::BitcastOp::create(nested, l, i32, args[0]);
+        Value biased = arith::ShRUIOp::create(nested, l, bits,
+                                              integer(nested, l, mantissaBits));
+        int64_t above = std::floor(range.headroom) - bias;
+        Value exponent =
+            arith::AddIOp::create(nested, l, biased, integer(nested, l, above));
+        return arith::MaxSIOp::create(nested, l, exponent,
+                                      integer(nested, l, 0));
+      });
+  Value factor = b.elementwise(
+      exponent, f32,
+      [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
+        Value biased =
+            arith::SubIOp::create(nested, l, integer(nested, l, bias), args[0]);
+        Value bits = arith::ShLIOp::create(nested, l, biased,
+                                           integer(nested, l, mantissaBits));
+        return arith::BitcastOp::create(nested, l, f32, bits);
+      });
+  State next = state;
+  next.reference = b.elementwise(
+      {state.reference, exponent}, f32,
+      [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
+        Value up = arith::SIToFPOp::create(nested, l, f32, args[1]);
+        return arith::AddFOp::create(nested, l, args[0], up);
+      });
+  next.rounded = b.elementwise(
+      {state.rounded, factor}, type,
+      [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
+        Value weight = args[0];
+        if (type != f32)
+          weight = arith::ExtFOp::create(nested, l, f32, weight);
+        weight = arith::MulFOp::create(nested, l, weight, args[1]);
+        return type == f32 ? weight
+                           : arith::TruncFOp::create(nested, l, type, weight);
+      });
+  // Not from the exact weights: nothing need keep them.
+  if (exactSum)
+    next.exact = exactWeights(next.reference);
+  rescale(next, factor);
+  return next;
+}
+
+/// After weights out of range, or in the first block.
+SmallVector<Value> Speculator::recover(const State &state, Value first,
+                                       Value until) {
+  auto restart = [&]() -> SmallVector<Value> {
+    Value max = rowMax(r.scores);
+    SmallVector<Value> values = startAgain(state, max).values();
+    values.push_back(arith::SelectOp::create(
+        rewriter, loc, first, until,
+        nextWary(overflows(max, state.reference), until)));
+    return values;
+  };
+  if (range.farLimit <= range.limit)
+    return restart();
+  Value top = largest(state.rounded, f32);
+  Value far = arith::OrIOp::create(rewriter, loc, first,
+                                   anyNotBelow(top, range.farLimit));
+  SmallVector<Type> types(TypeRange(ValueRange(state.values())));
+  types.push_back(until.getType());
+  return branchBetween(far, types, restart,
+                       [&] {
+                         SmallVector<Value> values =
+                             shiftDown(state, top).values();
+                         Value yes = arith::ConstantOp::create(
+                             rewriter, loc, rewriter.getBoolAttr(true));
+                         values.push_back(nextWary(yes, until));
+                         return values;
+                       })
+      ->getResults();
 }
 
 /// The block's weights join the sum and the output.
@@ -613,29 +743,14 @@ void Speculator::run() {
                   rescale(next, moved[1]);
                   return next.sums();
                 }).getResults());
-  Value top = b.reduceRows(
-      state.rounded,
-      b.fill({tensor::getMixedSize(rewriter, loc, state.reference, 0)}, type,
-             0.0),
-      [](OpBuilder &nested, Location l, ValueRange args) -> Value {
-        return arith::MaximumFOp::create(nested, l, args[0], args[1]);
-      });
-  Value any = anyNotBelow(top, range.limit);
+  Value any = anyNotBelow(largest(state.rounded, type), range.limit);
   Value first = arith::CmpIOp::create(rewriter, loc, arith::CmpIPredicate::eq,
                                       iv, r.loop.getLowerBound());
   Value repeats = arith::OrIOp::create(rewriter, loc, first, any);
   SmallVector<Value> kept = state.values();
   kept.push_back(until);
-  scf::IfOp branch = branchOn(repeats, kept, [&] {
-    State next = state;
-    Value max = rowMax(r.scores);
-    next.reference = moveReference(state.reference, max);
-    makeWeights(next, b.finiteOrZero(next.reference));
-    rescale(next, factorOf(state.reference, next.reference));
-    SmallVector<Value> values = next.values();
-    values.push_back(nextWary(max, state.reference, first, until));
-    return values;
-  });
+  scf::IfOp branch =
+      branchOn(repeats, kept, [&] { return recover(state, first, until); });
   state.setValues(branch.getResults().drop_back());
   yield->setOperand(wary, branch.getResults().back());
   finishStep(state);
@@ -717,6 +832,9 @@ struct SpeculateMaxPass : fa::impl::SpeculateMaxPassBase<SpeculateMaxPass> {
                               "most 65504, got ")
              << llvm::formatv("{0}", range.limit).str()
              << "; leave it out to choose by the weights' type";
+    // f16 ends where its weights' limit is.
+    if (!type.isF16())
+      range.farLimit = std::exp2(126 - std::ceil(range.headroom));
     remark::passed(r.loop.getLoc(), remarkOptions("Speculated"))
         << llvm::formatv("weights against a carried reference: headroom {0}, "
                          "limit {1}{2}",

@@ -322,19 +322,30 @@ def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
     %first = arith.cmpi eq, %j0, %c0
     %go   = arith.ori %first, %any
     %R1, %pt1, %l2, %o2, %until1 = scf.if %go {
-      %mx = linalg.generic ...       // rowmax s
-      %R1 = linalg.generic ...       // max(Rw, mx c + headroom)
-      %b  = linalg.generic ...       // exp2(Rw - R1)
-      ...                            // weights again; l1 b; o1 b; until
+      %far = ...                     // %first, or a row with !(top < 2^(126 - headroom))
+      ... = scf.if %far {
+        %mx = linalg.generic ...     // rowmax s
+        %R1 = linalg.generic ...     // max(Rw, mx c + headroom)
+        %b  = linalg.generic ...     // exp2(Rw - R1)
+        ...                          // weights again; l1 b; o1 b; until
+      } else {
+        %e  = linalg.generic ...     // max(0, floor(log2 top) + headroom)
+        ...                          // R1 = Rw + e; pt, l1, o1 times 2^-e; until
+      }
     } else { scf.yield %Rw, %pt, %l1, %o1, %until }
     %l3 = linalg.generic ...         // l2 + rowsum pt1
     %o3 = linalg.generic ...         // o2 + pt1 V
     ```
-    After weights out of range some blocks are wary: they take the maximum
-    before there are weights, as online softmax does, but move the reference
-    only where it has to. So data that outgrow the reference again and again
-    cost little more than with the running maximum. A block that masks may cut
-    is in a branch already; wary ones share it.
+    Weights that are too large, but finite, are shifted by a power of two:
+    exactly, without an exponential. (f16 has no room for such weights; there
+    they are made again, and a few blocks are wary afterwards.)
+
+    Where weights are out of range twice within a few blocks, the blocks that
+    follow are wary: they take the maximum before there are weights, as online
+    softmax does, but move the reference only where it has to. So data that
+    outgrow the reference again and again cost little more than with the
+    running maximum. A block that masks may cut is in a branch already; wary
+    ones share it.
 
     In a branch all rows move that can: rows may take it in groups, each for
     itself, as long as those that need it do (`fa.rowwise`).
