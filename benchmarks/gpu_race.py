@@ -357,23 +357,31 @@ def first_call(name: str) -> dict[str, float]:
 CACHES = ("FA_CACHE_DIR", "CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 
 
-def first_calls(names: list[str]) -> dict[str, dict[str, float]]:
-    """First calls in fresh processes: caches empty, then as the first left them."""
-    times = {}
-    for name in [name for name in ("fa", "flex") if name in names]:
-        with tempfile.TemporaryDirectory() as folder:
-            environment = os.environ | {key: f"{folder}/{key}" for key in CACHES}
-            for cache in ("empty", "warm"):
-                done = subprocess.run(
-                    [sys.executable, __file__, "--first-call", name],
-                    env=environment,
-                    capture_output=True,
-                    text=True,
-                )
-                if done.returncode:
-                    print(f"  first call of {name} fails: {done.stderr.strip()[-300:]}")
-                    continue
-                times[f"{name}, {cache} cache"] = json.loads(done.stdout.splitlines()[-1])
+def first_calls(names: list[str], fresh: dict[str, int]) -> dict[str, dict[str, float]]:
+    """Medians over fresh processes, as many as `fresh` says, of first calls with
+    empty caches, and then with what those left."""
+    times: dict[str, dict[str, float]] = {}
+    for name in [name for name in fresh if name in names]:
+        runs: dict[str, list[dict[str, float]]] = {"empty": [], "warm": []}
+        for _ in range(fresh[name]):
+            with tempfile.TemporaryDirectory() as folder:
+                environment = os.environ | {key: f"{folder}/{key}" for key in CACHES}
+                for done in runs.values():
+                    process = subprocess.run(
+                        [sys.executable, __file__, "--first-call", name],
+                        env=environment,
+                        capture_output=True,
+                        text=True,
+                    )
+                    if process.returncode:
+                        print(f"  first call of {name} fails: {process.stderr.strip()[-300:]}")
+                        continue
+                    done.append(json.loads(process.stdout.splitlines()[-1]))
+        for cache, done in runs.items():
+            if done:
+                times[f"{name}, {cache} cache"] = {
+                    part: statistics.median(one[part] for one in done) for part in done[0]
+                }
     return times
 
 
@@ -500,7 +508,7 @@ def main() -> int:
         result["host_us"] = host_times(Contenders(args.contenders))
         print("host time of a call:", end=" ")
         print(", ".join(f"{name} {us:.1f} us" for name, us in result["host_us"].items()))
-        result["first_call_ms"] = first_calls(args.contenders)
+        result["first_call_ms"] = first_calls(args.contenders, {"fa": 5, "flex": 1})
         for name, parts in result["first_call_ms"].items():
             print(f"{name}:", ", ".join(f"{part} {ms:.0f} ms" for part, ms in parts.items()))
     path = result_path("gpu_race", args.out)

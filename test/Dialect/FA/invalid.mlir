@@ -201,6 +201,24 @@ func.func @f(%q: tensor<1x2x8x257xf32>, %k: tensor<1x2x8x257xf32>, %v: tensor<1x
 
 // -----
 
+// c3: a length that no offset reaches
+func.func @f(%q: tensor<1x1x9223372036854775807x64xf32>) {
+  // expected-error @+1 {{expected query of at most 140737488355328 elements, got 'tensor<1x1x9223372036854775807x64xf32>'; split the batch, the heads or the length (fa_attention_c3)}}
+  %o = fa.attention %q, %q, %q : (tensor<1x1x9223372036854775807x64xf32>, tensor<1x1x9223372036854775807x64xf32>, tensor<1x1x9223372036854775807x64xf32>) -> tensor<1x1x9223372036854775807x64xf32>
+  return
+}
+
+// -----
+
+// c3: sizes whose product overflows
+func.func @f(%q: tensor<4294967296x4294967296x8x64xf32>, %k: tensor<4294967296x1x?x64xf32>) {
+  // expected-error @+1 {{expected query of at most 140737488355328 elements, got 'tensor<4294967296x4294967296x8x64xf32>'; split}}
+  %o = fa.attention %q, %k, %k : (tensor<4294967296x4294967296x8x64xf32>, tensor<4294967296x1x?x64xf32>, tensor<4294967296x1x?x64xf32>) -> tensor<4294967296x4294967296x8x64xf32>
+  return
+}
+
+// -----
+
 // c3: head dim 0
 func.func @f(%q: tensor<1x2x8x0xf32>, %k: tensor<1x2x8x0xf32>, %v: tensor<1x2x8x16xf32>) {
   // expected-error @+1 {{expected a head dim in [1, 256], got 0; split the head (fa_attention_c3)}}

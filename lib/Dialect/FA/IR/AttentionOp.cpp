@@ -174,9 +174,29 @@ static LogicalResult verifyHeads(AttentionOp op) {
   return success();
 }
 
+/// Offsets into a tensor are 64 bits, with room for a tile beyond its end.
+static LogicalResult verifySize(AttentionOp op, StringRef name,
+                                RankedTensorType type) {
+  int64_t elements = 1;
+  for (int64_t size : type.getShape()) {
+    if (ShapedType::isDynamic(size) || size == 0)
+      continue;
+    if (size > AttentionOp::kMaxElements / elements)
+      return op.emitOpError()
+             << "expected " << name << " of at most "
+             << AttentionOp::kMaxElements << " elements, got " << type
+             << "; split the batch, the heads or the length (fa_attention_c3)";
+    elements *= size;
+  }
+  return success();
+}
+
 static LogicalResult verifyShapes(AttentionOp op) {
   RankedTensorType q = op.getQuery().getType(), k = op.getKey().getType(),
                    v = op.getValue().getType(), o = op.getOut().getType();
+  if (failed(verifySize(op, "query", q)) || failed(verifySize(op, "key", k)) ||
+      failed(verifySize(op, "value", v)) || failed(verifySize(op, "out", o)))
+    return failure();
   if (failed(verifySameDim(op, "batch size", "query", q, 0, "key", k, 0)) ||
       failed(verifySameDim(op, "batch size", "key", k, 0, "value", v, 0)) ||
       failed(verifySameDim(op, "batch size", "query", q, 0, "value", v, 0)) ||

@@ -51,7 +51,8 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
     - `fa_attention_c1`: query, key, value and out have rank 4 and one element
       type.
     - `fa_attention_c2`: Hq, Hk, D and Dv are static; Hk divides Hq.
-    - `fa_attention_c3`: D and Dv are in [1, 256].
+    - `fa_attention_c3`: D and Dv are in [1, 256]; tensors have at most 2^47
+      elements.
     - `fa_attention_c4`: batch, head, length and head dim agree between
       operands and results.
     - `fa_attention_c5`: the scale is finite.
@@ -92,6 +93,8 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
   let extraClassDeclaration = [{
     /// Largest head dim that any target takes.
     static constexpr int64_t kMaxHeadDim = 256;
+    /// Most elements of a tensor, as far as its sizes are static.
+    static constexpr int64_t kMaxElements = int64_t(1) << 47;
     int64_t getNumQueryHeads() { return getQuery().getType().getDimSize(1); }
     int64_t getNumKeyHeads() { return getKey().getType().getDimSize(1); }
     /// Query heads that share one key head.
