@@ -1111,3 +1111,43 @@ func.func @two_queues(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<6
   }
   return
 }
+
+// -----
+
+func.func @rings_overlap() {
+  scf.forall (%i) in (1) {
+    // expected-note @below {{by this, from 1024 to 17408}}
+    %a = hopper.ring "a" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    // expected-error @below {{'hopper.ring' op takes bytes 9216 to 17408 of shared memory, some of which are taken}}
+    %b = hopper.ring "b" at 9216 barriers 32 : <1, tensor<64x64xf16>>
+  }
+  return
+}
+
+// -----
+
+func.func @barriers_overlap() {
+  scf.forall (%i) in (1) {
+    // expected-note @below {{by this, from 0 to 32}}
+    %a = hopper.ring "a" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    // expected-error @below {{'hopper.tile_queue' op takes bytes 24 to 120 of shared memory, some of which are taken}}
+    hopper.tile_queue barriers 24
+  }
+  return
+}
+
+// -----
+
+func.func @stage_in_a_ring(%t: tensor<64x64xf16>) {
+  scf.forall (%i) in (1) {
+    // expected-note @below {{by this, from 1024 to 17408}}
+    %a = hopper.ring "a" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{'hopper.stage' op takes bytes 16384 to 24576 of shared memory, some of which are taken}}
+      %o = hopper.stage %t at 16384 : tensor<64x64xf16>
+    }
+  }
+  return
+}

@@ -91,6 +91,47 @@ static LogicalResult verifySlot(Operation *op, Value slot) {
   return success();
 }
 
+/// Bytes of shared memory, from and to.
+using Interval = std::pair<int64_t, int64_t>;
+
+/// What an operation takes of a block's shared memory.
+static SmallVector<Interval, 2> takenBy(Operation *op) {
+  if (auto ring = dyn_cast<RingOp>(op)) {
+    int64_t tiles = ring.getOffset(), barriers = ring.getBarriers();
+    return {{tiles, tiles + ring.bytes()}, {barriers, ring.barriersEnd()}};
+  }
+  if (auto queue = dyn_cast<TileQueueOp>(op)) {
+    int64_t begin = queue.getBarriers();
+    return {{begin, begin + TileQueueOp::bytes}};
+  }
+  if (auto stage = dyn_cast<StageOp>(op)) {
+    int64_t begin = stage.getOffset();
+    return {{begin, begin + stage.bytes()}};
+  }
+  return {};
+}
+
+/// Rings, the queue and staged results do not lie in each other. `op` is
+/// compared with what comes before `place`, an operation of the block's body.
+static LogicalResult verifyApart(Operation *op, Operation *place) {
+  for (Operation &other : *place->getBlock()) {
+    if (&other == place)
+      break;
+    for (auto [begin, end] : takenBy(op))
+      for (auto [otherBegin, otherEnd] : takenBy(&other))
+        if (begin < otherEnd && otherBegin < end) {
+          InFlightDiagnostic diag =
+              op->emitOpError("takes bytes ")
+              << begin << " to " << end
+              << " of shared memory, some of which are taken";
+          diag.attachNote(other.getLoc())
+              << "by this, from " << otherBegin << " to " << otherEnd;
+          return diag;
+        }
+  }
+  return success();
+}
+
 LogicalResult RingOp::verify() {
   int64_t offset = getOffset(), barriers = getBarriers();
   if (offset < 0 || offset % tileAlignment || offset > sharedBytes)
@@ -107,7 +148,7 @@ LogicalResult RingOp::verify() {
     return emitOpError("ends at byte ")
            << end << " of shared memory, and a block has " << sharedBytes
            << "; choose fewer stages or smaller tiles";
-  return success();
+  return verifyApart(*this, *this);
 }
 
 LogicalResult TileQueueOp::verify() {
@@ -120,7 +161,7 @@ LogicalResult TileQueueOp::verify() {
   auto queues = (*this)->getBlock()->getOps<TileQueueOp>();
   if (!llvm::hasSingleElement(queues))
     return emitOpError("expected one hopper.tile_queue in a block");
-  return success();
+  return verifyApart(*this, *this);
 }
 
 LogicalResult LoadOp::verify() {
@@ -328,7 +369,8 @@ LogicalResult StageOp::verify() {
   if (tile.getDimSize(0) % warpgroupRows)
     return emitOpError("expected rows in multiples of ")
            << warpgroupRows << ", got " << tile.getDimSize(0);
-  if (!(*this)->getParentOfType<ConsumersOp>())
+  auto role = (*this)->getParentOfType<ConsumersOp>();
+  if (!role)
     return emitOpError("expected to be in hopper.consumers");
   int64_t offset = getOffset(), cols = tile.getDimSize(1);
   if (getColumns() && (sectionCols() <= 0 || sectionCols() >= cols ||
@@ -341,5 +383,5 @@ LogicalResult StageOp::verify() {
     return emitOpError("expected an offset that is a multiple of ")
            << tileAlignment << ", at most " << sharedBytes - bytes << ", got "
            << offset;
-  return success();
+  return verifyApart(*this, role);
 }
