@@ -40,8 +40,9 @@ static HopperShape chooseRoles(const HopperProgram &program,
                 shape.consumerRegisters);
   shape.overlap = options.overlap >= 0 ? options.overlap
                                        : shape.warpgroups <= 2 && live <= 170;
-  shape.pingPong =
-      options.pingPong >= 0 ? options.pingPong : shape.warpgroups > 1;
+  shape.pingPong = options.pingPong >= 0
+                       ? options.pingPong
+                       : shape.warpgroups > 1 && second.n <= 128;
   shape.persistent = options.persistent != 0;
   return shape;
 }

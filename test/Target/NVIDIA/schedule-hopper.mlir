@@ -6,6 +6,7 @@
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 overlap=0" --canonicalize --cse | FileCheck %s --check-prefix=BOTH
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 overlap=1" --canonicalize --cse | FileCheck %s --check-prefix=UNDER
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 ping-pong=0" --canonicalize --cse | FileCheck %s --check-prefix=FREE
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 ping-pong=1" --canonicalize --cse | FileCheck %s --check-prefix=TURNS
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 stages=1" --canonicalize --cse | FileCheck %s --check-prefix=STAGES
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=1 ones=1" --canonicalize --cse | FileCheck %s --check-prefix=STAY
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="split=1" --canonicalize --cse | FileCheck %s --check-prefix=SPLIT
@@ -291,19 +292,20 @@ func.func @lse(%q: tensor<2x4x512x128xbf16>, %k: tensor<2x4x512x128xbf16>, %v: t
 }
 
 // D=256: one stage of K and V at a time fits twice; O fills the registers, so
-// no overlap.
+// neither overlap nor turns.
 
 // CHECK-LABEL: func.func @wide(
 // CHECK: hopper.ring "k" at {{.*}} : <2, tensor<{{[0-9]+}}x256xbf16>>
 // CHECK: hopper.consumers 2 registers 232
+// CHECK-NOT: hopper.turn_
 // CHECK-NOT: hopper.poll
-// CHECK: hopper.turn_begin
-// CHECK-NEXT: hopper.wgmma
-// CHECK: hopper.wgmma
-// CHECK-NEXT: hopper.turn_end
 // CHECK: hopper.wait_group 0, %{{.*}}, %{{.*}} : tensor<128x{{[0-9]+}}xf32>, tensor<128x256xf32>
-// CHECK-NOT: hopper.poll
 // CHECK: hopper.yield
+// TURNS-LABEL: func.func @wide(
+// TURNS: hopper.turn_begin
+// TURNS-NEXT: hopper.wgmma
+// TURNS: hopper.wgmma
+// TURNS-NEXT: hopper.turn_end
 func.func @wide(%q: tensor<2x4x512x256xbf16>, %k: tensor<2x4x512x256xbf16>, %v: tensor<2x4x512x256xbf16>) -> tensor<2x4x512x256xbf16> {
   %o = fa.attention %q, %k, %v scale 0.0625
     : (tensor<2x4x512x256xbf16>, tensor<2x4x512x256xbf16>, tensor<2x4x512x256xbf16>) -> tensor<2x4x512x256xbf16>
