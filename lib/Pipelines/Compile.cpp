@@ -8,6 +8,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 
@@ -144,7 +145,10 @@ llvm::Expected<std::string> fa::compileToPTX(ModuleOp module, StringRef target,
   }
   PassManager manager(module.getContext());
   buildNVIDIAPipeline(manager, options);
-  if (failed(manager.run(module)))
+  // Once at the end: verifying thousands of operations after each pass would be
+  // half of the time. fa-opt does it, and every test of a stage.
+  manager.enableVerifier(false);
+  if (failed(manager.run(module)) || failed(verify(module)))
     return collector.error("the NVIDIA schedule");
   auto kernels = module.getOps<gpu::GPUModuleOp>();
   if (kernels.empty())
