@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from fa._arrays import View, library_of
+from fa._arrays import View, describe
 
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
 I32 = (-(1 << 31), (1 << 31) - 1)
@@ -88,7 +88,7 @@ class Capture:
         self.array = array
         self.name = name
         try:
-            self.view: View = library_of(array).view(array)
+            self.view: View = describe(array)
         except TypeError as reason:
             is_type = "float32, float16 or bfloat16, got" in str(reason)
             got = f"got {getattr(array, 'dtype', type(array).__name__)}" if is_type else str(reason)

@@ -114,7 +114,7 @@ _numbers: dict[Variant, int] = {}
 _lock = threading.Lock()
 
 
-def _number(variant: Variant) -> int:
+def number_of(variant: Variant) -> int:
     if any(map(is_padded, variant.captured)):
         return -1
     with _lock:
@@ -132,7 +132,7 @@ def _trace_both(score_mod: Any, mask_mod: Any) -> Traced:
         tuple(sorted(captures.lengths)),
     )
     arrays = tuple(capture.array for capture in captures.list)
-    return Traced(variant, arrays, _number(variant))
+    return Traced(variant, arrays, number_of(variant))
 
 
 def trace_functions(score_mod: Any, mask_mod: Any) -> Traced:
