@@ -8,22 +8,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fa._arrays import is_seen_by
 from fa._attention import NOTHING, attend
 from fa._trace import trace_functions
-
-
-def _is_seen_by(torch: Any, *arrays: Any) -> bool:
-    """Whether PyTorch has to see a call: it records gradients, or a subclass of
-    its tensors (a fake one, say) has its own idea of what an operator does."""
-    is_recording = torch.is_grad_enabled()
-    for array in arrays:
-        kind = type(array)
-        if kind is torch.Tensor or kind is torch.nn.Parameter:
-            if is_recording and array.requires_grad:
-                return True
-        elif isinstance(array, torch.Tensor):
-            return True
-    return False
 
 
 def attention(
@@ -98,7 +85,7 @@ def attention(
     if score_mod is not None or mask_mod is not None:
         traced = trace_functions(score_mod, mask_mod)
     if torch is not None and (torch.is_grad_enabled() or type(q) is not torch.Tensor):
-        if _is_seen_by(torch, q, k, v, *traced.arrays):
+        if is_seen_by(torch, q, k, v, *traced.arrays):
             from fa import _torch_op
 
             return _torch_op.call(q, k, v, traced, is_causal, scale, return_lse, schedule)

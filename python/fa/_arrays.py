@@ -211,6 +211,23 @@ def _torch_library(torch: Any) -> Library:
     )
 
 
+def is_seen_by(torch: Any, *arrays: Any) -> bool:
+    """Whether PyTorch has to see a call with these arrays.
+
+    It does where it records gradients, and where a subclass of its tensors (a
+    fake one, say) has its own idea of what an operator does.
+    """
+    is_recording = torch.is_grad_enabled()
+    for array in arrays:
+        kind = type(array)
+        if kind is torch.Tensor or kind is torch.nn.Parameter:
+            if is_recording and array.requires_grad:
+                return True
+        elif isinstance(array, torch.Tensor):
+            return True
+    return False
+
+
 def _cuda_interface_view(array: Any, device: int | None) -> View:
     interface = array.__cuda_array_interface__
     dtype = np.dtype(interface["typestr"])

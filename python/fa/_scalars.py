@@ -165,6 +165,11 @@ def enter(region: Region | None) -> Region | None:
     return before
 
 
+def is_tracing() -> bool:
+    """Whether a score or mask function is running."""
+    return getattr(_state, "region", None) is not None
+
+
 def current_region(asking: str) -> Region:
     """The region whose function is running."""
     region = getattr(_state, "region", None)

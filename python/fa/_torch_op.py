@@ -37,7 +37,7 @@ def _parse(text: str) -> tuple[Variant, int]:
     return variant, number_of(variant)
 
 
-def _traced(text: str, captured: Sequence[Tensor]) -> Traced:
+def traced_of(text: str, captured: Sequence[Tensor]) -> Traced:
     """The variant of a text with its tensors, as the kernel wants them."""
     if not text:
         return NOTHING
@@ -78,7 +78,7 @@ def _attention(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    return attend(query, key, value, _traced(variant, captured), is_causal, scale)
+    return attend(query, key, value, traced_of(variant, captured), is_causal, scale)
 
 
 @torch.library.impl("fa::attention_with_lse", "CompositeExplicitAutograd")
@@ -92,7 +92,7 @@ def _attention_with_lse(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    return attend(query, key, value, _traced(variant, captured), is_causal, scale, True)
+    return attend(query, key, value, traced_of(variant, captured), is_causal, scale, True)
 
 
 @torch.library.register_fake("fa::attention")
@@ -154,6 +154,12 @@ for _name in ("fa::attention", "fa::attention_with_lse"):
     torch.library.register_autograd(_name, _backward, setup_context=_setup_context)
 
 
+NO_SCHEDULE = (
+    "expected no schedule where PyTorch compiles a call, records a gradient or stands in for "
+    "tensors, got one; leave it out, or call under torch.no_grad() outside of torch.compile"
+)
+
+
 # --- Calls -------------------------------------------------------------------------
 
 
@@ -169,11 +175,7 @@ def call(
 ) -> Any:
     """A call as one operator; tensors of any kind."""
     if schedule is not None:
-        raise ValueError(
-            f"expected no schedule where PyTorch records or compiles a call, got "
-            f"{dict(schedule)}; leave it out, or call under torch.no_grad() outside of "
-            "torch.compile with plain tensors"
-        )
+        raise ValueError(NO_SCHEDULE)
     operator = torch.ops.fa.attention_with_lse if return_lse else torch.ops.fa.attention
     text = "" if traced.variant is None else traced.variant.to_text()
     arrays = [torch.as_tensor(array) for array in traced.arrays]
