@@ -217,14 +217,14 @@ def is_seen_by(torch: Any, *arrays: Any) -> bool:
     It does where it records gradients, and where a subclass of its tensors (a
     fake one, say) has its own idea of what an operator does.
     """
-    is_recording = torch.is_grad_enabled()
+    plain, is_recording = torch.Tensor, torch.is_grad_enabled()
     for array in arrays:
-        kind = type(array)
-        if kind is torch.Tensor or kind is torch.nn.Parameter:
+        if type(array) is plain:
             if is_recording and array.requires_grad:
                 return True
-        elif isinstance(array, torch.Tensor):
-            return True
+        elif isinstance(array, plain):
+            if type(array) is not torch.nn.Parameter or (is_recording and array.requires_grad):
+                return True
     return False
 
 

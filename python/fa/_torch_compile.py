@@ -60,7 +60,7 @@ def _math(name: str, *args: Any, **options: Any) -> Any:
     if is_tracing():
         return getattr(fa_math, name)(*args, **options)
     if name == "cast":
-        return torch.as_tensor(args[0]).to(getattr(torch, dtype_name(args[1])))
+        return torch.as_tensor(args[0]).to(getattr(torch, args[1]))
     function = getattr(torch, name, None) or getattr(torch.nn.functional, name)
     tensors = [arg if isinstance(arg, Tensor) else torch.as_tensor(arg) for arg in args]
     return function(*tensors, **options)
@@ -71,6 +71,14 @@ def _stand_in(name: str) -> Callable[..., Any]:
         return _math(name, *args, **options)
 
     return call
+
+
+def _cast(x: Any, dtype: Any) -> Any:
+    # By its name: PyTorch makes types of its own of Python's.
+    for own, name in ((float, "float"), (int, "int"), (bool, "bool")):
+        if dtype is own:
+            return _math("cast", x, name)
+    return _math("cast", x, dtype_name(dtype))
 
 
 def _length_stand_in(name: str) -> Callable[[], Any]:
@@ -85,7 +93,7 @@ def _substitute(function: Any, by: Any) -> None:
 
 
 for _name in fa_math.__all__:
-    _substitute(getattr(fa_math, _name), _stand_in(_name))
+    _substitute(getattr(fa_math, _name), _cast if _name == "cast" else _stand_in(_name))
 for _name, _function in _LENGTHS.items():
     _substitute(_function, _length_stand_in(_name))
 

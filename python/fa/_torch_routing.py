@@ -77,7 +77,7 @@ def _reason(tensors: Any, *options: Any) -> str | None:
     return reason
 
 
-def scaled_dot_product_attention(
+def _routed(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -99,14 +99,11 @@ def scaled_dot_product_attention(
     )
 
 
-def _replace(old: Any, new: Any) -> list[Any]:
+def _replace(old: Any, new: Any) -> None:
     """Puts a function into the modules that have the other one by its name."""
-    found = []
     for name, module in list(sys.modules.items()):
         if not name.startswith("torch._C") and getattr(module, "__dict__", {}).get(_NAME) is old:
             setattr(module, _NAME, new)
-            found.append(module)
-    return found
 
 
 def _update() -> None:
@@ -117,12 +114,12 @@ def _update() -> None:
         return
     mha = torch.backends.mha
     if wanted:
-        _replace(_own, scaled_dot_product_attention)
+        _replace(_own, _routed)
         # The fused layers of torch.nn call no function that could be another one.
         _had_fast_path = mha.get_fastpath_enabled()
         mha.set_fastpath_enabled(False)
     else:
-        _replace(scaled_dot_product_attention, _own)
+        _replace(_routed, _own)
         mha.set_fastpath_enabled(_had_fast_path)
     _is_on = wanted
 

@@ -47,6 +47,9 @@ def _broadcasts(sizes: Any, to: Any) -> bool:
 
 def _common(*several: Any) -> tuple[Any, ...] | None:
     """What sizes broadcast to, None if they don't."""
+    first = several[0]
+    if all([sizes == first for sizes in several]):
+        return tuple(first)
     result: list[Any] = []
     for at in range(max(map(len, several))):
         size: Any = 1
@@ -60,14 +63,18 @@ def _common(*several: Any) -> tuple[Any, ...] | None:
     return tuple(result)
 
 
-def _heads(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> Any:
-    """The number of output heads; None if the inputs' do not go together."""
-    query_heads, key_heads, value_heads = (
-        x.shape[-3] if x.dim() > 2 else 1 for x in (query, key, value)
-    )
+def _heads_of(shape: Any) -> Any:
+    return shape[-3] if len(shape) > 2 else 1
+
+
+def _heads(query: Any, key: Any, value: Any, enable_gqa: bool) -> Any:
+    """The number of output heads of shapes; None if the inputs' do not go together."""
+    query_heads, key_heads, value_heads = map(_heads_of, (query, key, value))
     if enable_gqa:
         fits = key_heads == value_heads and key_heads > 0 and query_heads % key_heads == 0
         return query_heads if fits else None
+    if query_heads == key_heads == value_heads:
+        return query_heads
     common = _common((query_heads,), (key_heads,), (value_heads,))
     return None if common is None else common[0]
 
@@ -84,8 +91,9 @@ def why_not(
 ) -> str | None:
     """What keeps fa from a call, a key of `ERRORS`; None if nothing does."""
     tensors = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
-    if not all(_is_plain(tensor) for tensor in tensors):
-        return "tensor class"
+    for tensor in tensors:
+        if not _is_plain(tensor):
+            return "tensor class"
     if not torch.compiler.is_dynamo_compiling():
         if torch._C._are_functorch_transforms_active():
             return "function transform"
@@ -93,23 +101,24 @@ def why_not(
             return "torch.jit"
     if dropout_p > 0:
         return "dropout"
-    if any(tensor.dtype != query.dtype for tensor in (key, value)) or query.dtype not in _DTYPES:
+    dtype, device = query.dtype, query.device
+    if dtype not in _DTYPES or key.dtype != dtype or value.dtype != dtype:
         return "dtype"
-    if query.device.type not in ("cpu", "cuda"):
+    if device.type not in ("cpu", "cuda"):
         return "device"
-    if any(tensor.device != query.device for tensor in tensors):
-        return "device"
-    if min(query.dim(), key.dim(), value.dim()) < 2:
+    for tensor in tensors:
+        if tensor.device != device:
+            return "device"
+    q, k, v = query.shape, key.shape, value.shape
+    if min(len(q), len(k), len(v)) < 2 or q[-1] != k[-1] or k[-2] != v[-2]:
         return "shape"
-    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
-        return "shape"
-    leads = _common(query.shape[:-3], key.shape[:-3], value.shape[:-3])
+    leads = _common(q[:-3], k[:-3], v[:-3])
     if leads is None:
         return "shape"
-    heads = _heads(query, key, value, enable_gqa)
+    heads = _heads(q, k, v, enable_gqa)
     if heads is None or heads < 1:
         return "heads"
-    if not 1 <= query.shape[-1] <= _MAX_HEAD_DIM or not 1 <= value.shape[-1] <= _MAX_HEAD_DIM:
+    if not 1 <= q[-1] <= _MAX_HEAD_DIM or not 1 <= v[-1] <= _MAX_HEAD_DIM:
         return "head dim"
     if scale is not None and not math.isfinite(scale):
         return "scale"
@@ -118,8 +127,7 @@ def why_not(
             return "attn_mask with is_causal"
         if attn_mask.dtype not in _MASK_DTYPES:
             return "attn_mask dtype"
-        scores = (*leads, heads, query.shape[-2], key.shape[-2])
-        scores = scores[-max(query.dim(), key.dim(), value.dim()) :]
+        scores = (*leads, heads, q[-2], k[-2])[-max(len(q), len(k), len(v)) :]
         is_rank_known = 2 <= attn_mask.dim() < MAX_RANK
         if not is_rank_known or not _broadcasts(attn_mask.shape, scores):
             return "attn_mask shape"
@@ -160,7 +168,9 @@ def _error(reason: str, query: Any, key: Any, value: Any, mask: Any, **options: 
         )
     if reason == "device":
         devices = ", ".join(str(x.device) for x in (query, key, value, mask) if x is not None)
-        return ValueError(f"expected all tensors on one cpu or cuda device, got {devices}; move them")
+        return ValueError(
+            f"expected all tensors on one cpu or cuda device, got {devices}; move them"
+        )
     if reason == "heads":
         remedy = (
             "make the heads of query a multiple of those of key and value"
@@ -220,8 +230,8 @@ def _trace_mask(
         values = torch.empty([*sizes, 2], dtype=dtype)[..., 0]
 
     def mask_mod(b: Any, h: Any, i: Any, j: Any) -> Any:
-        at = (*_batch_coordinates(b, leads), h, i, j)
-        at = at[len(at) - len(sizes) :]
+        # Zeros for batch dimensions of size 1, where none needs a coordinate.
+        at = (*[0] * len(sizes), *_batch_coordinates(b, leads), h, i, j)[-len(sizes) :]
         return get_item(values, tuple(0 if size == 1 else n for size, n in zip(sizes, at)))
 
     def score_mod(score: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
@@ -288,11 +298,11 @@ def _operand(x: Tensor, leads: tuple[Any, ...], heads: Any) -> Tensor:
     """A tensor as [B, heads, length, dim], where a kernel can read it."""
     if x.dim() < 3:
         x = x.unsqueeze(0)
-    sizes = (*leads, x.shape[-3] if heads is None else heads, *x.shape[-2:])
-    if x.shape != sizes:
-        x = x.expand(sizes)
+    shape = x.shape
+    if shape[:-3] != leads or (heads is not None and shape[-3] != heads):
+        x = x.expand((*leads, shape[-3] if heads is None else heads, *shape[-2:]))
     if len(leads) != 1:
-        x = x.reshape(-1, *sizes[-3:]) if leads else x.unsqueeze(0)
+        x = x.reshape(-1, *x.shape[-3:]) if leads else x.unsqueeze(0)
     return x.contiguous() if x.is_cuda and x.stride(-1) != 1 else x
 
 
@@ -312,11 +322,11 @@ def compute(
         query, key, value = (x.unsqueeze(-3) for x in (query, key, value))
         if attn_mask is not None and attn_mask.dim() == 3:
             attn_mask = attn_mask.unsqueeze(-3)
-    leads = _common(query.shape[:-3], key.shape[:-3], value.shape[:-3])
-    heads = _heads(query, key, value, enable_gqa)
-    key_heads = None
-    if key.dim() > 2 and value.dim() > 2 and key.shape[-3] != value.shape[-3]:
-        key_heads = heads
+    shapes = (query.shape, key.shape, value.shape)
+    leads = _common(*[shape[:-3] for shape in shapes])
+    heads = _heads(*shapes, enable_gqa)
+    # Key heads that are fewer than the query's stay so, if they are as many as the value's.
+    key_heads = None if _heads_of(shapes[1]) == _heads_of(shapes[2]) else heads
     q = _operand(query, leads, heads)
     k, v = _operand(key, leads, key_heads), _operand(value, leads, key_heads)
     captured = [] if attn_mask is None else [attn_mask]
