@@ -256,20 +256,19 @@ class Model(torch.nn.Module):
         super().__init__()
         self.bias = torch.nn.Parameter(normal(4, 64, 64))
         self.register_buffer("cap", torch.tensor(2.0, device=DEVICE))
-        self.window = 9
 
-    def forward(self, q, k, v, ids):
+    def forward(self, q, k, v, ids, window=9):
         def score_mod(score, b, h, q_idx, kv_idx):
             score = self.cap * torch.tanh((score + self.bias[h][q_idx, kv_idx]) / self.cap)
             return score - 0.1 * fa.math.maximum(q_idx - kv_idx, 0).float()
 
         mask = fa.masks.or_masks(
-            fa.masks.and_masks(fa.masks.sliding_window(self.window, 1), fa.masks.documents(ids)),
+            fa.masks.and_masks(fa.masks.sliding_window(window, 1), fa.masks.documents(ids)),
             fa.masks.causal_bottom_right,
         )
         return fa.attention(q, k, v, score_mod=score_mod, mask_mod=mask)
 
-    def exact(self, q, k, v, ids):
+    def exact(self, q, k, v, ids, window=9):
         """The same in float64."""
         bias, cap, ids = numbers(self.bias), self.cap.item(), ids.cpu().numpy()
         rows, keys = q.shape[2], k.shape[2]
@@ -278,7 +277,7 @@ class Model(torch.nn.Module):
             return cap * np.tanh((s + bias[h, i, j]) / cap) - 0.1 * np.maximum(i - j, 0)
 
         def mask(b, h, i, j):
-            near = (i - j <= self.window) & (j - i <= 1) & (ids[i] == ids[j])
+            near = (i - j <= window) & (j - i <= 1) & (ids[i] == ids[j])
             return near | (j - keys <= i - rows)
 
         q, k, v = map(numbers, (q, k, v))
@@ -305,9 +304,8 @@ def test_compiled_functions():
             q, k, v = inputs(rows=rows, keys=keys)
             assert_close(call(q, k, v, ids), model.exact(q, k, v, ids))
         assert fa.compile_count() == before
-        for window in (3, 1):
-            model.window = window
-            assert_close(call(q, k, v, ids), model.exact(q, k, v, ids))
+        for window in (3, 5, 1):
+            assert_close(call(q, k, v, ids, window), model.exact(q, k, v, ids, window))
 
 
 @pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
@@ -325,9 +323,13 @@ def test_compiled_functions():
 )
 def test_compiled_as_eager(score_mod):
     """Functions of fa.math, PyTorch and fa.scores, and a number alone."""
+
+    def model(q, k, v):
+        return fa.attention(q, k, v, score_mod=score_mod, is_causal=True, return_lse=True)
+
     q, k, v = inputs()
-    call = compiled(lambda q, k, v: fa.attention(q, k, v, score_mod=score_mod))
-    assert torch.equal(call(q, k, v), fa.attention(q, k, v, score_mod=score_mod))
+    for out, eager in zip(compiled(model)(q, k, v), model(q, k, v), strict=True):
+        assert torch.equal(out, eager)
 
 
 @pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
@@ -498,10 +500,14 @@ def test_sdpa_makes_nothing_larger_of_a_mask(monkeypatch):
     own = _torch_sdpa.attend
     monkeypatch.setattr(_torch_sdpa, "attend", attend)
     q, k, v = inputs(key_heads=4)
-    padding = normal(2, 40) > 0
-    for mask in (padding[:, None, None], padding[:, None, None].expand(2, 4, 17, 40)):
+    for mask in (
+        normal(2, 1, 1, 40) > 0,
+        normal(2, 1, 1, 40).expand(2, 4, 17, 40),
+        normal(4, 17, 1).expand(4, 17, 40),
+        normal(40, 17).T,
+    ):
         fa.torch.sdpa(q, k, v, mask)
-    assert [x.data_ptr() for x in read] == [padding.data_ptr()] * 2
+        assert read.pop().data_ptr() == mask.data_ptr()
 
 
 def test_sdpa_kernels_are_for_all_sizes():
