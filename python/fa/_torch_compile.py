@@ -195,6 +195,15 @@ def _lower(body: torch.fx.GraphModule) -> Callable[..., Any]:
     return call
 
 
+@torch.compiler.assume_constant_result  # called as it is: older ones keep no message
+def _check_version() -> None:
+    if dynamo_bypassing_wrapper is None:
+        raise NotImplementedError(
+            f"expected PyTorch 2.8 or later for score and mask functions in compiled code, got "
+            f"{torch.__version__}; call fa.attention in a function under torch.compiler.disable"
+        )
+
+
 def attention(
     q: Any,
     k: Any,
@@ -213,11 +222,7 @@ def attention(
     operator = torch.ops.fa.attention_with_lse if return_lse else torch.ops.fa.attention
     if score_mod is None and mask_mod is None:
         return operator(q, k, v, [], **options)
-    if dynamo_bypassing_wrapper is None:
-        raise NotImplementedError(
-            f"expected PyTorch 2.8 or later for score and mask functions in compiled code, got "
-            f"{torch.__version__}; call fa.attention in a function under torch.compiler.disable"
-        )
+    _check_version()
 
     def body(query: Any, key: Any, value: Any) -> Any:
         plain = operator(query, key, value, [], **options)
