@@ -125,7 +125,8 @@ for folder in "$build/python" dist/python; do
 done
 if "$python" -c 'import fa, pytest, torch; assert torch.cuda.is_available()' 2>/dev/null; then
   FA_TEST_DEVICE=cuda FA_FUZZ_FUNCTIONS=${FA_FUZZ_FUNCTIONS:-100} "$python" -m pytest -q \
-    test/integration test/python/test_variants.py test/python/test_variant_fuzz.py |
+    test/integration test/python/test_variants.py test/python/test_variant_fuzz.py \
+    test/python/test_torch.py |
     tee out/gpu/python.txt
   last=$(tail -n 1 out/gpu/python.txt)
   count() { grep -oE "[0-9]+ $1" <<<"$last" | grep -oE '[0-9]+' || echo 0; }

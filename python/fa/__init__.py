@@ -9,8 +9,8 @@ stages, PTX, HBM traffic and resources.
 """
 
 from fa import masks, math, scores
+from fa._api import attention
 from fa._arrays import Array
-from fa._attention import attention
 from fa._config import AttentionConfig
 from fa._kernel import Kernel, compile, compile_count
 from fa._native import CompileError, RunError, __version__

@@ -66,6 +66,8 @@ class Library:
     """(like, shape, dtype, device) -> an uninitialised array beside `like`."""
     stream: Callable[[int], int]
     """The caller's current stream on a CUDA device."""
+    describe: Callable[[Any], View] | None = None
+    """`view` without the pointer, for arrays that may have no memory."""
     finish: Callable[[Any, Any], Any] = lambda like, array: array
     """(like, what `empty` gave) -> what the user gets, once it is computed."""
     waits: bool = False
@@ -168,14 +170,17 @@ def _torch_library(torch: Any) -> Library:
     }
     dtypes = {name: dtype for dtype, name in types.items()}
 
-    def view(tensor: Any) -> View:
+    def describe(tensor: Any) -> View:
+        return view(tensor, has_memory=False)
+
+    def view(tensor: Any, has_memory: bool = True) -> View:
         if tensor.dtype not in types:
             raise _dtype_error(tensor, tensor.dtype)
         device = tensor.device
-        if device.type not in ("cpu", "cuda"):
+        if device.type not in ("cpu", "cuda") and (has_memory or device.type != "meta"):
             raise TypeError(f"expected a tensor on cpu or cuda, got {device}; move it")
         return View(
-            tensor.data_ptr(),
+            tensor.data_ptr() if has_memory else 0,
             types[tensor.dtype],
             tuple(tensor.shape),
             tensor.stride(),
@@ -201,8 +206,26 @@ def _torch_library(torch: Any) -> Library:
             shape, dtype=dtypes[dtype], device=like.device
         ),
         stream or (lambda index: torch.cuda.current_stream(index).cuda_stream),
+        describe,
         is_native=is_native,
     )
+
+
+def is_seen_by(torch: Any, *arrays: Any) -> bool:
+    """Whether PyTorch has to see a call with these arrays.
+
+    It does where it records gradients, and where a subclass of its tensors (a
+    fake one, say) has its own idea of what an operator does.
+    """
+    plain, is_recording = torch.Tensor, torch.is_grad_enabled()
+    for array in arrays:
+        if type(array) is plain:
+            if is_recording and array.requires_grad:
+                return True
+        elif isinstance(array, plain):
+            if type(array) is not torch.nn.Parameter or (is_recording and array.requires_grad):
+                return True
+    return False
 
 
 def _cuda_interface_view(array: Any, device: int | None) -> View:
@@ -459,7 +482,7 @@ _FOREIGN = Library(
     _foreign_view,
     lambda like, shape, dtype, device: Array(shape, dtype, device),
     lambda device: 0,
-    _foreign_finish,
+    finish=_foreign_finish,
     waits=True,
 )
 
@@ -484,6 +507,15 @@ def library_of(array: Any) -> Library:
         return _FOREIGN
     _LIBRARIES[type(array)] = found
     return found
+
+
+def describe(array: Any) -> View:
+    """The array's view; its pointer is 0 where it need not have memory.
+
+    Of PyTorch's tensors, which while it compiles are stand-ins.
+    """
+    library = library_of(array)
+    return (library.describe or library.view)(array)
 
 
 def views_of(arrays: Sequence[Any], names: Sequence[str]) -> tuple[Library, list[View]]:

@@ -747,7 +747,7 @@ _DTYPES = {
 _SHORT = {"float16": "f16", "half": "f16", "bfloat16": "bf16"}
 
 
-def _dtype_name(dtype: Any) -> str:
+def dtype_name(dtype: Any) -> str:
     if isinstance(dtype, type):
         return dtype.__name__.removesuffix("_")
     name = getattr(dtype, "name", None)
@@ -761,7 +761,7 @@ def cast(x: Any, dtype: Any) -> Scalar:
     or float, int or bool, or its name.
     """
     region, (x,) = _lift_all(x)
-    name = _dtype_name(dtype)
+    name = dtype_name(dtype)
     to = _DTYPES.get(name)
     if to is None:
         raise error(

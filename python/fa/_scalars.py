@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from fa._arrays import View, library_of
+from fa._arrays import View, describe
 
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
 I32 = (-(1 << 31), (1 << 31) - 1)
@@ -88,7 +88,7 @@ class Capture:
         self.array = array
         self.name = name
         try:
-            self.view: View = library_of(array).view(array)
+            self.view: View = describe(array)
         except TypeError as reason:
             is_type = "float32, float16 or bfloat16, got" in str(reason)
             got = f"got {getattr(array, 'dtype', type(array).__name__)}" if is_type else str(reason)
@@ -163,6 +163,11 @@ def enter(region: Region | None) -> Region | None:
     before = getattr(_state, "region", None)
     _state.region = region
     return before
+
+
+def is_tracing() -> bool:
+    """Whether a score or mask function is running."""
+    return getattr(_state, "region", None) is not None
 
 
 def current_region(asking: str) -> Region:

@@ -114,14 +114,16 @@ _numbers: dict[Variant, int] = {}
 _lock = threading.Lock()
 
 
-def _number(variant: Variant) -> int:
+def number_of(variant: Variant) -> int:
+    """The number of a variant, as `Traced` has it."""
     if any(map(is_padded, variant.captured)):
         return -1
     with _lock:
         return _numbers.setdefault(variant, len(_numbers) + 1)
 
 
-def _trace_both(score_mod: Any, mask_mod: Any) -> Traced:
+def trace_both(score_mod: Any, mask_mod: Any) -> Traced:
+    """Traces the functions that are not None."""
     captures = Captures()
     score = None if score_mod is None else _trace_one(score_mod, "score_mod", captures)
     mask = None if mask_mod is None else _trace_one(mask_mod, "mask_mod", captures)
@@ -132,21 +134,21 @@ def _trace_both(score_mod: Any, mask_mod: Any) -> Traced:
         tuple(sorted(captures.lengths)),
     )
     arrays = tuple(capture.array for capture in captures.list)
-    return Traced(variant, arrays, _number(variant))
+    return Traced(variant, arrays, number_of(variant))
 
 
 def trace_functions(score_mod: Any, mask_mod: Any) -> Traced:
     """Traces the functions that are not None, if they were not before."""
     found = _memo.fingerprint(score_mod, mask_mod)
     if found is None:
-        return _trace_both(score_mod, mask_mod)
+        return trace_both(score_mod, mask_mod)
     key, tensors = found
     known = _memo.get(key)
     if known is not None:
         arrays = tuple([tensors[place] for place in known.order])
         return Traced(known.variant, arrays, known.number)
     with _memo.watch() as watch:
-        traced = _trace_both(score_mod, mask_mod)
+        traced = trace_both(score_mod, mask_mod)
     if watch.is_certain:
         _memo.put(key, tensors, *traced)
     return traced
@@ -171,7 +173,7 @@ def trace(
     Raises:
         TraceError: a function does what can't be traced.
     """
-    variant, arrays, _ = _trace_both(score_mod, mask_mod)
+    variant, arrays, _ = trace_both(score_mod, mask_mod)
     padded = (a[..., None] if is_padded(t) else a for a, t in zip(arrays, variant.captured))
     return replace(variant, arrays=tuple(padded))
 

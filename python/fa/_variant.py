@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -49,6 +50,17 @@ class Variant:
     def without_arrays(self) -> Variant:
         """The variant as a key: it keeps no array alive."""
         return replace(self, arrays=()) if self.arrays else self
+
+    def to_text(self) -> str:
+        """The variant, but for its arrays, as text that `from_text` reads."""
+        return json.dumps([self.score, self.mask, self.captured, self.lengths])
+
+    @staticmethod
+    def from_text(text: str) -> Variant:
+        """The variant of a text of `to_text`."""
+        score, mask, captured, lengths = json.loads(text)
+        functions = [None if f is None else Function(tuple(f[0]), f[1]) for f in (score, mask)]
+        return Variant(*functions, tuple(captured), tuple(lengths))
 
     def regions(self, is_causal: bool = False) -> str:
         """The regions' text, with a causal mask too if asked for."""

@@ -510,7 +510,7 @@ def test_nothing_stale(torch):
         for case in cases:
             function = make(*case)
             kept = _trace.trace_functions(function, None)
-            fresh = _trace._trace_both(function, None)
+            fresh = _trace.trace_both(function, None)
             assert kept.variant == fresh.variant and kept.number == fresh.number, case
             assert [id(a) for a in kept.arrays] == [id(a) for a in fresh.arrays], case
 

@@ -666,7 +666,7 @@ def emulated(case: Case, score: Any, mask: Any, qkv: list[Any]) -> tuple[np.ndar
     from ptx_emulator import Kernel, Memory, bf16_to_f32
     from ptx_header import evaluate, parse_header
 
-    traced = fa._trace._trace_both(score, mask)
+    traced = fa._trace.trace_both(score, mask)
     dtype = {"float16": "f16", "bfloat16": "bf16"}[case.dtype]
     config = fa.AttentionConfig(
         *(dtype, *case.heads, *case.dims, case.is_causal, case.scale, True), traced.variant

@@ -1,0 +1,92 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`fa.attention`: functions traced, and PyTorch's machinery heard where it listens."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fa._arrays import is_seen_by
+from fa._attention import NOTHING, attend
+from fa._trace import trace_functions
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    return_lse: bool = False,
+    schedule: Mapping[str, Any] | None = None,
+) -> Any:
+    """Softmax attention: softmax(scale * q k^T) v, row by row.
+
+    Args:
+        q: queries [B, Hq, Sq, D]; float32, float16 or bfloat16; any strides on
+            the CPU (negative and 0, too), unit stride along D on a GPU. An
+            array of NumPy, PyTorch or CuPy, or any object that exports
+            `__dlpack__`, `__cuda_array_interface__` or `__array_interface__`.
+        k: keys [B, Hk, Sk, D]; Hk divides Hq (grouped-query attention).
+        v: values [B, Hk, Sk, Dv].
+        score_mod: score_mod(score, b, h, q_idx, kv_idx), the score of a query
+            and a key from the scaled product, a float; as for PyTorch's
+            FlexAttention. See docs/variants.md for what can be written, and
+            fa.scores for some.
+        mask_mod: mask_mod(b, h, q_idx, kv_idx), true where the query sees the
+            key; see fa.masks. Both may read captured arrays (float32, float16,
+            bfloat16, int32, int64 or bool; any rank up to 8, any strides) on
+            the device of q by index; an index out of range is clamped to the
+            array's ends. Other values of captured arrays, like other lengths,
+            need no other kernel; other numbers in Python do.
+        is_causal: query i sees keys j <= i, of those that mask_mod shows.
+        scale: factor of the scores; 1/sqrt(D) if None.
+        return_lse: also return the log-sum-exp of the scores.
+        schedule: for experts, as in `fa.compile`.
+
+    Returns:
+        out [B, Hq, Sq, Dv] in q's element type, or (out, lse) with lse
+        [B, Hq, Sq] in float32 (natural logarithm). A row with nothing to
+        attend has out 0 and lse -inf. They are arrays of q's library: NumPy,
+        PyTorch, CuPy, or one with `__array_namespace__().from_dlpack` (JAX). For
+        another object they are NumPy arrays on the CPU (`fa.Array` for
+        bfloat16 without ml_dtypes) and `fa.Array` on a GPU, which exports
+        `__dlpack__` and the array interface.
+
+    Raises:
+        ValueError: shapes, types or a scale that do not fit; captured arrays
+            on another device.
+        TraceError: (a ValueError) a function does what can't be traced; names
+            its line.
+        TypeError: no array, or one of another element type or kind of device.
+
+    Gradients: there is no backward yet. Of tensors that require a gradient the
+    output requires one, too, and differentiating it is an error.
+
+    On CUDA arrays of PyTorch and CuPy the call returns before the GPU has
+    finished, like any op of theirs on their current stream; on those of other
+    libraries, whose streams are not known, it waits for the GPU. The order is
+    scale, score_mod, mask, softmax. Source: Dao et al., FlashAttention (2022) and
+    FlashAttention-2 (2023); Dong et al., Flex Attention (2024).
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.compiler.is_dynamo_compiling():
+        from fa import _torch_compile
+
+        return _torch_compile.attention(
+            q, k, v, score_mod, mask_mod, is_causal, scale, return_lse, schedule
+        )
+    traced = NOTHING
+    if score_mod is not None or mask_mod is not None:
+        traced = trace_functions(score_mod, mask_mod)
+    if torch is not None and (torch.is_grad_enabled() or type(q) is not torch.Tensor):
+        if is_seen_by(torch, q, k, v, *traced.arrays):
+            from fa import _torch_op
+
+            return _torch_op.call(q, k, v, traced, is_causal, scale, return_lse, schedule)
+    return attend(q, k, v, traced, is_causal, scale, return_lse, schedule)

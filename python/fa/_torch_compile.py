@@ -1,0 +1,239 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`fa.attention` in code that torch.compile traces.
+
+Without functions a call becomes `fa::attention`. A score or mask function is one
+of the code that is being compiled: it may not exist outside, and the tensors
+that it captures are to be inputs of the graph. So PyTorch traces it, with tensors
+of one element in the place of the score and the coordinates, to a graph of its
+own: the body of a higher-order operator, to which what it captures is an
+operand. Where PyTorch then takes that operator apart (`_lower`) the graph is run
+with fa's traced values, which makes a variant of it as of any function, and what
+is left is `fa::attention` with the captured tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fa import _torch_op
+from fa import math as fa_math
+from fa._functions import dtype_name
+from fa._scalars import TraceError, is_tracing
+from fa._trace import key_length, query_length, trace_both
+
+try:  # from PyTorch 2.8 on
+    from torch._higher_order_ops.wrap import dynamo_bypassing_wrapper
+except ImportError:
+    dynamo_bypassing_wrapper = None
+
+_COORDINATES = ("b", "h", "q_idx", "kv_idx")
+_LENGTHS = {"query_length": query_length, "key_length": key_length}
+
+
+# --- What stands for traced values while PyTorch traces ------------------------------
+
+torch.library.define("fa::traced_value", "(Tensor? like, str name) -> Tensor")
+
+
+@torch.library.register_fake("fa::traced_value")
+def _fake_traced_value(like: Tensor | None, name: str) -> Tensor:
+    # Of one dimension: PyTorch takes the number of an index that has none.
+    if like is None:
+        return torch.empty((), dtype=torch.int64)
+    return like.new_empty(1, dtype=torch.float32 if name == "score" else torch.int64)
+
+
+@torch.compiler.allow_in_graph
+def _result(what: str, value: Any) -> Any:
+    """What a function returned, marked in the graph."""
+    return value if isinstance(value, Tensor) else torch.full((1,), value)
+
+
+@torch.compiler.allow_in_graph
+def _math(name: str, *args: Any, **options: Any) -> Any:
+    """A function of fa.math: of traced values, or of what stands for them."""
+    if is_tracing():
+        return getattr(fa_math, name)(*args, **options)
+    if name == "cast":
+        return torch.as_tensor(args[0]).to(getattr(torch, args[1]))
+    function = getattr(torch, name, None) or getattr(torch.nn.functional, name)
+    tensors = [arg if isinstance(arg, Tensor) else torch.as_tensor(arg) for arg in args]
+    return function(*tensors, **options)
+
+
+def _stand_in(name: str) -> Callable[..., Any]:
+    def call(*args: Any, **options: Any) -> Any:
+        return _math(name, *args, **options)
+
+    return call
+
+
+def _cast(x: Any, dtype: Any) -> Any:
+    # By its name: PyTorch makes types of its own of Python's.
+    for own, name in ((float, "float"), (int, "int"), (bool, "bool")):
+        if dtype is own:
+            return _math("cast", x, name)
+    return _math("cast", x, dtype_name(dtype))
+
+
+def _length_stand_in(name: str) -> Callable[[], Any]:
+    def call() -> Any:
+        return torch.ops.fa.traced_value(None, name)
+
+    return call
+
+
+def _substitute(function: Any, by: Any) -> None:
+    torch.compiler.substitute_in_graph(function, skip_signature_check=True)(by)
+
+
+for _name in fa_math.__all__:
+    _substitute(getattr(fa_math, _name), _cast if _name == "cast" else _stand_in(_name))
+for _name, _function in _LENGTHS.items():
+    _substitute(_function, _length_stand_in(_name))
+
+
+# --- From a graph to a variant -------------------------------------------------------
+
+
+class _Graph:
+    """A function's graph as a function of traced values.
+
+    Args:
+        module: the graph with its constants.
+        inputs: the values of its placeholders.
+        result: the node of what the function returned.
+        what: "score_mod" or "mask_mod".
+    """
+
+    def __init__(
+        self, module: torch.fx.GraphModule, inputs: Mapping[Any, Any], result: Any, what: str
+    ) -> None:
+        self.__name__ = f"{what} of compiled code"
+        self._module = module
+        self._inputs = inputs
+        self._result = result
+        self._has_score = what == "score_mod"
+
+    def __call__(self, *arguments: Any) -> Any:
+        names = ("score", *_COORDINATES) if self._has_score else _COORDINATES
+        given = dict(zip(names, arguments))
+        values = dict(self._inputs)
+        for node in _needed(self._result):
+            if node not in values:
+                values[node] = self._value(node, values, given)
+        return values[self._result]
+
+    def _value(self, node: Any, values: Mapping[Any, Any], given: Mapping[str, Any]) -> Any:
+        def value_of(item: Any) -> Any:
+            value = values[item]
+            # A number in Python is part of the kernel: PyTorch compiles anew for another.
+            return int(value) if isinstance(value, torch.SymInt) else value
+
+        args, options = torch.fx.node.map_arg((node.args, node.kwargs), value_of)
+        if _is_operator(node, torch.ops.fa.traced_value):
+            name = args[1]
+            return _LENGTHS[name]() if name in _LENGTHS else given[name]
+        try:
+            if node.target is _result:
+                return args[1]
+            if node.op == "call_function":
+                return node.target(*args, **options)
+            if node.op == "call_method":
+                return getattr(args[0], node.target)(*args[1:], **options)
+            assert node.op == "get_attr", node.op
+            return torch.fx.graph_module._get_attr(self._module, node.target)
+        except Exception as reason:
+            line = (node.stack_trace or "").rstrip()
+            error = TraceError(f"{reason}\n{line}" if line else str(reason))
+            raise error from reason
+
+
+def _is_operator(node: Any, packet: Any) -> bool:
+    return node.target is packet or getattr(node.target, "overloadpacket", None) is packet
+
+
+def _needed(result: Any) -> list[Any]:
+    """The nodes that a node needs, and it, in the graph's order."""
+    needed, left = {result}, [result]
+    while left:
+        for node in left.pop().all_input_nodes:
+            if node not in needed:
+                needed.add(node)
+                left.append(node)
+    return [node for node in result.graph.nodes if node in needed]
+
+
+def _lower(body: torch.fx.GraphModule) -> Callable[..., Any]:
+    """What is called in the place of a body: attention with its functions as a variant."""
+
+    def call(*operands: Any) -> Any:
+        nodes = body.graph.nodes
+        inputs = dict(zip((n for n in nodes if n.op == "placeholder"), operands))
+        functions = {
+            node.args[0]: _Graph(body, inputs, node, node.args[0])
+            for node in nodes
+            if node.target is _result
+        }
+        traced = trace_both(functions.get("score_mod"), functions.get("mask_mod"))
+        for node in nodes:
+            return_lse = _is_operator(node, torch.ops.fa.attention_with_lse)
+            if return_lse or _is_operator(node, torch.ops.fa.attention):
+                break
+        query, key, value = (inputs[operand] for operand in node.args[:3])
+        options = (node.kwargs["is_causal"], node.kwargs["scale"])
+        out = _torch_op.call(query, key, value, traced, *options, return_lse)
+        # What the functions returned is for nobody.
+        unused = [query.new_empty(1) for _ in functions]
+        return (*(out if return_lse else (out,)), *unused)
+
+    return call
+
+
+@torch.compiler.assume_constant_result  # called as it is: older ones keep no message
+def _check_version() -> None:
+    if dynamo_bypassing_wrapper is None:
+        raise NotImplementedError(
+            f"expected PyTorch 2.8 or later for score and mask functions in compiled code, got "
+            f"{torch.__version__}; call fa.attention in a function under torch.compiler.disable"
+        )
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    score_mod: Any,
+    mask_mod: Any,
+    is_causal: bool,
+    scale: float | None,
+    return_lse: bool,
+    schedule: Any,
+) -> Any:
+    """`fa.attention` where torch.compile traces it: see there."""
+    if schedule is not None:
+        raise ValueError(_torch_op.NO_SCHEDULE)
+    options = {"is_causal": bool(is_causal), "scale": scale}
+    operator = torch.ops.fa.attention_with_lse if return_lse else torch.ops.fa.attention
+    if score_mod is None and mask_mod is None:
+        return operator(q, k, v, [], **options)
+    _check_version()
+
+    def body(query: Any, key: Any, value: Any) -> Any:
+        plain = operator(query, key, value, [], **options)
+        at = [torch.ops.fa.traced_value(query, name) for name in _COORDINATES]
+        results = []
+        if score_mod is not None:
+            score = torch.ops.fa.traced_value(query, "score")
+            results.append(_result("score_mod", score_mod(score, *at)))
+        if mask_mod is not None:
+            results.append(_result("mask_mod", mask_mod(*at)))
+        return (*plain, *results) if return_lse else (plain, *results)
+
+    results = dynamo_bypassing_wrapper(_lower, body, q, k, v)
+    return results[:2] if return_lse else results[0]

@@ -1,0 +1,183 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Attention as operators of PyTorch: `fa::attention` and `fa::attention_with_lse`.
+
+For what must see a call as one operator: torch.compile, torch.export, fake
+tensors, autograd. A variant is text in them, so that a graph that PyTorch keeps
+on disk says all of it; what its functions captured are tensors beside it.
+
+Importing this registers them; it needs PyTorch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fa._arrays import describe
+from fa._attention import NOTHING, attend, check
+from fa._trace import Traced, number_of
+from fa._variant import Variant, is_padded
+
+_ARGUMENTS = (
+    "(Tensor query, Tensor key, Tensor value, Tensor[] captured, *, str variant='', "
+    "bool is_causal=False, float? scale=None)"
+)
+# Inputs keep their strides: kernels read them as they are.
+_TAGS = (torch.Tag.needs_fixed_stride_order, torch.Tag.pt2_compliant_tag)
+
+
+@functools.lru_cache(4096)
+def _parse(text: str) -> tuple[Variant, int]:
+    variant = Variant.from_text(text)
+    return variant, number_of(variant)
+
+
+def traced_of(text: str, captured: Sequence[Tensor]) -> Traced:
+    """The variant of a text with its tensors, as the kernel wants them."""
+    if not text:
+        return NOTHING
+    variant, number = _parse(text)
+    arrays = tuple(map(_with_unit_stride, captured, variant.captured))
+    return Traced(variant, arrays, number)
+
+
+def _with_unit_stride(tensor: Tensor, type: str) -> Tensor:
+    """A tensor that a kernel for the type can read, whatever became of it since."""
+    is_strided = tensor.dim() > 0 and tensor.shape[-1] > 1 and tensor.stride(-1) != 1
+    return tensor.contiguous() if is_strided and not is_padded(type) else tensor
+
+
+def _sizes(query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, ...]:
+    """The output's sizes; raises as a call would."""
+    check(describe(query), describe(key), describe(value))
+    return (*query.shape[:3], value.shape[3])
+
+
+torch.library.define("fa::attention", f"{_ARGUMENTS} -> Tensor", tags=_TAGS)
+torch.library.define("fa::attention_with_lse", f"{_ARGUMENTS} -> (Tensor, Tensor)", tags=_TAGS)
+torch.library.define(
+    "fa::attention_backward",
+    "(Tensor[] gradients, Tensor query, Tensor key, Tensor value, Tensor[] captured) -> Tensor[]",
+    tags=_TAGS,
+)
+
+
+@torch.library.impl("fa::attention", "CompositeExplicitAutograd")
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    captured: Sequence[Tensor],
+    *,
+    variant: str = "",
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    return attend(query, key, value, traced_of(variant, captured), is_causal, scale)
+
+
+@torch.library.impl("fa::attention_with_lse", "CompositeExplicitAutograd")
+def _attention_with_lse(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    captured: Sequence[Tensor],
+    *,
+    variant: str = "",
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    return attend(query, key, value, traced_of(variant, captured), is_causal, scale, True)
+
+
+@torch.library.register_fake("fa::attention")
+def _fake_attention(
+    query: Tensor, key: Tensor, value: Tensor, captured: Sequence[Tensor], **options: Any
+) -> Tensor:
+    return query.new_empty(_sizes(query, key, value))
+
+
+@torch.library.register_fake("fa::attention_with_lse")
+def _fake_attention_with_lse(
+    query: Tensor, key: Tensor, value: Tensor, captured: Sequence[Tensor], **options: Any
+) -> tuple[Tensor, Tensor]:
+    sizes = _sizes(query, key, value)
+    return query.new_empty(sizes), query.new_empty(sizes[:3], dtype=torch.float32)
+
+
+# --- Gradients ---------------------------------------------------------------------
+
+# The error is an operator's, so that a graph with a backward can be compiled and
+# its forward run: it is raised where something is differentiated.
+
+
+@torch.library.impl("fa::attention_backward", "CompositeExplicitAutograd")
+def _attention_backward(
+    gradients: Sequence[Tensor], query: Tensor, key: Tensor, value: Tensor, captured: Any
+) -> list[Tensor]:
+    raise NotImplementedError(
+        f"fa has no backward of attention yet, got a gradient of its output for query "
+        f"{list(query.shape)} {query.dtype}; call it under torch.no_grad() or with tensors "
+        "after .detach(), or train with PyTorch's scaled_dot_product_attention"
+    )
+
+
+@torch.library.register_fake("fa::attention_backward")
+def _fake_attention_backward(
+    gradients: Sequence[Tensor], query: Tensor, key: Tensor, value: Tensor, captured: Any
+) -> list[Tensor]:
+    return [torch.empty_like(tensor) for tensor in (query, key, value, *captured)]
+
+
+def _setup_context(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+    query, key, value, captured = inputs
+    ctx.save_for_backward(query, key, value, *captured)
+
+
+def _backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+    query, key, value, *captured = ctx.saved_tensors
+    given = [gradient for gradient in gradients if gradient is not None]
+    results = torch.ops.fa.attention_backward(given, query, key, value, captured)
+    floating = [
+        gradient if tensor.is_floating_point() else None
+        for gradient, tensor in zip(results[3:], captured)
+    ]
+    return (*results[:3], floating)
+
+
+for _name in ("fa::attention", "fa::attention_with_lse"):
+    torch.library.register_autograd(_name, _backward, setup_context=_setup_context)
+
+
+NO_SCHEDULE = (
+    "expected no schedule where PyTorch compiles a call, records a gradient or stands in for "
+    "tensors, got one; leave it out, or call under torch.no_grad() outside of torch.compile"
+)
+
+
+# --- Calls -------------------------------------------------------------------------
+
+
+def call(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    traced: Traced,
+    is_causal: bool,
+    scale: float | None,
+    return_lse: bool,
+    schedule: Mapping[str, Any] | None = None,
+) -> Any:
+    """A call as one operator; tensors of any kind."""
+    if schedule is not None:
+        raise ValueError(NO_SCHEDULE)
+    operator = torch.ops.fa.attention_with_lse if return_lse else torch.ops.fa.attention
+    text = "" if traced.variant is None else traced.variant.to_text()
+    arrays = [torch.as_tensor(array) for array in traced.arrays]
+    factor = None if scale is None else float(scale)
+    return operator(q, k, v, arrays, variant=text, is_causal=bool(is_causal), scale=factor)

@@ -1,0 +1,392 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`scaled_dot_product_attention` of PyTorch by fa: its arguments as attention's.
+
+Everything here is written so that torch.compile traces it: what is asked of a
+call is answered by a word, and messages are made where one is raised.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fa import _torch_op
+from fa._arrays import is_seen_by
+from fa._attention import attend
+from fa._scalars import MAX_RANK, get_item
+from fa._trace import trace
+
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+_MASK_DTYPES = (torch.bool, *_DTYPES)
+_MAX_HEAD_DIM = 256
+
+# --- What fa takes -----------------------------------------------------------------
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """A strided tensor of PyTorch's own class, or a fake one."""
+    kind = type(tensor)
+    is_known = kind is Tensor or kind is torch.nn.Parameter
+    if not is_known and not isinstance(tensor, torch._subclasses.FakeTensor):
+        return False
+    return tensor.layout == torch.strided and not tensor.is_nested
+
+
+def _broadcasts(sizes: Any, to: Any) -> bool:
+    """Whether sizes broadcast to others without changing those."""
+    if len(sizes) > len(to):
+        return False
+    return all(a == 1 or a == b for a, b in zip(reversed(sizes), reversed(to)))
+
+
+def _common(*several: Any) -> tuple[Any, ...] | None:
+    """What sizes broadcast to, None if they don't."""
+    first = several[0]
+    if all([sizes == first for sizes in several]):
+        return tuple(first)
+    result: list[Any] = []
+    for at in range(max(map(len, several))):
+        size: Any = 1
+        for sizes in several:
+            own = sizes[-1 - at] if at < len(sizes) else 1
+            if own != 1:
+                if size != 1 and own != size:
+                    return None
+                size = own
+        result.insert(0, size)
+    return tuple(result)
+
+
+def _heads_of(shape: Any) -> Any:
+    return shape[-3] if len(shape) > 2 else 1
+
+
+def _heads(query: Any, key: Any, value: Any, enable_gqa: bool) -> Any:
+    """The number of output heads of shapes; None if the inputs' do not go together."""
+    query_heads, key_heads, value_heads = map(_heads_of, (query, key, value))
+    if enable_gqa:
+        fits = key_heads == value_heads and key_heads > 0 and query_heads % key_heads == 0
+        return query_heads if fits else None
+    if query_heads == key_heads == value_heads:
+        return query_heads
+    common = _common((query_heads,), (key_heads,), (value_heads,))
+    return None if common is None else common[0]
+
+
+def why_not(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> str | None:
+    """What keeps fa from a call, a key of `ERRORS`; None if nothing does."""
+    tensors = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
+    for tensor in tensors:
+        if not _is_plain(tensor):
+            return "tensor class"
+    if not torch.compiler.is_dynamo_compiling():
+        if torch._C._are_functorch_transforms_active():
+            return "function transform"
+        if torch.jit.is_tracing():
+            return "torch.jit"
+    if dropout_p > 0:
+        return "dropout"
+    dtype, device = query.dtype, query.device
+    if dtype not in _DTYPES or key.dtype != dtype or value.dtype != dtype:
+        return "dtype"
+    if device.type not in ("cpu", "cuda"):
+        return "device"
+    for tensor in tensors:
+        if tensor.device != device:
+            return "device"
+    q, k, v = query.shape, key.shape, value.shape
+    if min(len(q), len(k), len(v)) < 2 or q[-1] != k[-1] or k[-2] != v[-2]:
+        return "shape"
+    leads = _common(q[:-3], k[:-3], v[:-3])
+    if leads is None:
+        return "shape"
+    heads = _heads(q, k, v, enable_gqa)
+    if heads is None or heads < 1:
+        return "heads"
+    if not 1 <= q[-1] <= _MAX_HEAD_DIM or not 1 <= v[-1] <= _MAX_HEAD_DIM:
+        return "head dim"
+    if scale is not None and not math.isfinite(scale):
+        return "scale"
+    if attn_mask is not None:
+        if is_causal:
+            return "attn_mask with is_causal"
+        if attn_mask.dtype not in _MASK_DTYPES:
+            return "attn_mask dtype"
+        scores = (*leads, heads, q[-2], k[-2])[-max(len(q), len(k), len(v)) :]
+        is_rank_known = 2 <= attn_mask.dim() < MAX_RANK
+        if not is_rank_known or not _broadcasts(attn_mask.shape, scores):
+            return "attn_mask shape"
+    return None
+
+
+def _shapes(**tensors: Tensor) -> str:
+    return ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
+
+
+def _error(reason: str, query: Any, key: Any, value: Any, mask: Any, **options: Any) -> Exception:
+    """The error of `sdpa` for what `why_not` said."""
+    kinds = ", ".join(type(x).__name__ for x in (query, key, value, mask) if x is not None)
+    if reason == "tensor class":
+        return TypeError(
+            f"expected strided tensors of torch.Tensor's own class, got {kinds}; convert them"
+        )
+    if reason == "function transform":
+        return NotImplementedError(
+            "expected plain tensors, got those of a transform of torch.func (vmap, grad, ...), "
+            "which fa has no rule for; call it outside, with more batch dimensions for vmap"
+        )
+    if reason == "torch.jit":
+        return NotImplementedError(
+            "expected no torch.jit.trace, which would keep the result as a constant, got a call "
+            "in one; use torch.export or torch.compile"
+        )
+    if reason == "dropout":
+        return NotImplementedError(
+            f"expected dropout_p 0.0, got {options['dropout_p']}: fa has no dropout yet; pass 0.0 "
+            "(model.eval()), or use torch.nn.functional.scaled_dot_product_attention"
+        )
+    shapes = _shapes(query=query, key=key, value=value)
+    if reason == "dtype":
+        return TypeError(
+            "expected query, key and value all of float16, bfloat16 or float32, got "
+            f"{query.dtype}, {key.dtype} and {value.dtype}; convert them"
+        )
+    if reason == "device":
+        devices = ", ".join(str(x.device) for x in (query, key, value, mask) if x is not None)
+        return ValueError(
+            f"expected all tensors on one cpu or cuda device, got {devices}; move them"
+        )
+    if reason == "heads":
+        remedy = (
+            "make the heads of query a multiple of those of key and value"
+            if options["enable_gqa"]
+            else "pass enable_gqa=True where several query heads share one key head"
+        )
+        return ValueError(f"expected numbers of heads that go together, got {shapes}; {remedy}")
+    if reason == "head dim":
+        return ValueError(
+            f"expected head dims in [1, {_MAX_HEAD_DIM}], got {shapes}; split the head"
+        )
+    if reason == "scale":
+        return ValueError(
+            f"expected a finite scale, got {options['scale']}; leave it out for 1/sqrt(head dim)"
+        )
+    if reason == "attn_mask with is_causal":
+        return ValueError(
+            f"expected attn_mask or is_causal=True, got both, attn_mask of shape "
+            f"{list(mask.shape)}; put the causal mask into attn_mask, or use fa.attention with "
+            "is_causal and mask_mod"
+        )
+    if reason == "attn_mask dtype":
+        return TypeError(
+            "expected attn_mask of bool, float16, bfloat16 or float32, got "
+            f"{mask.dtype}; convert it"
+        )
+    if reason == "attn_mask shape":
+        return ValueError(
+            f"expected attn_mask to broadcast to [..., heads, queries, keys] with 2 to "
+            f"{MAX_RANK - 1} dimensions, got {list(mask.shape)} for {shapes}; give dimensions "
+            "the size that the scores have, or 1"
+        )
+    return ValueError(
+        "expected query [..., Hq, L, E], key [..., H, S, E] and value [..., H, S, Ev] with equal "
+        f"E, equal S and batch dimensions that broadcast, got {shapes}; reshape them"
+    )
+
+
+# --- A mask as a function ------------------------------------------------------------
+
+
+def _batch_coordinates(b: Any, leads: tuple[int, ...]) -> tuple[Any, ...]:
+    """Where batch entry b is in dimensions of these sizes, row-major."""
+    if not leads:
+        return (b,)
+    below = [math.prod(leads[at + 1 :]) for at in range(len(leads))]
+    return tuple(b // step % size for step, size in zip(below, leads))
+
+
+@functools.cache
+def _trace_mask(
+    dtype: torch.dtype, is_single: tuple[bool, ...], is_strided: bool, leads: tuple[int, ...]
+) -> str:
+    sizes = [1 if single else 2 for single in is_single]
+    values = torch.empty(sizes, dtype=dtype)
+    if is_strided:
+        values = torch.empty([*sizes, 2], dtype=dtype)[..., 0]
+
+    def mask_mod(b: Any, h: Any, i: Any, j: Any) -> Any:
+        # Zeros for batch dimensions of size 1, where none needs a coordinate.
+        at = (*[0] * len(sizes), *_batch_coordinates(b, leads), h, i, j)[-len(sizes) :]
+        return get_item(values, tuple(0 if size == 1 else n for size, n in zip(sizes, at)))
+
+    def score_mod(score: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+        return score + mask_mod(b, h, i, j)
+
+    functions: dict[str, Callable[..., Any]] = (
+        {"mask_mod": mask_mod} if dtype == torch.bool else {"score_mod": score_mod}
+    )
+    return trace(**functions).to_text()
+
+
+@torch.compiler.assume_constant_result
+def _mask_variant(
+    dtype: torch.dtype, is_single: tuple[bool, ...], is_strided: bool, leads: tuple[int, ...]
+) -> str:
+    """The text of the variant that a mask is: hides or adds to scores.
+
+    Args:
+        dtype: bool for a mask that hides, else it adds.
+        is_single: for each of its dimensions whether the size is 1, which goes
+            for all queries, keys, heads or batch entries.
+        is_strided: in the last dimension.
+        leads: sizes of the batch dimensions, if there are several.
+    """
+    return _trace_mask(dtype, is_single, is_strided, leads)
+
+
+def _variant_of(mask: Tensor, leads: tuple[Any, ...]) -> str:
+    # Branches, which torch.compile decides where sizes are symbols.
+    is_single = tuple([True if size == 1 else False for size in mask.shape])
+    is_strided = True if mask.shape[-1] > 1 and mask.stride(-1) != 1 else False
+    # One batch dimension needs no size; several do if the mask tells them apart.
+    has_batch = len(leads) > 1 and not all(is_single[:-3])
+    sizes = tuple([int(size) for size in leads]) if has_batch else ()
+    return _mask_variant(mask.dtype, is_single, is_strided, sizes)
+
+
+# --- The call ------------------------------------------------------------------------
+
+
+def autocast(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The tensors as torch.autocast, where it is on, has them for PyTorch's own."""
+    kind = query.device.type
+    if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
+        return query, key, value, mask
+    dtype = torch.get_autocast_dtype(kind)
+
+    def cast(x: Any) -> Any:
+        is_eligible = x is not None and x.is_floating_point() and x.dtype != torch.float64
+        return x.to(dtype) if is_eligible else x
+
+    return cast(query), cast(key), cast(value), cast(mask)
+
+
+def _is_operator_needed(tensors: tuple[Tensor, ...]) -> bool:
+    if torch.compiler.is_dynamo_compiling():
+        return True
+    return torch._C._len_torch_dispatch_stack() > 0 or is_seen_by(torch, *tensors)
+
+
+def _operand(x: Tensor, leads: tuple[Any, ...], heads: Any) -> Tensor:
+    """A tensor as [B, heads, length, dim], where a kernel can read it."""
+    if x.dim() < 3:
+        x = x.unsqueeze(0)
+    shape = x.shape
+    if shape[:-3] != leads or (heads is not None and shape[-3] != heads):
+        x = x.expand((*leads, shape[-3] if heads is None else heads, *shape[-2:]))
+    if len(leads) != 1:
+        x = x.reshape(-1, *x.shape[-3:]) if leads else x.unsqueeze(0)
+    return x.contiguous() if x.is_cuda and x.stride(-1) != 1 else x
+
+
+def compute(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> Tensor:
+    """What `why_not` has nothing against."""
+    rank = max(query.dim(), key.dim(), value.dim())
+    if rank == 3 and not enable_gqa:
+        # Batch entries rather than heads, whose number is part of a kernel.
+        query, key, value = (x.unsqueeze(-3) for x in (query, key, value))
+        if attn_mask is not None and attn_mask.dim() == 3:
+            attn_mask = attn_mask.unsqueeze(-3)
+    shapes = (query.shape, key.shape, value.shape)
+    leads = _common(*[shape[:-3] for shape in shapes])
+    heads = _heads(*shapes, enable_gqa)
+    # Key heads that are fewer than the query's stay so, if they are as many as the value's.
+    key_heads = None if _heads_of(shapes[1]) == _heads_of(shapes[2]) else heads
+    q = _operand(query, leads, heads)
+    k, v = _operand(key, leads, key_heads), _operand(value, leads, key_heads)
+    captured = [] if attn_mask is None else [attn_mask]
+    variant = "" if attn_mask is None else _variant_of(attn_mask, leads)
+    factor = None if scale is None else float(scale)
+    if _is_operator_needed((q, k, v, *captured)):
+        out = torch.ops.fa.attention(
+            q, k, v, captured, variant=variant, is_causal=bool(is_causal), scale=factor
+        )
+    else:
+        out = attend(q, k, v, _torch_op.traced_of(variant, captured), bool(is_causal), factor)
+    if rank == 3 and not enable_gqa:
+        return out.squeeze(-3)
+    return out if len(leads) == 1 else out.reshape((*leads, *out.shape[1:])[-rank:])
+
+
+def sdpa(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """`torch.nn.functional.scaled_dot_product_attention`, by fa.
+
+    Args:
+        query: [..., Hq, L, E], float16, bfloat16 or float32 on the CPU or a CUDA
+            device, any strides; E in [1, 256]. [N, L, E] is a batch of N.
+        key: [..., H, S, E] of the same type.
+        value: [..., H, S, Ev] of the same type; Ev in [1, 256]. Batch dimensions
+            broadcast, and heads where one tensor has a single one.
+        attn_mask: bool, True where the query takes part in the key, or a float
+            that is added to the scaled score. Broadcasts to [..., Hq, L, S]; it
+            is read as it is, at any strides, and nothing larger is made of it.
+        dropout_p: must be 0.0.
+        is_causal: query i sees keys j <= i, also where L and S differ.
+        scale: factor of the scores, 1/sqrt(E) if None.
+        enable_gqa: H divides Hq: so many query heads share a key head.
+
+    Returns:
+        [..., Hq, L, Ev] in query's type, row-major. A row that sees no key, be
+        it by False or by -inf, is 0.
+
+    Raises:
+        NotImplementedError: dropout_p above 0; a call in a transform of
+            torch.func or in torch.jit.trace.
+        ValueError: shapes that do not fit; attn_mask with is_causal; several
+            devices.
+        TypeError: another element type, or tensors of another class.
+
+    torch.autocast converts the inputs as it does for PyTorch's own. There is no
+    backward yet: differentiating the output is an error. Under torch.compile
+    the call is one operator.
+    """
+    query, key, value, attn_mask = autocast(query, key, value, attn_mask)
+    arguments = (query, key, value, attn_mask)
+    reason = why_not(*arguments, dropout_p, is_causal, scale, enable_gqa)
+    if reason is not None:
+        raise _error(reason, *arguments, dropout_p=dropout_p, scale=scale, enable_gqa=enable_gqa)
+    return compute(*arguments, is_causal, scale, enable_gqa)

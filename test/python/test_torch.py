@@ -1,0 +1,770 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""fa in PyTorch: operators, torch.compile, fa.torch.sdpa and the routing of calls.
+
+On the CPU, or with FA_TEST_DEVICE=cuda on a GPU. What is compared with is
+PyTorch's own in float64.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import types
+
+import fa
+import naive
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+import fa.torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from fa import _torch_sdpa  # noqa: E402
+
+DEVICE = os.environ.get("FA_TEST_DEVICE", "cpu")
+DTYPES = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+"""Types of query, key and value, and how exact results are."""
+if DEVICE != "cpu":
+    DTYPES[torch.float32] = 2e-4
+OPERATORS = [torch.ops.fa.attention, torch.ops.fa.attention_with_lse]
+HAS_FUNCTIONS = fa._torch_compile.dynamo_bypassing_wrapper is not None
+
+
+def normal(*shape, dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(seed + 31 * sum(shape))
+    return torch.randn(*shape, generator=generator).to(DEVICE, dtype)
+
+
+def inputs(batch=2, heads=4, key_heads=2, rows=17, keys=40, dim=32, value_dim=24, **options):
+    return (
+        normal(batch, heads, rows, dim, **options),
+        normal(batch, key_heads, keys, dim, **options),
+        normal(batch, key_heads, keys, value_dim, **options),
+    )
+
+
+def compiled(function, backend="aot_eager", **options):
+    torch._dynamo.reset()
+    return torch.compile(function, fullgraph=True, backend=backend, **options)
+
+
+def numbers(x):
+    return x.detach().double().cpu().numpy()
+
+
+def assert_close(out, exact, tolerance=None):
+    """The tolerance is relative to the largest value, as for the other tests."""
+    naive.assert_close(numbers(out), numbers(exact), tolerance or DTYPES[out.dtype])
+
+
+def exact_sdpa(q, k, v, mask=None, **options):
+    """PyTorch's own in float64."""
+    q, k, v = q.double(), k.double(), v.double()
+    if mask is not None and mask.dtype != torch.bool:
+        mask = mask.double()
+    return F.scaled_dot_product_attention(q, k, v, mask, **options)
+
+
+def test_import_without_pytorch():
+    """`import fa` alone imports no PyTorch."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import fa, sys; sys.exit('torch' in sys.modules)"],
+        env={**os.environ, "PYTHONPATH": str(pathlib.Path(fa.__file__).parents[1])},
+    )
+    assert done.returncode == 0
+
+
+# --- Operators ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op._qualified_op_name)
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ({}, {}),
+        ({"key_heads": 4, "rows": 40, "value_dim": 32}, {"is_causal": True}),
+        ({"batch": 1, "heads": 1, "key_heads": 1, "rows": 1}, {"scale": 0.5}),
+        ({}, {"bias": True}),
+    ],
+)
+def test_opcheck(operator, shape, options):
+    q, k, v = inputs(**shape)
+    captured = []
+    if options.get("bias"):
+        captured = [normal(4, 17, 40)]
+        variant = fa.trace(score_mod=fa.scores.bias(captured[0]))
+        options = {"variant": variant.to_text()}
+    torch.library.opcheck(operator, (q, k, v, captured), options)
+
+
+def test_opcheck_with_gradients():
+    q, k, v = inputs()
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    arguments = (q.requires_grad_(), k, v, [])
+    torch.library.opcheck(torch.ops.fa.attention, arguments, test_utils=tests)
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op._qualified_op_name)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_fake_kernels(operator, dtype):
+    """Sizes, types, strides and devices are those of the real ones."""
+    from torch._subclasses import FakeTensorMode
+
+    q, k, v = inputs(dtype=dtype)
+    q = q.transpose(1, 2).contiguous().transpose(1, 2)
+    real = operator(q, k, v, [])
+    with FakeTensorMode() as mode:
+        fake = operator(*map(mode.from_tensor, (q, k, v)), [])
+    real, fake = ((x,) if isinstance(x, torch.Tensor) else x for x in (real, fake))
+    assert len(real) == len(fake)
+    for x, y in zip(real, fake):
+        assert (x.shape, x.dtype, x.stride(), x.device) == (y.shape, y.dtype, y.stride(), y.device)
+
+
+def test_fake_tensors_are_checked():
+    from torch._subclasses import FakeTensorMode
+
+    q, k, _ = inputs()
+    _, _, v = inputs(keys=39)
+    with FakeTensorMode() as mode, pytest.raises(ValueError, match="same length, got 40 and 39"):
+        fa.attention(*map(mode.from_tensor, (q, k, v)))
+
+
+def test_meta_tensors():
+    out = torch.ops.fa.attention(*(x.to("meta") for x in inputs()), [])
+    assert out.shape == (2, 4, 17, 24) and out.device.type == "meta"
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.data())
+def test_variants_are_text(data):
+    """What is a text and read again is the same variant."""
+    from fa._variant import Variant
+
+    left = data.draw(st.integers(0, 9))
+    table = torch.zeros(*data.draw(st.lists(st.integers(1, 3), min_size=2, max_size=2)))
+    score, mask = data.draw(st.sampled_from([(True, True), (True, False), (False, True)]))
+    variant = fa.trace(
+        score_mod=(lambda s, b, h, i, j: s + table[h, j] + left) if score else None,
+        mask_mod=fa.masks.and_masks(fa.masks.sliding_window(left), fa.masks.causal_bottom_right)
+        if mask
+        else None,
+    )
+    assert Variant.from_text(variant.to_text()) == variant
+
+
+# --- Gradients -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", range(4), ids=["query", "key", "value", "captured"])
+@pytest.mark.parametrize("backend", [None, "aot_eager"])
+def test_no_backward(which, backend):
+    """A gradient is an error, with a remedy that works; it is never left out."""
+    if backend and not HAS_FUNCTIONS:
+        pytest.skip("needs PyTorch 2.8")
+    tensors = [*inputs(), normal(4)]
+    tensors[which].requires_grad_()
+
+    def model(q, k, v, slopes):
+        out = fa.attention(q, k, v, score_mod=lambda s, b, h, i, j: s + slopes[h] * j)
+        return q.sum() + out.sum()
+
+    call = compiled(model, backend) if backend else model
+    out = call(*tensors)
+    assert out.requires_grad
+    with pytest.raises(NotImplementedError, match=r"no backward.*torch.no_grad.*detach"):
+        out.backward()
+    with torch.no_grad():
+        assert not call(*tensors).requires_grad
+    out = call(*(x.detach() for x in tensors))
+    assert not out.requires_grad
+    assert torch.isfinite(out)
+
+
+def test_lse_requires_a_gradient():
+    q, k, v = inputs()
+    _, lse = fa.attention(q.requires_grad_(), k, v, return_lse=True)
+    with pytest.raises(NotImplementedError, match="no backward"):
+        lse.sum().backward()
+
+
+# --- torch.compile -------------------------------------------------------------------
+
+
+def test_compiled():
+    """No graph break, eager's numbers, no kernel and no graph for another length."""
+
+    def model(q, k, v):
+        out, lse = fa.attention(2 * q, k, v, is_causal=True, return_lse=True)
+        return out + 1, lse
+
+    call = compiled(model)
+    graphs = []
+    for shape in ({}, {"rows": 19, "keys": 41}, {"rows": 30, "keys": 7}, {"rows": 64, "keys": 64}):
+        q, k, v = inputs(**shape)
+        expected = model(q, k, v)
+        before = fa.compile_count()
+        results = call(q, k, v)
+        assert fa.compile_count() == before
+        for out, eager in zip(results, expected):
+            assert torch.equal(out, eager)
+        graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    assert graphs[1:] == [graphs[1]] * 3, "a length that changed once may change again"
+
+
+def test_dynamic_dimensions():
+    """Dimensions that are marked so are dynamic from the first call on."""
+    call = compiled(lambda q, k, v: fa.attention(q, k, v))
+    graphs = set()
+    for batch, rows, keys in ((2, 17, 40), (3, 5, 9), (4, 64, 33)):
+        q, k, v = inputs(batch=batch, rows=rows, keys=keys)
+        for x in (q, k, v):
+            torch._dynamo.mark_dynamic(x, 0)
+            torch._dynamo.mark_dynamic(x, 2)
+        assert torch.equal(call(q, k, v), fa.attention(q, k, v))
+        graphs.add(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    assert len(graphs) == 1
+
+
+def test_inductor():
+    """The default backend keeps strides as kernels may read them."""
+
+    def model(x, w):
+        q, k, v = (x @ w).view(2, 33, 3, 4, 16).unbind(2)
+        out = fa.attention(*(y.transpose(1, 2) for y in (q, k, v)), is_causal=True)
+        return out.transpose(1, 2).reshape(2, 33, 64) + x
+
+    x, w = normal(2, 33, 64), normal(64, 192) / 8
+    with torch.no_grad():
+        try:
+            out = compiled(model, "inductor")(x, w)
+        except torch._inductor.exc.InvalidCxxCompiler:
+            pytest.skip("no C++ compiler for Inductor")
+        assert_close(out, model(x, w))
+
+
+class Model(torch.nn.Module):
+    """Functions made while it runs, of parameters, inputs, numbers and lengths."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias = torch.nn.Parameter(normal(4, 64, 64))
+        self.register_buffer("cap", torch.tensor(2.0, device=DEVICE))
+
+    def forward(self, q, k, v, ids, window=9):
+        def score_mod(score, b, h, q_idx, kv_idx):
+            score = self.cap * torch.tanh((score + self.bias[h][q_idx, kv_idx]) / self.cap)
+            return score - 0.1 * fa.math.maximum(q_idx - kv_idx, 0).float()
+
+        mask = fa.masks.or_masks(
+            fa.masks.and_masks(fa.masks.sliding_window(window, 1), fa.masks.documents(ids)),
+            fa.masks.causal_bottom_right,
+        )
+        return fa.attention(q, k, v, score_mod=score_mod, mask_mod=mask)
+
+    def exact(self, q, k, v, ids, window=9):
+        """The same in float64."""
+        bias, cap, ids = numbers(self.bias), self.cap.item(), ids.cpu().numpy()
+        rows, keys = q.shape[2], k.shape[2]
+
+        def score(s, b, h, i, j):
+            return cap * np.tanh((s + bias[h, i, j]) / cap) - 0.1 * np.maximum(i - j, 0)
+
+        def mask(b, h, i, j):
+            near = (i - j <= window) & (j - i <= 1) & (ids[i] == ids[j])
+            return near | (j - keys <= i - rows)
+
+        q, k, v = map(numbers, (q, k, v))
+        return torch.from_numpy(naive.attention(q, k, v, score=score, mask=mask)[0])
+
+
+@pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
+def test_compiled_functions():
+    """Captured tensors are read at each call, and numbers are looked at."""
+    model = Model()
+    call = compiled(model)
+    ids = torch.arange(64, device=DEVICE) // 5
+    with torch.no_grad():
+        q, k, v = inputs()
+        first = call(q, k, v, ids)
+        assert_close(first, model.exact(q, k, v, ids))
+        before = fa.compile_count()
+        model.bias.mul_(-2)
+        model.cap.fill_(5.0)
+        second = call(q, k, v, ids // 2)
+        assert_close(second, model.exact(q, k, v, ids // 2))
+        assert (first - second).abs().max() > 0.1
+        for rows, keys in ((19, 50), (33, 64)):
+            q, k, v = inputs(rows=rows, keys=keys)
+            assert_close(call(q, k, v, ids), model.exact(q, k, v, ids))
+        assert fa.compile_count() == before
+        for window in (3, 5, 1):
+            assert_close(call(q, k, v, ids, window), model.exact(q, k, v, ids, window))
+
+
+@pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
+@pytest.mark.parametrize(
+    "score_mod",
+    [
+        lambda s, b, h, i, j: fa.math.cast(i > j, float) + fa.math.cast(s, torch.int32) * s,
+        lambda s, b, h, i, j: fa.math.where(j % 3 == 0, fa.math.clamp(s, -1, 1), fa.math.neg(s)),
+        lambda s, b, h, i, j: s * fa.math.sigmoid(s) + fa.math.log1p(fa.math.abs(i - j)),
+        lambda s, b, h, i, j: F.silu(s) + torch.exp2(-(h.float() + 1)) * (j - fa.key_length()),
+        lambda s, b, h, i, j: 0.5,
+        fa.scores.alibi(4),
+        fa.scores.compose(fa.scores.alibi(6), fa.scores.softcap(2.0)),
+    ],
+)
+def test_compiled_as_eager(score_mod):
+    """Functions of fa.math, PyTorch and fa.scores, and a number alone."""
+
+    def model(q, k, v):
+        return fa.attention(q, k, v, score_mod=score_mod, is_causal=True, return_lse=True)
+
+    q, k, v = inputs()
+    for out, eager in zip(compiled(model)(q, k, v), model(q, k, v), strict=True):
+        assert torch.equal(out, eager)
+
+
+@pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
+@pytest.mark.parametrize("name", ["masks", "scores"])
+def test_named_functions_compiled(name):
+    """Those of fa.masks and fa.scores that capture arrays."""
+    table, ids = normal(4, 21), torch.arange(64, device=DEVICE) // 3
+    few = torch.tensor([5, 30], device=DEVICE)
+    functions = {
+        "masks": [
+            lambda: {"mask_mod": fa.masks.causal_lengths(few, few + 3)},
+            lambda: {"mask_mod": fa.masks.not_mask(fa.masks.prefix(few))},
+            lambda: {"mask_mod": fa.masks.neighbourhood(7)},
+            lambda: {"mask_mod": fa.masks.dilated(3, 20)},
+            lambda: {"mask_mod": fa.masks.documents(ids, ids + 1)},
+        ],
+        "scores": [
+            lambda: {"score_mod": fa.scores.relative_position(table)},
+            lambda: {"score_mod": fa.scores.t5_bias(table.T)},
+            lambda: {"score_mod": fa.scores.bias(table[:, None, :1])},
+        ],
+    }[name]
+    q, k, v = inputs()
+    for make in functions:
+        call = compiled(lambda q, k, v, make=make: fa.attention(q, k, v, **make()))
+        assert torch.equal(call(q, k, v), fa.attention(q, k, v, **make()))
+
+
+@pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
+def test_compiled_errors():
+    q, k, v = inputs()
+    table = normal(4, 40).double()
+
+    def untraceable(s, b, h, i, j):
+        return s + table[h, j]  # the line
+
+    with pytest.raises(Exception, match=r"(?s)got torch.float64; convert it.*# the line"):
+        compiled(lambda q, k, v: fa.attention(q, k, v, score_mod=untraceable))(q, k, v)
+    with pytest.raises(Exception, match="expected mask_mod to return a boolean, got a traced int"):
+        mask = lambda b, h, i, j: i - j  # noqa: E731
+        compiled(lambda q, k, v: fa.attention(q, k, v, mask_mod=mask))(q, k, v)
+    with pytest.raises(Exception, match="expected no schedule"):
+        compiled(lambda q, k, v: fa.attention(q, k, v, schedule={"rows": 64}))(q, k, v)
+    with pytest.raises(Exception, match="same length, got 40 and 39"):
+        compiled(lambda q, k, v: fa.attention(q, k, v))(q, k, v[:, :, :39])
+
+
+def test_functions_need_a_newer_pytorch(monkeypatch):
+    monkeypatch.setattr(fa._torch_compile, "dynamo_bypassing_wrapper", None)
+    q, k, v = inputs()
+    with pytest.raises(Exception, match="expected PyTorch 2.8 or later for score and mask"):
+        compiled(lambda q, k, v: fa.attention(q, k, v, mask_mod=fa.masks.causal))(q, k, v)
+    # A mask of sdpa is no function to PyTorch.
+    mask = normal(17, 40) > 0
+    call = compiled(lambda q, k, v, m: fa.torch.sdpa(q, k, v, m, enable_gqa=True))
+    assert_close(call(q, k, v, mask), exact_sdpa(q, k, v, mask, enable_gqa=True))
+
+
+@pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
+@pytest.mark.parametrize("strict", [True, False])
+def test_export(strict):
+    model, ids = Model(), torch.arange(64, device=DEVICE) // 5
+    q, k, v = inputs()
+    rows = torch.export.Dim("rows", min=2, max=64)
+    with torch.no_grad():
+        program = torch.export.export(
+            model, (q, k, v, ids), strict=strict, dynamic_shapes=({2: rows}, None, None, None)
+        )
+        q = normal(2, 4, 23, 32)
+        assert_close(program.module()(q, k, v, ids), model.exact(q, k, v, ids))
+
+
+# --- sdpa ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"is_causal": True}, {"scale": 0.3}, {"is_causal": True, "scale": 1.0}],
+)
+@pytest.mark.parametrize(("rows", "keys"), [(17, 40), (40, 17), (64, 64)])
+def test_sdpa(dtype, options, rows, keys):
+    """Causal is aligned at the upper left where lengths differ."""
+    q, k, v = inputs(rows=rows, keys=keys, dtype=dtype)
+    out = fa.torch.sdpa(q, k, v, enable_gqa=True, **options)
+    assert out.dtype == dtype
+    assert_close(out, exact_sdpa(q, k, v, enable_gqa=True, **options))
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "value"),
+    [
+        ((7, 16), (11, 16), (11, 24)),
+        ((3, 7, 16), (3, 11, 16), (3, 11, 24)),
+        ((3, 7, 16), (1, 11, 16), (3, 11, 24)),
+        ((2, 4, 7, 16), (2, 1, 11, 16), (2, 1, 11, 24)),
+        ((2, 4, 7, 16), (1, 4, 11, 16), (2, 1, 11, 24)),
+        ((2, 1, 7, 16), (1, 4, 11, 16), (2, 4, 11, 24)),
+        ((2, 4, 7, 16), (11, 16), (4, 11, 24)),
+        ((3, 2, 4, 7, 16), (3, 2, 4, 11, 16), (1, 2, 4, 11, 24)),
+        ((2, 1, 2, 4, 7, 16), (3, 1, 4, 11, 16), (4, 11, 24)),
+        ((2, 4, 0, 16), (2, 4, 11, 16), (2, 4, 11, 24)),
+        ((0, 4, 7, 16), (0, 4, 11, 16), (0, 4, 11, 24)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sdpa_shapes(query, key, value, dtype):
+    q, k, v = (normal(*shape, dtype=dtype) for shape in (query, key, value))
+    assert_close(fa.torch.sdpa(q, k, v, is_causal=True), exact_sdpa(q, k, v, is_causal=True))
+
+
+def test_sdpa_grouped_heads_without_a_batch():
+    q, k, v = normal(4, 7, 16), normal(2, 11, 16), normal(2, 11, 24)
+    mask = normal(4, 7, 11)
+    out = fa.torch.sdpa(q, k, v, mask, enable_gqa=True)
+    expected = exact_sdpa(*(x[None] for x in (q, k, v, mask)), enable_gqa=True)[0]
+    assert_close(out, expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from([(), (3,), (2, 3), (2, 1, 2)]),
+    st.integers(1, 40),
+    st.integers(1, 70),
+    st.data(),
+)
+def test_sdpa_masks(leads, rows, keys, data):
+    """Masks of either kind that broadcast in any of their dimensions."""
+    heads = 4 if leads else 1
+    batch = (*leads, heads) if len(leads) != 1 else leads
+    q, k, v = normal(*batch, rows, 16), normal(*batch, keys, 16), normal(*batch, keys, 8)
+    scores = (*batch, rows, keys)
+    rank = data.draw(st.integers(2, len(scores)))
+    sizes = [data.draw(st.sampled_from([1, size])) for size in scores[-rank:]]
+    mask = normal(*sizes, seed=data.draw(st.integers(0, 9)))
+    kind = data.draw(st.sampled_from(["bool", "float", "half", "transposed", "expanded"]))
+    if kind == "bool":
+        mask = mask > -0.5
+    elif kind == "half":
+        mask = mask.half()
+    elif kind == "transposed":
+        mask = mask.transpose(-1, -2).contiguous().transpose(-1, -2)
+    elif kind == "expanded":
+        mask = mask.expand(scores)
+    assert_close(fa.torch.sdpa(q, k, v, mask), exact_sdpa(q, k, v, mask))
+
+
+def test_sdpa_rows_that_see_nothing():
+    """They are 0, like PyTorch's."""
+    q, k, v = inputs(key_heads=4)
+    seen = torch.ones(17, 40, dtype=torch.bool, device=DEVICE)
+    seen[3] = seen[16] = False
+    added = torch.zeros(17, 40, device=DEVICE).masked_fill(~seen, -torch.inf)
+    for mask in (seen, added):
+        out = fa.torch.sdpa(q, k, v, mask)
+        assert not out[:, :, 3].any() and not out[:, :, 16].any()
+        assert_close(out, exact_sdpa(q, k, v, mask))
+    assert not fa.torch.sdpa(q, k[:, :, :0], v[:, :, :0]).any()
+
+
+def test_sdpa_makes_nothing_larger_of_a_mask(monkeypatch):
+    read = []
+
+    def attend(q, k, v, traced, *options):
+        read.extend(traced.arrays)
+        return own(q, k, v, traced, *options)
+
+    own = _torch_sdpa.attend
+    monkeypatch.setattr(_torch_sdpa, "attend", attend)
+    q, k, v = inputs(key_heads=4)
+    for mask in (
+        normal(2, 1, 1, 40) > 0,
+        normal(2, 1, 1, 40).expand(2, 4, 17, 40),
+        normal(4, 17, 1).expand(4, 17, 40),
+        normal(40, 17).T,
+    ):
+        fa.torch.sdpa(q, k, v, mask)
+        assert read.pop().data_ptr() == mask.data_ptr()
+
+
+def test_sdpa_kernels_are_for_all_sizes():
+    before = None
+    for batch, rows, keys in ((2, 17, 40), (3, 5, 9), (5, 64, 33)):
+        q, k, v = inputs(batch, 4, 4, rows, keys, dim=40)
+        fa.torch.sdpa(q, k, v, normal(batch, 1, 1, keys) > 0)
+        fa.torch.sdpa(*(x.flatten(0, 1) for x in (q, k, v)))
+        before = before or fa.compile_count()
+    assert fa.compile_count() == before
+
+
+def test_sdpa_compiled():
+    q, k, v = inputs(key_heads=4)
+
+    def model(q, k, v, mask):
+        return 2 * fa.torch.sdpa(q, k, v, mask)
+
+    call = compiled(model)
+    for rows, keys in ((17, 40), (19, 41), (30, 12)):
+        q, k, v = inputs(key_heads=4, rows=rows, keys=keys)
+        for mask in (normal(rows, keys), normal(2, 1, 1, keys) > 0):
+            expected = model(q, k, v, mask)
+            before = fa.compile_count()
+            assert torch.equal(call(q, k, v, mask), expected)
+            assert fa.compile_count() == before
+        assert_close(call(q, k, v, None), 2 * exact_sdpa(q, k, v))
+
+
+def test_sdpa_autocast():
+    q, k, v = inputs(key_heads=4)
+    mask = normal(17, 40)
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):
+        out = fa.torch.sdpa(q, k, v, mask)
+        assert out.dtype == F.scaled_dot_product_attention(q, k, v, mask).dtype == torch.bfloat16
+    assert_close(out, exact_sdpa(q, k, v, mask))
+
+
+Q, K, V = inputs(key_heads=4)
+ERRORS = {
+    "dropout": ((Q, K, V), {"dropout_p": 0.1}, NotImplementedError, "got 0.1: fa has no dropout"),
+    "attn_mask with is_causal": (
+        (Q, K, V, normal(17, 40)),
+        {"is_causal": True},
+        ValueError,
+        r"got both, attn_mask of shape \[17, 40\]; put",
+    ),
+    "attn_mask dtype": ((Q, K, V, normal(17, 40).int()), {}, TypeError, "got torch.int32; convert"),
+    "attn_mask shape": ((Q, K, V, normal(17, 39)), {}, ValueError, r"got \[17, 39\] for query"),
+    "attn_mask shape, 1": ((Q, K, V, normal(40)), {}, ValueError, "2 to 7 dimensions, got"),
+    "attn_mask shape, 3": ((Q, K, V, normal(2, 17, 40)), {}, ValueError, r"got \[2, 17, 40\]"),
+    "heads": ((Q, K[:, :2], V[:, :2]), {}, ValueError, "pass enable_gqa=True"),
+    "heads, grouped": (
+        (Q, K[:, :3], V[:, :3]),
+        {"enable_gqa": True},
+        ValueError,
+        "make the heads of query a multiple",
+    ),
+    "head dim": ((normal(1, 1, 4, 300),) * 3, {}, ValueError, r"in \[1, 256\], got query \[1, 1"),
+    "shape": ((Q, K, V[:, :, :3]), {}, ValueError, r"equal S.*value \[2, 4, 3, 24\]"),
+    "shape, batch": ((Q[:1].expand(3, 4, 17, 32), K, V), {}, ValueError, "batch dimensions that"),
+    "shape, rank": ((Q[0, 0, 0], K, V), {}, ValueError, r"got query \[32\]"),
+    "dtype": ((Q.double(), K.double(), V.double()), {}, TypeError, "got torch.float64"),
+    "dtype, mixed": ((Q, K.half(), V), {}, TypeError, "float32, torch.float16 and torch.float32"),
+    "device": ((Q, K.to("meta"), V), {}, ValueError, "got cpu, meta, cpu|got cuda:0, meta"),
+    "scale": ((Q, K, V), {"scale": float("inf")}, ValueError, "finite scale, got inf; leave"),
+    "tensor class": ((Q, K, V.to_sparse()), {}, TypeError, "strided tensors"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_sdpa_errors(name):
+    arguments, options, kind, message = ERRORS[name]
+    with pytest.raises(kind, match=message):
+        fa.torch.sdpa(*arguments, **options)
+
+
+def test_sdpa_in_transforms():
+    with pytest.raises(NotImplementedError, match="transform of torch.func"):
+        torch.vmap(fa.torch.sdpa)(Q, K, V)
+    with pytest.raises(NotImplementedError, match="use torch.export or torch.compile"):
+        torch.jit.trace(fa.torch.sdpa, (Q, K, V))
+
+
+def test_sdpa_has_no_backward():
+    with pytest.raises(NotImplementedError, match="no backward"):
+        fa.torch.sdpa(Q.clone().requires_grad_(), K, V).sum().backward()
+
+
+# --- Routing -------------------------------------------------------------------------
+
+
+class Block(torch.nn.Module):
+    """A block as GPT has it."""
+
+    def __init__(self, width=64, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.mlp = torch.nn.Sequential(
+            torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width)
+        )
+        self.dropout = 0.0
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm1(x)).chunk(3, -1)
+        q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in (q, k, v))
+        y = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).flatten(2))
+        return x + self.mlp(self.norm2(x))
+
+
+def made(module, seed=0):
+    """A module in evaluation, with weights that are the same each time."""
+    for number, parameter in enumerate(module.parameters()):
+        parameter.data = normal(*parameter.shape, seed=seed + number).cpu() / 8
+    return module.to(DEVICE).eval()
+
+
+@pytest.fixture
+def sdpa_is_off():
+    """Whatever a test leaves on is off afterwards, and was not on before."""
+    own, fast_path = F.scaled_dot_product_attention, torch.backends.mha.get_fastpath_enabled()
+    yield
+    fa.torch.disable_sdpa()
+    assert F.scaled_dot_product_attention is own
+    assert torch.backends.mha.get_fastpath_enabled() == fast_path
+
+
+@pytest.mark.usefixtures("sdpa_is_off")
+@pytest.mark.parametrize("backend", [None, "aot_eager"])
+def test_gpt(backend):
+    model = made(torch.nn.Sequential(Block(), Block()))
+    x = normal(2, 33, 64)
+    call = compiled(model, backend) if backend else model
+    with torch.no_grad():
+        expected = call(x)
+        with fa.torch.use_sdpa() as statistics:
+            out = call(x)
+        assert (statistics.routed, statistics.fell_back) == (2, {})
+        assert not torch.equal(out, expected), "it was PyTorch's"
+        assert_close(out, expected)
+        assert torch.equal(call(x), expected)
+
+
+@pytest.mark.usefixtures("sdpa_is_off")
+@pytest.mark.parametrize("masked", [False, True])
+def test_transformer_encoder_layer(masked):
+    model = made(torch.nn.TransformerEncoderLayer(64, 4, 96, batch_first=True))
+    x, options = normal(3, 21, 64), {}
+    seen = torch.ones(3, 21, dtype=torch.bool, device=DEVICE)
+    if masked:
+        seen[1, 9:] = False
+        options = {"src_key_padding_mask": ~seen}
+    with torch.no_grad():
+        expected = model(x, **options)
+        with fa.torch.use_sdpa() as statistics:
+            out = model(x, **options)
+    assert (statistics.routed, statistics.fell_back) == (1, {})
+    assert_close(out[seen], expected[seen])
+
+
+@pytest.mark.usefixtures("sdpa_is_off")
+def test_what_falls_back():
+    """Calls that fa does not take are PyTorch's, errors of its own included."""
+    total = fa.torch.sdpa_statistics()
+    with fa.torch.use_sdpa() as statistics:
+        for name, (arguments, options, _, _) in ERRORS.items():
+            before = sum(statistics.fell_back.values())
+            try:
+                F.scaled_dot_product_attention(*arguments, **options)
+            except Exception as error:
+                assert "fa" not in str(error).split()
+            assert sum(statistics.fell_back.values()) == before + 1, name
+        q = Q.clone().requires_grad_()
+        F.scaled_dot_product_attention(q, K, V).sum().backward()
+        assert q.grad.abs().max() > 0
+        torch.vmap(F.scaled_dot_product_attention)(Q, K, V)
+        F.scaled_dot_product_attention(Q, K, V)
+    reasons = {name.partition(",")[0] for name in ERRORS}
+    assert set(statistics.fell_back) == reasons | {"gradient", "function transform"}
+    assert statistics.routed == 1
+    assert "1 by fa" in str(statistics) and "dropout 1" in str(statistics)
+    now = fa.torch.sdpa_statistics()
+    assert now.routed == total.routed + 1
+    assert now.fell_back - total.fell_back == statistics.fell_back
+
+
+@pytest.mark.usefixtures("sdpa_is_off")
+def test_training_falls_back():
+    """Gradients are those of PyTorch, compiled or not."""
+    model, x = made(Block()), normal(2, 9, 64)
+    model(x).sum().backward()
+    expected = model.qkv.weight.grad.clone()
+    for call in (model, compiled(model)):
+        model.qkv.weight.grad = None
+        with fa.torch.use_sdpa() as statistics:
+            call(x).sum().backward()
+        assert statistics.fell_back == {"gradient": 1} and not statistics.routed
+        assert_close(model.qkv.weight.grad, expected)
+
+
+@pytest.mark.usefixtures("sdpa_is_off")
+def test_switch():
+    """On and off, nested, and for modules that imported the function."""
+    own = F.scaled_dot_product_attention
+    other = types.ModuleType("fa_test_other")
+    other.scaled_dot_product_attention = own
+    sys.modules[other.__name__] = other
+    try:
+
+        def is_routed(function=None):
+            before = fa.torch.sdpa_statistics().routed
+            (function or F.scaled_dot_product_attention)(Q, K, V)
+            return fa.torch.sdpa_statistics().routed == before + 1
+
+        assert not is_routed()
+        for _ in range(2):
+            fa.torch.enable_sdpa()
+            fa.torch.enable_sdpa()
+            assert is_routed() and is_routed(other.scaled_dot_product_attention)
+            kept = F.scaled_dot_product_attention
+            with fa.torch.use_sdpa():
+                fa.torch.disable_sdpa()
+                with fa.torch.use_sdpa():
+                    assert is_routed()
+                assert is_routed()
+            assert not is_routed()
+            # What was imported meanwhile is PyTorch's again.
+            assert not is_routed(kept)
+            assert other.scaled_dot_product_attention is own
+        with pytest.raises(KeyError), fa.torch.use_sdpa():
+            raise KeyError
+        assert not is_routed()
+    finally:
+        del sys.modules[other.__name__]
+
+
+@pytest.mark.usefixtures("sdpa_is_off")
+def test_switch_in_threads():
+    import threading
+
+    wrong = []
+
+    def work(seed):
+        q = normal(1, 2, 9, 16, seed=seed)
+        expected = exact_sdpa(q, q, q)
+        for _ in range(50):
+            with fa.torch.use_sdpa() as statistics:
+                out = F.scaled_dot_product_attention(q, q, q)
+            if statistics.routed < 1 or (out - expected).abs().max() > 1e-4:
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
