@@ -150,12 +150,116 @@ template <typename Op> struct Intrinsic : OpRewritePattern<Op> {
   StringRef name;
 };
 
+/// A factor that neither overflows nor loses bits.
+bool isNormal(float v) { return std::isnormal(v); }
+
+std::optional<float> constantOf(Value v) {
+  FloatAttr value;
+  if (!v.getType().isF32() || !matchPattern(v, m_Constant(&value)))
+    return std::nullopt;
+  return value.getValue().convertToFloat();
+}
+
+/// x * factor, or x * factor + offset.
+struct Linear {
+  Value x;
+  float factor = 1;
+  std::optional<float> offset;
+
+  static std::optional<Linear> match(Operation *op) {
+    if (auto mul = dyn_cast_or_null<arith::MulFOp>(op))
+      return matchProduct(mul.getLhs(), mul.getRhs());
+    if (auto fma = dyn_cast_or_null<LLVM::FMAOp>(op)) {
+      std::optional<Linear> linear = matchProduct(fma.getA(), fma.getB());
+      std::optional<float> offset = constantOf(fma.getC());
+      if (!linear || !offset)
+        return std::nullopt;
+      linear->offset = offset;
+      return linear;
+    }
+    return std::nullopt;
+  }
+  static std::optional<Linear> matchProduct(Value a, Value b) {
+    if (std::optional<float> factor = constantOf(b))
+      return Linear{a, *factor, std::nullopt};
+    if (std::optional<float> factor = constantOf(a))
+      return Linear{b, *factor, std::nullopt};
+    return std::nullopt;
+  }
+};
+
+/// Products by constants, one after the other, are one; and of a linear form a
+/// linear form.
+struct FoldProducts : OpRewritePattern<arith::MulFOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(arith::MulFOp op,
+                                PatternRewriter &b) const override {
+    std::optional<Linear> outer = Linear::match(op);
+    if (!outer || !outer->x.hasOneUse())
+      return b.notifyMatchFailure(op, "not by a constant");
+    std::optional<Linear> inner = Linear::match(outer->x.getDefiningOp());
+    if (!inner || constantOf(inner->x))
+      return b.notifyMatchFailure(op, "not of a linear form");
+    float factor = inner->factor * outer->factor,
+          offset = inner->offset.value_or(0) * outer->factor;
+    if (!isNormal(factor) || !(offset == 0 || isNormal(offset)))
+      return b.notifyMatchFailure(op, "out of range");
+    Value by = constant(b, op.getLoc(), factor);
+    if (inner->offset)
+      b.replaceOpWithNewOp<LLVM::FMAOp>(op, op.getType(), inner->x, by,
+                                        constant(b, op.getLoc(), offset));
+    else
+      b.replaceOpWithNewOp<arith::MulFOp>(op, inner->x, by);
+    return success();
+  }
+};
+
+/// c - x * factor, where that is all that becomes of the product.
+struct FuseDifference : OpRewritePattern<arith::SubFOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(arith::SubFOp op,
+                                PatternRewriter &b) const override {
+    std::optional<float> from = constantOf(op.getLhs());
+    std::optional<Linear> product = Linear::match(op.getRhs().getDefiningOp());
+    if (!from || !product || product->offset || !op.getRhs().hasOneUse())
+      return b.notifyMatchFailure(op, "not a constant less a product");
+    b.replaceOpWithNewOp<LLVM::FMAOp>(
+        op, op.getType(), product->x,
+        constant(b, op.getLoc(), -product->factor), op.getLhs());
+    return success();
+  }
+};
+
+/// (x * factor) * y + z.
+struct FoldIntoFMA : OpRewritePattern<LLVM::FMAOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(LLVM::FMAOp op,
+                                PatternRewriter &b) const override {
+    std::optional<Linear> outer = Linear::matchProduct(op.getA(), op.getB());
+    if (!op.getType().isF32() || !outer || !outer->x.hasOneUse())
+      return b.notifyMatchFailure(op, "not by a constant");
+    std::optional<Linear> inner = Linear::match(outer->x.getDefiningOp());
+    if (!inner || inner->offset || !isNormal(inner->factor * outer->factor))
+      return b.notifyMatchFailure(op, "not of a product");
+    b.replaceOpWithNewOp<LLVM::FMAOp>(
+        op, op.getType(), inner->x,
+        constant(b, op.getLoc(), inner->factor * outer->factor), op.getC());
+    return success();
+  }
+};
+
 struct Divide : OpRewritePattern<arith::DivFOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(arith::DivFOp op,
                                 PatternRewriter &b) const override {
     if (!op.getType().isF32())
       return b.notifyMatchFailure(op, "not f32");
+    if (std::optional<float> by = constantOf(op.getRhs());
+        by && isNormal(1 / *by)) {
+      b.replaceOpWithNewOp<arith::MulFOp>(op, op.getLhs(),
+                                          constant(b, op.getLoc(), 1 / *by));
+      return success();
+    }
     b.replaceOpWithNewOp<arith::MulFOp>(
         op, op.getLhs(), reciprocal(b, op.getLoc(), op.getRhs()));
     return success();
@@ -225,7 +329,7 @@ void addFormulas(RewritePatternSet &patterns) {
   patterns.add<Intrinsic<math::CeilOp>>(c, "llvm.ceil.f32");
   patterns.add<Intrinsic<math::RoundEvenOp>>(c, "llvm.roundeven.f32");
   patterns.add<Intrinsic<math::CopySignOp>>(c, "llvm.copysign.f32");
-  patterns.add<Divide, Power>(c);
+  patterns.add<Divide, Power, FoldProducts, FuseDifference, FoldIntoFMA>(c);
   patterns.add<Direct<math::FmaOp, LLVM::FMAOp>,
                Direct<math::TruncOp, LLVM::FTruncOp>,
                Direct<arith::MaxNumFOp, LLVM::MaxNumOp>,

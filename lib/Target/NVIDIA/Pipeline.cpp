@@ -94,7 +94,7 @@ void fa::buildNVIDIALoweringPipeline(OpPassManager &pm) {
   gpu.addPass(createLowerAffinePass());
   // No canonicalizer before loops are branches: its patterns for a loop that
   // carries a hundred registers take seconds.
-  gpu.addPass(createNormalizeComparesPass());
+  gpu.addPass(createNormalizeCoordinatesPass());
   gpu.addPass(createCSEPass());
   gpu.addPass(createLowerKernelMathPass());
   gpu.addPass(createCSEPass());

@@ -19,3 +19,25 @@ func.func @causal_dynamic(%q: tensor<?x8x?x64xbf16>, %k: tensor<?x2x?x64xbf16>, 
   } : (tensor<?x8x?x64xbf16>, tensor<?x2x?x64xbf16>, tensor<?x2x?x64xbf16>) -> (tensor<?x8x?x64xbf16>, tensor<?x8x?xf32>)
   return %o, %lse : tensor<?x8x?x64xbf16>, tensor<?x8x?xf32>
 }
+
+// What a score computes of the head alone is computed once for a row block.
+// CHECK-LABEL: func.func @slopes(
+// CHECK-SAME: %[[SLOPES:[^:]*]]: tensor<?xf32>)
+// CHECK: scf.forall (%{{.*}}, %[[H:.*]], %{{.*}})
+// CHECK: tensor.extract %[[SLOPES]]
+// CHECK: scf.for
+// CHECK-NOT: tensor.extract %
+// CHECK: scf.forall.in_parallel
+func.func @slopes(%q: tensor<1x2x128x64xf32>, %slopes: tensor<?xf32>) -> tensor<1x2x128x64xf32> {
+  %o = fa.attention %q, %q, %q score {
+  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+    %slope = tensor.extract %slopes[%h] : tensor<?xf32>
+    %d = arith.subi %j, %i : index
+    %n = arith.index_cast %d : index to i32
+    %f = arith.sitofp %n : i32 to f32
+    %p = arith.mulf %slope, %f : f32
+    %t = arith.addf %s, %p : f32
+    fa.yield %t : f32
+  } : (tensor<1x2x128x64xf32>, tensor<1x2x128x64xf32>, tensor<1x2x128x64xf32>) -> tensor<1x2x128x64xf32>
+  return %o : tensor<1x2x128x64xf32>
+}

@@ -34,4 +34,59 @@ gpu.module @kernels {
     %3 = math.erf %2 : f32
     return %3 : f32
   }
+
+  // Constant factors are one, with those of tanh: 1 - 2 / (1 + e^2x).
+  // CHECK-LABEL: func @softcap
+  // CHECK-SAME: %[[X:.*]]: f32
+  // CHECK-DAG: %[[IN:.*]] = arith.constant 0.144269511 : f32
+  // CHECK-DAG: %[[OUT:.*]] = arith.constant -4.000000e+01 : f32
+  // CHECK-DAG: %[[CAP:.*]] = arith.constant 2.000000e+01 : f32
+  // CHECK: %[[Y:.*]] = arith.mulf %[[X]], %[[IN]]
+  // CHECK-NEXT: %[[E:.*]] = llvm.call_intrinsic "llvm.nvvm.ex2.approx.ftz.f"(%[[Y]])
+  // CHECK-NEXT: %[[D:.*]] = arith.addf %[[E]],
+  // CHECK-NEXT: %[[R:.*]] = nvvm.rcp.approx.ftz.f %[[D]]
+  // CHECK-NEXT: %[[T:.*]] = llvm.intr.fma(%[[R]], %[[OUT]], %[[CAP]])
+  // CHECK-NEXT: return %[[T]]
+  func.func @softcap(%x: f32) -> f32 {
+    %c20 = arith.constant 20.0 : f32
+    %0 = arith.divf %x, %c20 : f32
+    %1 = math.tanh %0 : f32
+    %2 = arith.mulf %1, %c20 : f32
+    return %2 : f32
+  }
+
+  // Into an fma too, but for products that others read.
+  // CHECK-LABEL: func @factors
+  // CHECK-SAME: %[[X:.*]]: f32, %[[Z:.*]]: f32
+  // CHECK-DAG: %[[SIX:.*]] = arith.constant 6.000000e+00 : f32
+  // CHECK-DAG: %[[TWO:.*]] = arith.constant 2.000000e+00 : f32
+  // CHECK-DAG: %[[THREE:.*]] = arith.constant 3.000000e+00 : f32
+  // CHECK: llvm.intr.fma(%[[X]], %[[SIX]], %[[Z]])
+  // CHECK: %[[P:.*]] = arith.mulf %[[Z]], %[[TWO]]
+  // CHECK: arith.mulf %[[P]], %[[THREE]]
+  func.func @factors(%x: f32, %z: f32) -> (f32, f32, f32) {
+    %c2 = arith.constant 2.0 : f32
+    %c3 = arith.constant 3.0 : f32
+    %0 = arith.mulf %x, %c2 : f32
+    %1 = math.fma %c3, %0, %z : f32
+    %2 = arith.mulf %z, %c2 : f32
+    %3 = arith.mulf %2, %c3 : f32
+    return %1, %2, %3 : f32, f32, f32
+  }
+
+  // Not where the factor would overflow or vanish, or a division has none.
+  // CHECK-LABEL: func @out_of_range
+  // CHECK-COUNT-4: arith.mulf
+  // CHECK: nvvm.rcp.approx.ftz.f
+  func.func @out_of_range(%x: f32, %y: f32, %z: f32) -> (f32, f32, f32) {
+    %small = arith.constant 1.0e-30 : f32
+    %large = arith.constant 1.0e+30 : f32
+    %zero = arith.constant 0.0 : f32
+    %0 = arith.mulf %x, %small : f32
+    %1 = arith.mulf %0, %small : f32
+    %2 = arith.mulf %y, %large : f32
+    %3 = arith.mulf %2, %large : f32
+    %4 = arith.divf %z, %zero : f32
+    return %1, %3, %4 : f32, f32, f32
+  }
 }

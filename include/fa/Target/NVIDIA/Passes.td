@@ -122,15 +122,17 @@ def FinishKernelsPass : Pass<"fa-finish-kernels", "::mlir::gpu::GPUModuleOp"> {
   }];
 }
 
-def NormalizeComparesPass : Pass<"fa-normalize-compares", "::mlir::gpu::GPUModuleOp"> {
-  let summary = "comparisons of coordinates with their constants on one side";
+def NormalizeCoordinatesPass : Pass<"fa-normalize-coordinates", "::mlir::gpu::GPUModuleOp"> {
+  let summary = "what elements compute of their coordinates, in one operation";
   let description = [{
     A mask compares coordinates that are sums of something common to a thread's
     elements and a constant of each element. With the constants on one side the
     rest is computed once, and an element takes one comparison with an
-    immediate.
+    immediate. A score that reads coordinates as floats takes one addition an
+    element, of what is converted once.
 
-    Numeric contract: exact (coordinates and their differences fit 32 bits).
+    Numeric contract: exact (coordinates and their differences fit 32 bits), but
+    for floats of coordinates from 2^24 on, where sums are rounded once more.
   }];
 }
 
@@ -140,7 +142,9 @@ def LowerKernelMathPass : Pass<"fa-lower-kernel-math", "::mlir::gpu::GPUModuleOp
     exp2, exp, log, log2, tanh, rsqrt and division become the approximate
     instructions (ex2, lg2, rcp, rsqrt) and short formulas over them; what has
     neither is expanded as a polynomial. An operation that cannot be lowered is
-    an error here, because later it would end the process.
+    an error here, because later it would end the process. Constant factors,
+    one after the other, are one; so a product with a linear form, as the scale
+    of scores, a cap and tanh's own constants are.
 
     Numeric contract: approximate, within 2e-6 relative (tanh: absolute).
   }];

@@ -201,6 +201,22 @@ void Fuser::rewrite() {
   rewriter.replaceOp(forall, fused.getResults());
 }
 
+/// What an element computes of none of its coordinates and operands, such as a
+/// head's slope, is computed once for the whole loop.
+static void hoistFromBodies(scf::ForOp loop) {
+  loop->walk([&](linalg::GenericOp generic) {
+    for (Operation &op :
+         llvm::make_early_inc_range(generic.getBody()->without_terminator())) {
+      bool isFree = llvm::all_of(op.getOperands(), [&](Value operand) {
+        return loop.isDefinedOutsideOfLoop(operand);
+      });
+      if (isFree && op.getNumRegions() == 0 && isPure(&op) &&
+          !isa<linalg::IndexOp>(op))
+        op.moveBefore(loop);
+    }
+  });
+}
+
 namespace {
 struct FusePass : fa::impl::FusePassBase<FusePass> {
   void runOnOperation() override {
@@ -220,6 +236,7 @@ struct FusePass : fa::impl::FusePassBase<FusePass> {
       if (succeeded(fuser.match()))
         fuser.rewrite();
     }
+    func.walk([](scf::ForOp loop) { hoistFromBodies(loop); });
     if (failed(cleanUp(func)))
       signalPassFailure();
   }
