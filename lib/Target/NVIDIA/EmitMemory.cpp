@@ -273,6 +273,23 @@ void KernelEmitter::storeElement(Value value, Value pointer) {
   LLVM::StoreOp::create(b, loc, value, pointer);
 }
 
+/// Whether an index of a read is inside the tensor: max(min(x, size - 1), 0).
+static bool isClamped(tensor::ExtractOp op, unsigned d) {
+  auto lower = op.getIndices()[d].getDefiningOp<arith::MaxSIOp>();
+  auto upper =
+      lower ? lower.getLhs().getDefiningOp<arith::MinSIOp>() : arith::MinSIOp();
+  if (!upper || !isConstantIntValue(lower.getRhs(), 0))
+    return false;
+  int64_t size = op.getTensor().getType().getDimSize(d);
+  if (!ShapedType::isDynamic(size))
+    return getConstantIntValue(upper.getRhs()) == size - 1;
+  auto last = upper.getRhs().getDefiningOp<arith::SubIOp>();
+  auto dim =
+      last ? last.getLhs().getDefiningOp<tensor::DimOp>() : tensor::DimOp();
+  return dim && isConstantIntValue(last.getRhs(), 1) &&
+         dim.getSource() == op.getTensor() && dim.getConstantIndex() == d;
+}
+
 /// A read of a captured tensor. Elements in the padding of a tile have
 /// coordinates outside the tensor; their reads are moved to its border.
 FailureOr<Value> KernelEmitter::emitExtract(tensor::ExtractOp op,
@@ -289,9 +306,12 @@ FailureOr<Value> KernelEmitter::emitExtract(tensor::ExtractOp op,
     Value v = map.lookupOrNull(i);
     if (!v && !(v = scalar(i)))
       return failure();
-    Value last = addC(source->global->sizes[d], -1);
-    v = b.createOrFold<arith::MinSIOp>(loc, v, last);
-    indices.push_back(b.createOrFold<arith::MaxSIOp>(loc, v, index(0)));
+    if (!isClamped(op, d)) {
+      Value last = addC(source->global->sizes[d], -1);
+      v = b.createOrFold<arith::MinSIOp>(loc, v, last);
+      v = b.createOrFold<arith::MaxSIOp>(loc, v, index(0));
+    }
+    indices.push_back(v);
   }
   return loadElement(elementPointer(*source->global, indices), op.getType());
 }
