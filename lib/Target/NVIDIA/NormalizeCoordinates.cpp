@@ -162,14 +162,19 @@ struct Distribute : OpRewritePattern<arith::MulFOp> {
 struct NormalizeCoordinates
     : public fa::impl::NormalizeCoordinatesPassBase<NormalizeCoordinates> {
   void runOnOperation() override {
-    RewritePatternSet patterns(&getContext());
-    patterns.add<MoveToOneSide, ConvertOnce, Distribute>(&getContext());
-    FrozenRewritePatternSet frozen(std::move(patterns));
-    // Kernels with roles: elsewhere what is computed once takes registers that
-    // the tiles need.
-    for (auto kernel : getOperation().getOps<gpu::GPUFuncOp>())
+    MLIRContext *context = &getContext();
+    RewritePatternSet floats(context), compares(context);
+    floats.add<ConvertOnce, Distribute>(context);
+    compares.add<MoveToOneSide>(context);
+    FrozenRewritePatternSet everywhere(std::move(floats)),
+        withRoles(std::move(compares));
+    for (auto kernel : getOperation().getOps<gpu::GPUFuncOp>()) {
+      walkAndApplyPatterns(kernel, everywhere);
+      // Kernels with roles: elsewhere what is computed once for the masks takes
+      // registers that the tiles need.
       if (kernel->hasAttr("fa.first_map"))
-        walkAndApplyPatterns(kernel, frozen);
+        walkAndApplyPatterns(kernel, withRoles);
+    }
   }
 };
 } // namespace

@@ -66,7 +66,7 @@ gpu.module @kernels {
     gpu.return
   }
 
-  // Other kernels keep the registers that this would take.
+  // Kernels without tensor maps keep the registers that masks would take.
   // CHECK-LABEL: gpu.func @other
   // CHECK: arith.addi
   // CHECK: arith.cmpi sle
