@@ -244,7 +244,9 @@ def test_inductor():
     with torch.no_grad():
         try:
             out = compiled(model, "inductor")(x, w)
-        except torch._inductor.exc.InvalidCxxCompiler:
+        except Exception as error:
+            if "No working C++ compiler" not in str(error):
+                raise
             pytest.skip("no C++ compiler for Inductor")
         assert_close(out, model(x, w))
 
