@@ -91,7 +91,7 @@ FailureOr<HopperShape> fa::nvidia::chooseShape(HopperProgram &program,
       shape.stages * perStage > available) {
     int64_t stages = std::max<int64_t>(shape.stages, 1);
     return program.forall.emitOpError("needs ")
-           << begin + stages * perStage
+           << begin + stages * perStage + shape.stagedPanels * panelBytes
            << " bytes of shared memory a block with " << stages
            << " stages, and " << options.target->chip << " has "
            << options.target->sharedMemory << "; choose smaller tiles";

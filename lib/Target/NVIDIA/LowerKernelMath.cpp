@@ -150,9 +150,6 @@ template <typename Op> struct Intrinsic : OpRewritePattern<Op> {
   StringRef name;
 };
 
-/// A factor that neither overflows nor loses bits.
-bool isNormal(float v) { return std::isnormal(v); }
-
 std::optional<float> constantOf(Value v) {
   FloatAttr value;
   if (!v.getType().isF32() || !matchPattern(v, m_Constant(&value)))
@@ -186,6 +183,21 @@ struct Linear {
       return Linear{b, *factor, std::nullopt};
     return std::nullopt;
   }
+  /// Where x is of such a form itself, and nothing else reads it: this product
+  /// of what that one is of. Not if a constant would overflow or lose bits.
+  std::optional<Linear> throughX() const {
+    std::optional<Linear> inner =
+        x.hasOneUse() ? match(x.getDefiningOp()) : std::nullopt;
+    if (!inner || constantOf(inner->x))
+      return std::nullopt;
+    inner->factor *= factor;
+    if (inner->offset)
+      *inner->offset *= factor;
+    float added = inner->offset.value_or(0);
+    if (!std::isnormal(inner->factor) || !(added == 0 || std::isnormal(added)))
+      return std::nullopt;
+    return inner;
+  }
 };
 
 /// Products by constants, one after the other, are one; and of a linear form a
@@ -194,22 +206,18 @@ struct FoldProducts : OpRewritePattern<arith::MulFOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(arith::MulFOp op,
                                 PatternRewriter &b) const override {
-    std::optional<Linear> outer = Linear::match(op);
-    if (!outer || !outer->x.hasOneUse())
-      return b.notifyMatchFailure(op, "not by a constant");
-    std::optional<Linear> inner = Linear::match(outer->x.getDefiningOp());
-    if (!inner || constantOf(inner->x))
-      return b.notifyMatchFailure(op, "not of a linear form");
-    float factor = inner->factor * outer->factor,
-          offset = inner->offset.value_or(0) * outer->factor;
-    if (!isNormal(factor) || !(offset == 0 || isNormal(offset)))
-      return b.notifyMatchFailure(op, "out of range");
-    Value by = constant(b, op.getLoc(), factor);
-    if (inner->offset)
-      b.replaceOpWithNewOp<LLVM::FMAOp>(op, op.getType(), inner->x, by,
-                                        constant(b, op.getLoc(), offset));
+    std::optional<Linear> product = Linear::match(op);
+    if (product)
+      product = product->throughX();
+    if (!product)
+      return b.notifyMatchFailure(op, "not by constants of one value");
+    Value by = constant(b, op.getLoc(), product->factor);
+    if (product->offset)
+      b.replaceOpWithNewOp<LLVM::FMAOp>(
+          op, op.getType(), product->x, by,
+          constant(b, op.getLoc(), *product->offset));
     else
-      b.replaceOpWithNewOp<arith::MulFOp>(op, inner->x, by);
+      b.replaceOpWithNewOp<arith::MulFOp>(op, product->x, by);
     return success();
   }
 };
@@ -230,20 +238,19 @@ struct FuseDifference : OpRewritePattern<arith::SubFOp> {
   }
 };
 
-/// (x * factor) * y + z.
+/// The factor of a product, with that of an fma that reads it.
 struct FoldIntoFMA : OpRewritePattern<LLVM::FMAOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(LLVM::FMAOp op,
                                 PatternRewriter &b) const override {
-    std::optional<Linear> outer = Linear::matchProduct(op.getA(), op.getB());
-    if (!op.getType().isF32() || !outer || !outer->x.hasOneUse())
-      return b.notifyMatchFailure(op, "not by a constant");
-    std::optional<Linear> inner = Linear::match(outer->x.getDefiningOp());
-    if (!inner || inner->offset || !isNormal(inner->factor * outer->factor))
-      return b.notifyMatchFailure(op, "not of a product");
-    b.replaceOpWithNewOp<LLVM::FMAOp>(
-        op, op.getType(), inner->x,
-        constant(b, op.getLoc(), inner->factor * outer->factor), op.getC());
+    std::optional<Linear> product = Linear::matchProduct(op.getA(), op.getB());
+    if (product)
+      product = product->throughX();
+    if (!product || product->offset)
+      return b.notifyMatchFailure(op, "not by constants of one value");
+    b.replaceOpWithNewOp<LLVM::FMAOp>(op, op.getType(), product->x,
+                                      constant(b, op.getLoc(), product->factor),
+                                      op.getC());
     return success();
   }
 };
@@ -255,7 +262,7 @@ struct Divide : OpRewritePattern<arith::DivFOp> {
     if (!op.getType().isF32())
       return b.notifyMatchFailure(op, "not f32");
     if (std::optional<float> by = constantOf(op.getRhs());
-        by && isNormal(1 / *by)) {
+        by && std::isnormal(1 / *by)) {
       b.replaceOpWithNewOp<arith::MulFOp>(op, op.getLhs(),
                                           constant(b, op.getLoc(), 1 / *by));
       return success();

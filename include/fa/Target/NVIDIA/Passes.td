@@ -129,11 +129,15 @@ def NormalizeCoordinatesPass : Pass<"fa-normalize-coordinates", "::mlir::gpu::GP
     elements and a constant of each element. With the constants on one side the
     rest is computed once, and an element takes one comparison with an
     immediate. A score that reads coordinates as floats takes one addition an
-    element, of what is converted once.
+    element of what is converted once, or one fma where it multiplies them.
 
     Numeric contract: exact (coordinates and their differences fit 32 bits), but
-    for floats of coordinates from 2^24 on, where sums are rounded once more.
+    for floats: sums from 2^24 on are rounded once more, and products of
+    coordinates are rounded part by part.
   }];
+  let dependentDialects = [
+    "::mlir::arith::ArithDialect", "::mlir::math::MathDialect"
+  ];
 }
 
 def LowerKernelMathPass : Pass<"fa-lower-kernel-math", "::mlir::gpu::GPUModuleOp"> {
@@ -143,8 +147,8 @@ def LowerKernelMathPass : Pass<"fa-lower-kernel-math", "::mlir::gpu::GPUModuleOp
     instructions (ex2, lg2, rcp, rsqrt) and short formulas over them; what has
     neither is expanded as a polynomial. An operation that cannot be lowered is
     an error here, because later it would end the process. Constant factors,
-    one after the other, are one; so a product with a linear form, as the scale
-    of scores, a cap and tanh's own constants are.
+    one after the other, become one, and so does a factor of a linear form: the
+    scale of scores, a cap and tanh's own constants.
 
     Numeric contract: approximate, within 2e-6 relative (tanh: absolute).
   }];

@@ -62,8 +62,10 @@ struct Recurrence {
 /// Where the reference lies and how far the weights may go.
 struct Range {
   double headroom, limit;
-  /// Weights up to this can be shifted back by a power of two; 0: none can.
+  /// Weights below this can be shifted back by a power of two.
   double farLimit = 0;
+  /// Whether some of those that are out of range can.
+  bool canShift() const { return farLimit > limit; }
 };
 } // namespace
 
@@ -589,7 +591,7 @@ Value Speculator::nextWary(Value overflowed, Value until) {
   Value iv = r.loop.getInductionVar();
   Value isSoon = arith::CmpIOp::create(rewriter, loc, arith::CmpIPredicate::sle,
                                        iv, blocksFrom(until, kSoon));
-  int64_t few = range.farLimit > 0 ? 0 : kFewWaryBlocks;
+  int64_t few = range.canShift() ? 0 : kFewWaryBlocks;
   Value later = arith::SelectOp::create(rewriter, loc, isSoon,
                                         blocksFrom(iv, kWaryBlocks + 1),
                                         blocksFrom(iv, few + 1));
@@ -671,7 +673,7 @@ SmallVector<Value> Speculator::recover(const State &state, Value first,
         nextWary(overflows(max, state.reference), until)));
     return values;
   };
-  if (range.farLimit <= range.limit)
+  if (!range.canShift())
     return restart();
   Value top = largest(state.rounded, f32);
   Value far = arith::OrIOp::create(rewriter, loc, first,

@@ -123,7 +123,8 @@ static LogicalResult verifyApart(Operation *op, Operation *place) {
           InFlightDiagnostic diag =
               op->emitOpError("takes bytes ")
               << begin << " to " << end
-              << " of shared memory, some of which are taken";
+              << " of shared memory, some of which are taken; choose another "
+                 "offset";
           diag.attachNote(other.getLoc())
               << "by this, from " << otherBegin << " to " << otherEnd;
           return diag;

@@ -249,6 +249,8 @@ def FusePass : FA_Pass<"fa-fuse"> {
     Makes the loop over row blocks a third dimension of the `scf.forall` over
     batch and head, and pulls what is done with its results (normalisation,
     conversion, log-sum-exp) into it: one kernel, no intermediate in memory.
+    What scores and masks compute of batch and head alone leaves the loop over
+    key blocks.
 
     Before:
     ```mlir
