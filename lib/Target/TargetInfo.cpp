@@ -388,9 +388,16 @@ static TileSizes chooseForWgmma(const TargetInfo &target,
   // spill nothing.
   static constexpr Row crowded[] = {
       {64, 192, 80}, {128, 128, 112}, {192, 128, 64}, {256, 128, 32}};
+  // Tiles that are whole blocks of a mask, of 128 or fewer.
+  static constexpr Row blocks[] = {
+      {64, 128, 128}, {128, 128, 128}, {192, 128, 64}, {256, 128, 64}};
+  static constexpr Row crowdedBlocks[] = {
+      {64, 128, 128}, {128, 128, 64}, {192, 128, 64}, {256, 128, 32}};
   bool isCrowded =
       p.logSumExp || (p.scoreFunction && std::max(p.headDim, p.valueDim) <= 64);
   ArrayRef<Row> table = isCrowded ? ArrayRef(crowded) : ArrayRef(plain);
+  if (p.blockMask)
+    table = isCrowded ? ArrayRef(crowdedBlocks) : ArrayRef(blocks);
   int64_t d = std::max(p.headDim, p.valueDim);
   const Row *row =
       llvm::find_if(table, [&](const Row &row) { return d <= row.headDim; });

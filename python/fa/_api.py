@@ -10,6 +10,7 @@ from typing import Any
 
 from fa._arrays import is_seen_by
 from fa._attention import NOTHING, attend
+from fa._block_masks import block_mask, is_block_mask
 from fa._trace import trace_functions
 
 
@@ -39,7 +40,7 @@ def attention(
             FlexAttention. See docs/variants.md for what can be written, and
             fa.scores for some.
         mask_mod: mask_mod(b, h, q_idx, kv_idx), true where the query sees the
-            key; see fa.masks. Both may read captured arrays (float32, float16,
+            key; see fa.masks. Or a BlockMask of FlexAttention. Both functions may read captured arrays (float32, float16,
             bfloat16, int32, int64 or bool; any rank up to 8, any strides) on
             the device of q by index; an index out of range is clamped to the
             array's ends. Other values of captured arrays, like other lengths,
@@ -74,6 +75,8 @@ def attention(
     scale, score_mod, mask, softmax. Source: Dao et al., FlashAttention (2022) and
     FlashAttention-2 (2023); Dong et al., Flex Attention (2024).
     """
+    if mask_mod is not None and is_block_mask(mask_mod):
+        mask_mod = block_mask(mask_mod)
     torch = sys.modules.get("torch")
     if torch is not None and torch.compiler.is_dynamo_compiling():
         from fa import _torch_compile

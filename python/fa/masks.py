@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fa import math as _math
+from fa._block_masks import block_mask, block_sparse, block_sparse_csr
 from fa._trace import key_length, query_length
 
 Mask = Callable[[Any, Any, Any, Any], Any]
@@ -265,6 +266,9 @@ def attention_sink(window: Any, sinks: Any = 4) -> Mask:
 __all__ = [
     "and_masks",
     "attention_sink",
+    "block_mask",
+    "block_sparse",
+    "block_sparse_csr",
     "causal",
     "causal_bottom_right",
     "causal_lengths",

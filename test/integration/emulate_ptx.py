@@ -15,7 +15,7 @@ import argparse
 import sys
 
 import numpy as np
-from ptx_emulator import Block, Kernel, Memory, bf16_to_f32, f32_to_bf16
+from ptx_emulator import Block, Kernel, Memory, bf16_to_f32, f32_to_bf16, temporary
 from ptx_header import evaluate, parse_header
 
 
@@ -75,7 +75,7 @@ def main() -> int:
         arrays[index] = encode(x, arg["type"])
     for index, temp in program.temps.items():
         shape = [evaluate(e, arrays) for e in temp["shape"].split(",")]
-        arrays[index] = encode(np.full(shape, np.nan, np.float32), temp["type"])
+        arrays[index] = temporary(shape, temp["type"])
     for index in arrays:
         address[index] = memory.add(arrays[index])
     for launch in program.launches:

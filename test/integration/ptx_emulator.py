@@ -57,6 +57,16 @@ class Memory:
         return i
 
 
+def temporary(shape, kind):
+    """A buffer between kernels, of values that should not be read: NaN, or -1."""
+    size = {"f32": np.float32, "i32": np.int32}.get(kind, np.uint16)
+    return (
+        np.full(np.prod(shape, dtype=int) * np.dtype(size).itemsize, 0xFF, np.uint8)
+        .view(size)
+        .reshape(shape)
+    )
+
+
 class Kernel:
     """One .entry of a PTX text."""
 
@@ -101,7 +111,7 @@ class Block:
         self.regs = {}
         self.open_group, self.groups = [], []
 
-    TOGETHER = ("bar", "shfl", "ldmatrix", "mma")
+    TOGETHER = ("bar", "shfl", "ldmatrix", "mma", "redux")
 
     # Operands
     def get(self, name, bits):
@@ -161,15 +171,21 @@ class Block:
                 mask = pc == at
                 op, operands, guard = self.k.code[at]
                 if op.startswith(self.TOGETHER) and not mask.all():
-                    # Threads meet here: let the others come.
-                    parked |= mask
-                    continue
+                    # Threads meet here: let the others come. Warps that are
+                    # complete need not wait for others to combine their words.
+                    warps = mask.reshape(-1, 32).all(axis=1).repeat(32)
+                    ready = mask & warps & op.startswith("redux")
+                    parked = (parked | mask) & ~ready
+                    if not ready.any():
+                        continue
+                    mask = ready
                 if mask.all():
                     parked[:] = False
+                here = mask
                 if guard:
                     p = self.regs[guard[0]]
                     mask = mask & (~p if guard[1] else p)
-                pc[pc == at] = at + 1
+                pc[here] = at + 1
                 if not mask.any():
                     continue
                 if op.startswith("bra"):
@@ -308,6 +324,10 @@ class Block:
     def op_not(self, p, o, m):
         a = self.get(o[1], 32)
         self.put(o[0], ~a, m)
+
+    def op_popc(self, p, o, m):
+        bits = np.unpackbits(self.get(o[1], 32).view(np.uint8).reshape(-1, 4), axis=1)
+        self.put(o[0], bits.sum(axis=1).astype(np.uint32), m)
 
     def op_shl(self, p, o, m):
         bits = self.width(p)
@@ -531,6 +551,12 @@ class Block:
         if not m[other[m]].all():
             raise RuntimeError("shfl with a thread that is elsewhere")
         self.put(name, v[other], m)
+
+    def op_redux(self, p, o, m):
+        combine = {"or": np.bitwise_or, "min": np.minimum, "max": np.maximum}[p[2]]
+        words = self.get(o[1], 32).reshape(-1, 32)
+        words = combine.reduce(words.view(np.int32) if p[2] != "or" else words, axis=1)
+        self.put(o[0], np.repeat(words, 32).view(np.uint32), m)
 
     def op_ldmatrix(self, p, o, m):
         if not m.all():

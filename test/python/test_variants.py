@@ -170,6 +170,20 @@ MASKS = {
             )
         ),
     ),
+    "block-sparse": (
+        lambda n: masks.block_sparse(on(blocks_of(n, 16, 64)), (16, 64)),
+        lambda n: lambda b, h, i, j: blocks_of(n, 16, 64)[b, h, i // 16, j // 64],
+    ),
+    "block-sparse, one for all": (
+        lambda n: masks.block_sparse(on(blocks_of(n, 128, 128)[0, 1])),
+        lambda n: lambda b, h, i, j: blocks_of(n, 128, 128)[0, 1, i // 128, j // 128] & (h == h),
+    ),
+    "block-sparse, causal": (
+        lambda n: masks.and_masks(
+            masks.block_sparse(on(blocks_of(n, 10, 20)[:1]), (10, 20)), masks.causal
+        ),
+        lambda n: lambda b, h, i, j: blocks_of(n, 10, 20)[0, h, i // 10, j // 20] & (j <= i),
+    ),
     "attention sink": (
         lambda n: masks.attention_sink(50, 4),
         lambda n: lambda b, h, i, j: (j <= i) & ((j < 4) | (j > i - 50)),
@@ -230,6 +244,12 @@ SCORES = {
         ),
     ),
 }
+
+
+def blocks_of(length, rows, keys):
+    """Which blocks are seen, [B, H, Nq, Nk]: a third of them."""
+    rng = np.random.default_rng(length)
+    return rng.random((BATCH, HEADS, -(-length // rows), -(-length // keys))) < 0.35
 
 
 def bias_of(length):

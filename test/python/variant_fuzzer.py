@@ -663,7 +663,7 @@ _arrays._LIBRARIES[EmulatedArray] = _arrays.Library(
 def emulated(case: Case, score: Any, mask: Any, qkv: list[Any]) -> tuple[np.ndarray, np.ndarray]:
     """The results of the kernel for sm_80, an instruction at a time."""
     sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration"))
-    from ptx_emulator import Kernel, Memory, bf16_to_f32
+    from ptx_emulator import Kernel, Memory, bf16_to_f32, temporary
     from ptx_header import evaluate, parse_header
 
     traced = fa._trace.trace_both(score, mask)
@@ -676,6 +676,12 @@ def emulated(case: Case, score: Any, mask: Any, qkv: list[Any]) -> tuple[np.ndar
     rows = qkv[0].shape[:3]
     arrays = [np.array(getattr(x, "raw", x), order="C") for x in (*qkv, *traced.arrays)]
     arrays += [np.full((*rows, case.dims[1]), 0xFFFF, np.uint16), np.full(rows, np.nan, np.float32)]
+    results = range(len(arrays) - 2, len(arrays))
+    for _, temp in sorted(program.temps.items()):
+        sizes = dict(enumerate(arrays))
+        arrays.append(
+            temporary([evaluate(e, sizes) for e in temp["shape"].split(",")], temp["type"])
+        )
     address = [memory.add(array) for array in arrays]
     for launch in program.launches:
         kernel = Kernel(text, launch["kernel"])
@@ -685,7 +691,7 @@ def emulated(case: Case, score: Any, mask: Any, qkv: list[Any]) -> tuple[np.ndar
             params += [address[index], *array.shape, *(s // array.itemsize for s in array.strides)]
         for block in range(evaluate(launch["grid"], dict(enumerate(arrays)))):
             kernel.run(block, int(launch["block"]), int(launch["smem"]), memory, params)
-    out, lse = (memory.read_back(address[i], arrays[i]) for i in (-2, -1))
+    out, lse = (memory.read_back(address[i], arrays[i]) for i in results)
     out = bf16_to_f32(out) if dtype == "bf16" else out.view(np.float16)
     return out.astype(np.float64), lse.astype(np.float64)
 

@@ -69,6 +69,9 @@ struct TileProblem {
   /// Scores are computed with, beyond scaling and masking, or come with what is
   /// read from captured tensors.
   bool scoreFunction = false;
+  /// The mask is given for blocks of rows and keys, of some size: tiles of a
+  /// power of two match most of these.
+  bool blockMask = false;
   std::optional<int64_t> queryLength = std::nullopt, keyLength = std::nullopt;
 };
 

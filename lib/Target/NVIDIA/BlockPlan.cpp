@@ -3,6 +3,8 @@
 
 #include "BlockPlan.h"
 
+#include "fa/Dialect/FA/IR/FA.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/Utils/Utils.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -13,6 +15,9 @@
 using namespace mlir;
 using namespace fa;
 using namespace fa::nvidia;
+
+/// Warps of a block that lists blocks of keys.
+static constexpr unsigned kListWarps = 16;
 
 //===----------------------------------------------------------------------===//
 // Contractions
@@ -114,6 +119,8 @@ bool BlockPlan::isGlobal(Value value) const {
     return isGlobal(insert.getDest());
   if (auto cast = dyn_cast<tensor::CastOp>(op))
     return isGlobal(cast.getSource());
+  if (auto lists = dyn_cast<ListBlocksOp>(op))
+    return isGlobal(lists.getDpsInits()[number]);
   if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
     return isView(slice);
   return false;
@@ -122,6 +129,8 @@ bool BlockPlan::isGlobal(Value value) const {
 /// True where something writes parts of a tensor in place, in a loop or not.
 static bool isUpdatedInParts(Value value) {
   return llvm::any_of(value.getUses(), [](OpOperand &use) {
+    if (auto lists = dyn_cast<ListBlocksOp>(use.getOwner()))
+      return lists.isDpsInit(&use);
     if (auto insert = dyn_cast<tensor::InsertSliceOp>(use.getOwner()))
       return insert.getDest() == use.get();
     auto loop = dyn_cast<scf::ForOp>(use.getOwner());
@@ -195,6 +204,8 @@ static bool canPrefetch(Value tile, scf::ForOp loop) {
       return false;
     if (isa<tensor::PadOp, tensor::ExtractSliceOp, tensor::CastOp>(op))
       return true;
+    if (auto extract = dyn_cast<tensor::ExtractOp>(op))
+      return loop.isDefinedOutsideOfLoop(extract.getTensor());
     return !op->getNumRegions() && isPure(op) &&
            (isa<tensor::DimOp>(op) ||
             llvm::none_of(op->getOperandTypes(),
@@ -619,6 +630,12 @@ LogicalResult BlockPlan::placeRings() {
 }
 
 LogicalResult BlockPlan::compute() {
+  if (!forall.getBody()->getOps<ListBlocksOp>().empty()) {
+    // A warp takes a block of keys at a time; a word each for what it sees.
+    numWarps = kListWarps;
+    smemBytes = 4 * kListWarps;
+    return checkShared();
+  }
   if (consumers())
     return failure(failed(inferVectors()) || failed(placeRings()));
   if (failed(collectLoads()) || failed(inferVectors()) || failed(chooseWarps()))

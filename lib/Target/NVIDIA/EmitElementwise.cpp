@@ -31,21 +31,25 @@ KernelEmitter::cloneBody(linalg::LinalgOp op, ValueRange args,
                          ValueRange wanted, Value row, Value col,
                          ArrayRef<Operation *> skipped) {
   IRMapping map;
-  Block &body = *op.getBlock();
+  for (auto coordinate : op.getBlock()->getOps<linalg::IndexOp>()) {
+    Value v = coordinate.getDim() == 0 ? (row ? row : col) : col;
+    if (!v)
+      return op->emitOpError("asks for a coordinate that its layout lacks"),
+             failure();
+    map.map(coordinate.getResult(), v);
+  }
+  return cloneBlock(*op.getBlock(), args, wanted, map, skipped);
+}
+
+FailureOr<SmallVector<Value>>
+KernelEmitter::cloneBlock(Block &body, ValueRange args, ValueRange wanted,
+                          IRMapping &map, ArrayRef<Operation *> skipped) {
   for (auto [arg, value] : llvm::zip(body.getArguments(), args))
     if (value)
       map.map(arg, value);
   for (Operation &inner : body.without_terminator()) {
-    if (llvm::is_contained(skipped, &inner))
+    if (llvm::is_contained(skipped, &inner) || isa<linalg::IndexOp>(inner))
       continue;
-    if (auto coordinate = dyn_cast<linalg::IndexOp>(inner)) {
-      Value v = coordinate.getDim() == 0 ? (row ? row : col) : col;
-      if (!v)
-        return op->emitOpError("asks for a coordinate that its layout lacks"),
-               failure();
-      map.map(coordinate.getResult(), v);
-      continue;
-    }
     if (auto extract = dyn_cast<tensor::ExtractOp>(inner)) {
       FailureOr<Value> v = emitExtract(extract, map);
       if (failed(v))

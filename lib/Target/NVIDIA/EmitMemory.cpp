@@ -34,6 +34,19 @@ Value KernelEmitter::materialize(Value v, IRMapping &map, scf::ForOp loop) {
       return {};
     return source->global->sizes[*d];
   }
+  if (auto extract = dyn_cast<tensor::ExtractOp>(op)) {
+    for (Value index : extract.getIndices()) {
+      Value known = materialize(index, map, loop);
+      if (!known)
+        return {};
+      map.map(index, known);
+    }
+    FailureOr<Value> element = emitExtract(extract, map);
+    if (failed(element))
+      return {};
+    map.map(v, *element);
+    return *element;
+  }
   for (Value operand : op->getOperands())
     if (!materialize(operand, map, loop))
       return {};

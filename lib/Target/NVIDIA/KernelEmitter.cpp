@@ -10,6 +10,7 @@
 #include "llvm/Support/SaveAndRestore.h"
 
 using namespace mlir;
+using namespace fa;
 using namespace fa::nvidia;
 
 //===----------------------------------------------------------------------===//
@@ -253,6 +254,8 @@ LogicalResult KernelEmitter::emitOp(Operation *op) {
     }
     return success();
   }
+  if (auto lists = dyn_cast<ListBlocksOp>(op))
+    return emitListBlocks(lists);
   if (std::optional<Contraction> c = matchContraction(op))
     return emitContraction(*c);
   if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op)) {

@@ -9,6 +9,8 @@
 
 #include "BlockPlan.h"
 
+#include "fa/Dialect/FA/IR/TileRanges.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
@@ -205,6 +207,15 @@ private:
                            mlir::Value col);
   void storeShared(const LoadPlan &to, const TileValue &source);
 
+  //--- Lists of blocks (EmitLists.cpp)
+  mlir::LogicalResult emitListBlocks(ListBlocksOp op);
+  mlir::Value emitSeen(ListBlocksOp op, mlir::Value key);
+  mlir::Value emitSeenElements(ListBlocksOp op, mlir::Value key);
+  std::optional<TileRange> emitRange(ListBlocksOp op, mlir::Value key,
+                                     mlir::Value what,
+                                     const TileSamples &samples);
+  mlir::Value warpReduce(llvm::StringRef how, mlir::Value word);
+
   //--- Contractions (EmitContraction.cpp)
   mlir::LogicalResult emitContraction(const Contraction &c);
   mlir::LogicalResult emitTensorCore(const Contraction &c,
@@ -243,6 +254,12 @@ private:
   cloneBody(mlir::linalg::LinalgOp op, mlir::ValueRange args,
             mlir::ValueRange wanted, mlir::Value row, mlir::Value col,
             mlir::ArrayRef<mlir::Operation *> skipped = {});
+  /// Clones a block's operations but the terminator; reads of captured tensors
+  /// become loads.
+  mlir::FailureOr<llvm::SmallVector<mlir::Value>>
+  cloneBlock(mlir::Block &body, mlir::ValueRange args, mlir::ValueRange wanted,
+             mlir::IRMapping &map,
+             mlir::ArrayRef<mlir::Operation *> skipped = {});
   /// The value of the lane whose number differs by this bit.
   mlir::Value shuffle(mlir::Value v, unsigned distance);
   mlir::FailureOr<mlir::Value> operandElement(mlir::linalg::LinalgOp op,

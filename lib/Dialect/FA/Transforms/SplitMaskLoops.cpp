@@ -3,8 +3,7 @@
 //
 // Loops over keys visit what the mask lets through, and mask what it cuts.
 
-#include "fa/Analysis/MaskIntervals.h"
-#include "fa/Dialect/FA/IR/FA.h"
+#include "MaskedLoop.h"
 #include "fa/Dialect/FA/Transforms/Passes.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
@@ -30,14 +29,6 @@ using namespace fa;
 #define DEBUG_TYPE "fa-split-mask-loops"
 
 namespace {
-/// A loop over blocks of keys and the masked scores in it.
-struct MaskedLoop {
-  scf::ForOp loop;
-  linalg::GenericOp scores;
-  ScoreMask mask;
-  int64_t rows, keys, step;
-};
-
 /// Rewrites one loop.
 class LoopSplitter {
 public:
@@ -50,11 +41,9 @@ public:
   std::string run();
 
 private:
-  Bound upperBoundOfLoop();
   void setLowerBound(BoundBuilder &bounds);
   void setUpperBound(BoundBuilder &bounds, const Bound &end);
   void skipUnseen(BoundBuilder &bounds);
-  linalg::GenericOp buildUnmasked(OpBuilder &b);
   void buildIf(BoundBuilder &bounds);
   bool isAlwaysFull(const Bound &end) const;
   bool isNeverFull() const;
@@ -74,122 +63,8 @@ private:
 } // namespace
 
 //===----------------------------------------------------------------------===//
-// What can be split
-//===----------------------------------------------------------------------===//
-
-/// Skipping a step of the loop must leave what it carries as it is: each value
-/// is the merge's state, which a block of -inf scores does not change.
-static bool carriesOnlyState(scf::ForOp loop, OnlineSoftmaxOp merge) {
-  for (auto [carried, yielded] :
-       llvm::zip(loop.getRegionIterArgs(), loop.getYieldedValues())) {
-    if (yielded == carried)
-      continue;
-    auto result = dyn_cast<OpResult>(yielded);
-    if (!result || result.getOwner() != merge ||
-        merge.getDpsInits()[result.getResultNumber()] != carried)
-      return false;
-  }
-  return llvm::all_of(loop.getBody()->without_terminator(),
-                      [](Operation &op) { return isMemoryEffectFree(&op); });
-}
-
-/// Matches the loop around a merge, or says why it does not match. No reason
-/// means that there is nothing to say.
-static std::optional<MaskedLoop> matchMaskedLoop(OnlineSoftmaxOp merge,
-                                                 StringRef &reason) {
-  MaskedLoop masked;
-  masked.loop = dyn_cast<scf::ForOp>(merge->getParentOp());
-  if (!masked.loop)
-    return std::nullopt; // Not tiled.
-  masked.scores = merge.getScores().getDefiningOp<linalg::GenericOp>();
-  if (!masked.scores || masked.scores->getBlock() != masked.loop.getBody()) {
-    reason = "the scores are not computed by a linalg.generic in the loop";
-    return std::nullopt;
-  }
-  std::optional<ScoreMask> mask = matchScoreMask(masked.scores);
-  if (!mask)
-    return std::nullopt;
-  masked.mask = *mask;
-  auto type = merge.getScores().getType();
-  if (!type.hasStaticShape()) {
-    reason = "the tiles have no static size; run fa-pad-tiles first";
-    return std::nullopt;
-  }
-  masked.rows = type.getDimSize(0);
-  masked.keys = type.getDimSize(1);
-  std::optional<int64_t> step =
-      getConstantIntValue(OpFoldResult(masked.loop.getStep()));
-  if (!step || *step < 1 || masked.loop.getUnsignedCmp() ||
-      !masked.loop.getInductionVar().getType().isIndex() ||
-      getConstantIntValue(OpFoldResult(masked.loop.getLowerBound())) != 0) {
-    reason = "the loop over keys does not start at 0 with a constant step";
-    return std::nullopt;
-  }
-  masked.step = *step;
-  if (masked.scores.getNumLoops() != 2 ||
-      masked.scores.getNumParallelLoops() != 2 ||
-      !masked.scores.getIndexingMapsArray().back().isIdentity()) {
-    reason = "the scores' loops are not its rows and keys";
-    return std::nullopt;
-  }
-  if (!carriesOnlyState(masked.loop, merge)) {
-    reason = "the loop carries more than the state of one merge; run "
-             "fa-interchange first";
-    return std::nullopt;
-  }
-  return masked;
-}
-
-//===----------------------------------------------------------------------===//
 // The rewrite
 //===----------------------------------------------------------------------===//
-
-/// The bound, down or up to a multiple of `step`.
-static Bound align(const Bound &bound, int64_t step, bool up) {
-  ArrayRef<Bound> x = bound.getOperands();
-  switch (bound.getKind()) {
-  case Bound::Kind::NegInf:
-  case Bound::Kind::PosInf:
-    return bound;
-  case Bound::Kind::Affine:
-    return Bound::affine(
-        (up ? bound.getExpr().ceilDiv(step) : bound.getExpr().floorDiv(step)) *
-        step);
-  case Bound::Kind::Min:
-  case Bound::Kind::Max: {
-    Bound result = align(x.front(), step, up);
-    for (const Bound &next : x.drop_front()) {
-      Bound aligned = align(next, step, up);
-      result = bound.getKind() == Bound::Kind::Min
-                   ? Bound::min(result, aligned)
-                   : Bound::max(result, aligned);
-    }
-    return result;
-  }
-  case Bound::Kind::Select:
-    return Bound::select(bound.getCondition(), align(x[0], step, up),
-                         align(x[1], step, up));
-  }
-  llvm_unreachable("all kinds are handled");
-}
-
-Bound LoopSplitter::upperBoundOfLoop() {
-  Value end = loop.getUpperBound();
-  MLIRContext *ctx = loop.getContext();
-  if (std::optional<int64_t> constant = getConstantIntValue(OpFoldResult(end)))
-    return Bound::affine(getAffineConstantExpr(*constant, ctx));
-  auto dim = end.getDefiningOp<tensor::DimOp>();
-  for (auto [i, symbol] : llvm::enumerate(symbols)) {
-    auto value = dyn_cast<Value>(symbol);
-    auto other = value ? value.getDefiningOp<tensor::DimOp>() : tensor::DimOp();
-    if (value == end || (dim && other && dim.getSource() == other.getSource() &&
-                         dim.getConstantIndex() &&
-                         dim.getConstantIndex() == other.getConstantIndex()))
-      return Bound::affine(getAffineSymbolExpr(i, ctx));
-  }
-  symbols.push_back(end);
-  return Bound::affine(getAffineSymbolExpr(symbols.size() - 1, ctx));
-}
 
 void LoopSplitter::setLowerBound(BoundBuilder &bounds) {
   if (intervals.visited.lo.isNegInf())
@@ -265,18 +140,6 @@ bool LoopSplitter::isNeverFull() const {
   return length && *length < masked.keys;
 }
 
-linalg::GenericOp LoopSplitter::buildUnmasked(OpBuilder &b) {
-  IRMapping map;
-  auto copy = cast<linalg::GenericOp>(b.clone(*masked.scores, map));
-  Operation *yield = copy.getBody()->getTerminator();
-  yield->setOperand(0, map.lookupOrDefault(masked.mask.unmasked));
-  for (Operation &op :
-       llvm::make_early_inc_range(llvm::reverse(*copy.getBody())))
-    if (&op != yield && op.use_empty() && isMemoryEffectFree(&op))
-      op.erase();
-  return copy;
-}
-
 void LoopSplitter::buildIf(BoundBuilder &bounds) {
   Value from, to;
   if (!intervals.full.lo.isNegInf())
@@ -298,28 +161,20 @@ void LoopSplitter::buildIf(BoundBuilder &bounds) {
     isFull = isFull ? arith::AndIOp::create(b, loc, after, isFull).getResult()
                     : after;
   }
-  auto choice = scf::IfOp::create(b, loc, masked.scores.getResultTypes(),
-                                  isFull, /*withElseRegion=*/true);
-  masked.scores->replaceAllUsesWith(choice.getResults());
-  b.setInsertionPointToStart(choice.thenBlock());
-  auto unmasked = buildUnmasked(b);
-  scf::YieldOp::create(b, loc, unmasked->getResults());
-  b.setInsertionPointToStart(choice.elseBlock());
-  scf::YieldOp::create(b, loc, masked.scores->getResults());
-  masked.scores->moveBefore(choice.elseBlock()->getTerminator());
+  masked.chooseUnmasked(b, isFull);
 }
 
 std::string LoopSplitter::run() {
   intervals.materializeUniforms(builder, symbols, flags, indexBits);
   OpFoldResult unbounded = getAsOpFoldResult(loop.getUpperBound());
-  Bound end = upperBoundOfLoop();
+  Bound end = masked.upperBound(symbols);
   BoundBuilder bounds(builder, loc, symbols, flags, unbounded);
   setLowerBound(bounds);
   setUpperBound(bounds, end);
   skipUnseen(bounds);
   if (isAlwaysFull(end)) {
     OpBuilder b(masked.scores);
-    auto unmasked = buildUnmasked(b);
+    auto unmasked = masked.buildUnmasked(b);
     masked.scores->replaceAllUsesWith(unmasked->getResults());
     masked.scores->erase();
     done += "all tiles are full: no mask, ";
@@ -359,15 +214,13 @@ struct SplitMaskLoopsPass
 
   void split(OnlineSoftmaxOp merge) {
     StringRef reason;
-    std::optional<MaskedLoop> masked = matchMaskedLoop(merge, reason);
+    std::optional<MaskedLoop> masked = MaskedLoop::match(merge, reason);
     if (!masked) {
       if (!reason.empty())
         remark::missed(merge.getLoc(), remarkOptions("NotSplit")) << reason;
       return;
     }
-    MaskIntervals intervals = MaskIntervals::compute(
-        masked->mask, {masked->scores, masked->loop.getInductionVar(),
-                       masked->loop, masked->rows});
+    MaskIntervals intervals = masked->computeIntervals();
     std::string text;
     llvm::raw_string_ostream stream(text);
     intervals.print(stream);

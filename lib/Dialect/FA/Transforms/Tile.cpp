@@ -5,6 +5,7 @@
 // Algorithm 1.
 
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/IR/Granularity.h"
 #include "fa/Dialect/FA/IR/Matchers.h"
 #include "fa/Dialect/FA/Transforms/Passes.h"
 #include "fa/Dialect/FA/Transforms/Utils.h"
@@ -97,6 +98,23 @@ static bool hasScoreFunction(Value scores) {
   return llvm::any_of(generic.getDpsInputs(), hasScoreFunction);
 }
 
+/// Whether scores are computed from something that is read once for a block of
+/// rows and keys: blocks[i / 128, j / 128].
+static bool hasBlockMask(Value scores) {
+  auto generic = scores.getDefiningOp<linalg::GenericOp>();
+  if (!generic || generic.getNumLoops() != 2 || generic.getNumReductionLoops())
+    return false;
+  Value row, column;
+  for (auto index : generic.getBody()->getOps<linalg::IndexOp>())
+    (index.getDim() ? column : row) = index;
+  if (!row || !column)
+    return false;
+  auto reads = generic.getBody()->getOps<tensor::ExtractOp>();
+  return llvm::any_of(reads, [&](tensor::ExtractOp read) {
+    return getGranularity(read, row) > 1 && getGranularity(read, column) > 1;
+  });
+}
+
 namespace {
 struct TilePass : fa::impl::TilePassBase<TilePass> {
   using TilePassBase::TilePassBase;
@@ -119,10 +137,10 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
       std::optional<Contraction> product = findScoreProduct(op.getScores());
       // The maximum is used for nothing else.
       bool logSumExp = !op.getNewMax().use_empty();
-      llvm::Expected<TileSizes> tiles =
-          chooseTiles(product ? product->lhs : op.getValues(), op.getValues(),
-                      op.getScores().getType(), target, algorithm, rows, keys,
-                      logSumExp, hasScoreFunction(op.getScores()));
+      llvm::Expected<TileSizes> tiles = chooseTiles(
+          product ? product->lhs : op.getValues(), op.getValues(),
+          op.getScores().getType(), target, algorithm, rows, keys, logSumExp,
+          hasScoreFunction(op.getScores()), hasBlockMask(op.getScores()));
       if (!tiles) {
         op.emitOpError() << llvm::toString(tiles.takeError());
         return signalPassFailure();

@@ -148,7 +148,8 @@ llvm::Expected<TileSizes> fa::chooseTiles(Value query, Value values,
                                           RankedTensorType scores,
                                           StringRef target, StringRef algorithm,
                                           int64_t rows, int64_t keys,
-                                          bool logSumExp, bool scoreFunction) {
+                                          bool logSumExp, bool scoreFunction,
+                                          bool blockMask) {
   TileSizes given;
   given.rows = rows;
   given.keys = keys;
@@ -170,6 +171,7 @@ llvm::Expected<TileSizes> fa::chooseTiles(Value query, Value values,
   problem.elementBits = valuesType.getElementTypeBitWidth();
   problem.logSumExp = logSumExp;
   problem.scoreFunction = scoreFunction;
+  problem.blockMask = blockMask;
   problem.queryLength = length(scores.getDimSize(0));
   problem.keyLength = length(scores.getDimSize(1));
   llvm::Expected<TileSizes> chosen =

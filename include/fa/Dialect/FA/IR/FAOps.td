@@ -114,7 +114,7 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
 }
 
 def FA_YieldOp : FA_Op<"yield", [Pure, Terminator, ReturnLike,
-    ParentOneOf<["AttentionOp"]>]> {
+    ParentOneOf<["AttentionOp", "ListBlocksOp"]>]> {
   let summary = "result of a score or mask region";
   let arguments = (ins AnyTypeOf<[F32, I1]>:$result);
   let assemblyFormat = "$result attr-dict `:` type($result)";
@@ -184,6 +184,96 @@ def FA_OnlineSoftmaxOp : FA_Op<"online_softmax", [
       return ::mlir::MutableOperandRange(*this, 2, 3);
     }
     /// AggregatedOpInterface: the merge as `linalg.generic` ops.
+    ::mlir::FailureOr<::mlir::SmallVector<::mlir::Value>>
+    decomposeOperation(::mlir::OpBuilder &builder);
+  }];
+}
+
+def FA_List : 1DTensorOf<[I32]>;
+
+def FA_ListBlocksOp : FA_Op<"list_blocks", [
+    Pure, DestinationStyleOpInterface, AggregatedOpInterface, SingleBlock,
+    AllTypesMatch<["count", "new_count"]>,
+    AllTypesMatch<["entries", "new_entries"]>
+  ]> {
+  let summary = "list the blocks of keys that a block of rows sees";
+  let description = [{
+    For a block of rows, in ascending order, the blocks of keys of which some
+    element is seen. Blocks begin at `from`, `from + keys`, ... below `to`; what
+    lies at `to` and beyond counts as not seen. `entries` takes the first key of
+    each, plus 1 where all of its elements are seen; `count` how many there are.
+    Entries behind these are not specified.
+
+    ```
+    n = 0
+    for key = from to to step keys:
+      seen(r, c) = key + c < to and mask(r, c, key)
+      if any(seen(r, c) for r < rows, c < keys):
+        entries[n++] = key + (all(seen(r, c)) ? 1 : 0)
+    count[0] = n
+    ```
+
+    The `mask` region takes `(row, column, key : index)`, row and column within
+    the block and the block's first key, and yields an i1. It must be free of
+    side effects. `every [r, c]` promises that the mask is the same for r rows
+    and c columns that begin at multiples of these: one of them is looked at
+    (block-sparse masks; Dao et al. 2022, Algorithm 5).
+
+    It exists because a loop's bounds can follow a mask only if they are known
+    before it. `decomposeOperation` gives loops over elements; a GPU's blocks
+    evaluate one block of keys a warp.
+
+    Constraints:
+    - `fa_list_blocks_c1`: `tile` has two sizes of at least 1; that of keys is
+      even.
+    - `fa_list_blocks_c2`: `every` has two sizes of at least 1 that divide those
+      of `tile`.
+    - `fa_list_blocks_c3`: `count` has one element or an unknown number.
+
+    Example (documents):
+
+    ```mlir
+    %n, %list = fa.list_blocks rows %rows keys %from to %to tile [128, 64]
+        every [1, 1] outs(%c, %e : tensor<1xi32>, tensor<?xi32>) mask {
+    ^bb0(%r: index, %c: index, %j0: index):
+      %i = arith.addi %r, %i0 : index
+      %j = arith.addi %c, %j0 : index
+      %a = tensor.extract %ids[%i] : tensor<?xi32>
+      %b = tensor.extract %ids[%j] : tensor<?xi32>
+      %same = arith.cmpi eq, %a, %b : i32
+      fa.yield %same : i1
+    }
+    ```
+  }];
+  let arguments = (ins
+    Arg<Index, "rows of the block that exist">:$rows,
+    Arg<Index, "first key, at least 0">:$from,
+    Arg<Index, "keys end here">:$to,
+    Arg<FA_List, "takes how many, [1]">:$count,
+    Arg<FA_List, "takes the list, at least a place for each block">:$entries,
+    DenseI64ArrayAttr:$tile,
+    DenseI64ArrayAttr:$every
+  );
+  let results = (outs FA_List:$new_count, FA_List:$new_entries);
+  let regions = (region SizedRegion<1>:$mask);
+  let assemblyFormat = [{
+    `rows` $rows `keys` $from `to` $to `tile` $tile `every` $every
+    `outs` `(` $count `,` $entries `:` type($count) `,` type($entries) `)`
+    `mask` $mask attr-dict
+  }];
+  let hasVerifier = 1;
+  let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    ::mlir::MutableOperandRange getDpsInitsMutable() {
+      return ::mlir::MutableOperandRange(*this, 3, 2);
+    }
+    int64_t tileRows() { return getTile()[0]; }
+    int64_t tileKeys() { return getTile()[1]; }
+    /// What the region yields.
+    ::mlir::Value getSeen() {
+      return getMask().front().getTerminator()->getOperand(0);
+    }
+    /// AggregatedOpInterface: loops over the elements.
     ::mlir::FailureOr<::mlir::SmallVector<::mlir::Value>>
     decomposeOperation(::mlir::OpBuilder &builder);
   }];

@@ -186,6 +186,45 @@ def DistributePass : FA_Pass<"fa-distribute"> {
   ];
 }
 
+def ListBlocksPass : FA_Pass<"fa-list-blocks"> {
+  let summary = "where data decide what is seen, visit a list of blocks";
+  let description = [{
+    A mask that reads captured tensors (packed documents, a block-sparse
+    matrix) or that interval arithmetic does not understand is evaluated before
+    attention: an `scf.forall` over blocks of rows writes which blocks of keys
+    have something to see (`fa.list_blocks`), and the loop over keys runs over
+    that list. Entries say too whether all of a block is seen: such blocks skip
+    the mask. Where the mask does not depend on the batch entry or the head, one
+    list serves all. What interval arithmetic does know (`j <= i`) limits the
+    blocks that are looked at. Masks that it decides have no list:
+    fa-split-mask-loops gives their loops bounds.
+
+    Before:
+    ```mlir
+    %st:3 = scf.for %j0 = %c0 to %Sk step %c64 iter_args(...) {
+      %sm = linalg.generic ... {               // ids[i] == ids[j] ? s : -inf
+    ```
+    After:
+    ```mlir
+    %lists:2 = scf.forall (%b, %h, %i0) = (0, 0, 0) to (1, 1, %Sq) step (1, 1, 128) ... {
+      fa.list_blocks rows %rows keys %from to %to tile [128, 64] every [1, 1] ...
+    }
+    ...
+    %n = tensor.extract %lists#0[...]
+    %st:3 = scf.for %at = %c0 to %n step %c1 iter_args(...) {
+      %entry = tensor.extract %lists#1[..., %at]
+      %j0 = ...                                // entry & -2
+      %isFull = arith.trunci %entry : i32 to i1
+      %sm = scf.if %isFull { /* without the mask */ } else { /* with it */ }
+    ```
+    Numeric contract: bit-identical.
+  }];
+  let options = [
+    Option<"indexBits", "index-bits", "unsigned", "64",
+           "bits of an index on the target, as in fa-split-mask-loops">
+  ];
+}
+
 def SplitMaskLoopsPass : FA_Pass<"fa-split-mask-loops"> {
   let summary = "empty tiles are not visited, full tiles run without the mask";
   let description = [{

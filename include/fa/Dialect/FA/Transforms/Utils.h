@@ -25,13 +25,14 @@ std::optional<int64_t> getStaticBound(mlir::OpFoldResult size);
 /// Tile sizes for one head by the target's memory, the given ones where they
 /// are not 0. `query` is [Sq,D], `values` [Sk,Dv], `scores` their [Sq,Sk];
 /// `logSumExp`: that is a result too; `scoreFunction`: scores are more than
-/// scaled and masked.
+/// scaled and masked; `blockMask`: their mask is given for blocks.
 llvm::Expected<TileSizes> chooseTiles(mlir::Value query, mlir::Value values,
                                       mlir::RankedTensorType scores,
                                       llvm::StringRef target,
                                       llvm::StringRef algorithm, int64_t rows,
                                       int64_t keys, bool logSumExp = false,
-                                      bool scoreFunction = false);
+                                      bool scoreFunction = false,
+                                      bool blockMask = false);
 
 } // namespace fa
 

@@ -1,0 +1,449 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Loops over keys visit a list of blocks where only data tell which are seen.
+
+#include "MaskedLoop.h"
+#include "fa/Dialect/FA/IR/Granularity.h"
+#include "fa/Dialect/FA/Transforms/Passes.h"
+#include "fa/Dialect/FA/Transforms/Utils.h"
+
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Arith/Utils/Utils.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/IRMapping.h"
+#include "mlir/IR/Remarks.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include <numeric>
+
+namespace fa {
+#define GEN_PASS_DEF_LISTBLOCKSPASS
+#include "fa/Dialect/FA/Transforms/Passes.h.inc"
+} // namespace fa
+
+using namespace mlir;
+using namespace fa;
+
+#define DEBUG_TYPE "fa-list-blocks"
+
+namespace {
+/// Makes the lists of one loop, and lets it follow them.
+class BlockLister {
+public:
+  BlockLister(MaskedLoop &masked, const MaskIntervals &intervals,
+              unsigned indexBits)
+      : masked(masked), loop(masked.loop), intervals(intervals),
+        indexBits(indexBits), loc(masked.scores.getLoc()) {}
+  /// Why there is no list, or nothing.
+  StringRef match();
+  void rewrite();
+
+private:
+  bool findConditions();
+  bool dependsOn(Value value);
+  Value clone(OpBuilder &b, Value value, IRMapping &map);
+  std::pair<Value, Value> buildBounds();
+  ListBlocksOp buildList(OpBuilder &b, ArrayRef<Value> ivs, ValueRange outs);
+  std::pair<int64_t, int64_t> everyOf(ListBlocksOp list, Value seen, Value row);
+  void follow(ValueRange lists);
+
+  MaskedLoop &masked;
+  scf::ForOp loop;
+  const MaskIntervals &intervals;
+  unsigned indexBits;
+  Location loc;
+  scf::ForallOp forall;
+  /// Over blocks of rows.
+  scf::ForOp rowLoop;
+  /// Conditions on coordinates alone, and whether these are the whole mask.
+  SmallVector<std::pair<Value, bool>> conditions;
+  bool isWhole = true;
+  /// Of the conditions those that are the same for a whole block: they hold
+  /// where it is listed.
+  SmallVector<std::pair<Value, bool>> implied;
+  /// Keys at these and beyond are not seen: j < limit.
+  SmallVector<Value> limits;
+  Value from, to;
+  /// Blocks of rows and of keys.
+  OpFoldResult rowBlocks, keyBlocks;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// What can be listed
+//===----------------------------------------------------------------------===//
+
+/// Whether `key` is the loop's first key plus the element's column.
+static bool isKeyOf(Value key, const MaskedLoop &masked) {
+  auto is = [&](Value a, Value b) {
+    auto column = a.getDefiningOp<linalg::IndexOp>();
+    auto loop = masked.loop;
+    return column && column.getDim() == 1 && b == loop.getInductionVar();
+  };
+  SmallVector<Value> terms;
+  if (auto sum = key.getDefiningOp<arith::AddIOp>())
+    terms = {sum.getLhs(), sum.getRhs()};
+  else if (auto apply = key.getDefiningOp<affine::AffineApplyOp>()) {
+    AffineMap map = apply.getAffineMap();
+    terms.assign(apply.getOperands().begin(), apply.getOperands().end());
+    if (terms.size() != 2)
+      return false;
+    AffineExpr plain = getAffineConstantExpr(0, map.getContext());
+    for (unsigned i = 0; i < 2; ++i)
+      plain = plain + (i < map.getNumDims()
+                           ? getAffineDimExpr(i, map.getContext())
+                           : getAffineSymbolExpr(i - map.getNumDims(),
+                                                 map.getContext()));
+    if (simplifyAffineExpr(map.getResult(0) - plain, map.getNumDims(),
+                           map.getNumSymbols()) !=
+        getAffineConstantExpr(0, map.getContext()))
+      return false;
+  }
+  return terms.size() == 2 &&
+         (is(terms[0], terms[1]) || is(terms[1], terms[0]));
+}
+
+/// Whether a value in the body of the scores depends on their operands: on
+/// more than coordinates and captured tensors.
+static bool dependsOnScores(Value value, linalg::GenericOp scores) {
+  SmallVector<Value> worklist = {value};
+  DenseSet<Value> seen;
+  while (!worklist.empty()) {
+    Value next = worklist.pop_back_val();
+    if (!seen.insert(next).second ||
+        !scores.getRegion().isAncestor(next.getParentRegion()))
+      continue;
+    Operation *op = next.getDefiningOp();
+    if (!op || op->getNumRegions() || !isPure(op))
+      return true;
+    llvm::append_range(worklist, op->getOperands());
+  }
+  return false;
+}
+
+/// Splits the mask into the conditions that coordinates decide and the ends of
+/// the keys.
+bool BlockLister::findConditions() {
+  SmallVector<std::pair<Value, bool>> work(masked.mask.conditions);
+  while (!work.empty()) {
+    auto [condition, negated] = work.pop_back_val();
+    auto both = condition.getDefiningOp<arith::AndIOp>();
+    if (both && !negated &&
+        masked.scores.getRegion().isAncestor(both->getParentRegion())) {
+      work.push_back({both.getLhs(), false});
+      work.push_back({both.getRhs(), false});
+      continue;
+    }
+    if (dependsOnScores(condition, masked.scores)) {
+      isWhole = false;
+      continue;
+    }
+    auto compare = condition.getDefiningOp<arith::CmpIOp>();
+    if (compare && !negated &&
+        compare.getPredicate() == arith::CmpIPredicate::slt &&
+        isKeyOf(compare.getLhs(), masked) &&
+        loop.isDefinedOutsideOfLoop(compare.getRhs()))
+      limits.push_back(compare.getRhs());
+    else
+      conditions.push_back({condition, negated});
+  }
+  return !conditions.empty();
+}
+
+StringRef BlockLister::match() {
+  rowLoop = dyn_cast<scf::ForOp>(loop->getParentOp());
+  forall = rowLoop ? dyn_cast<scf::ForallOp>(rowLoop->getParentOp())
+                   : scf::ForallOp();
+  if (!forall ||
+      forall->getParentOp() != forall->getParentOfType<func::FuncOp>())
+    return "the loop is not one over keys in one over rows in an scf.forall";
+  auto isPlain = [](OpFoldResult lower, OpFoldResult step) {
+    return isConstantIntValue(lower, 0) && isConstantIntValue(step, 1);
+  };
+  for (auto [lower, step] :
+       llvm::zip(forall.getMixedLowerBound(), forall.getMixedStep()))
+    if (!isPlain(lower, step))
+      return "the scf.forall does not count from 0";
+  if (!isConstantIntValue(OpFoldResult(rowLoop.getLowerBound()), 0) ||
+      !isConstantIntValue(OpFoldResult(rowLoop.getStep()), masked.rows) ||
+      masked.step != masked.keys || masked.keys % 2)
+    return "tiles do not lie side by side, or have an odd number of keys";
+  if (!findConditions())
+    return "no part of the mask depends on coordinates alone";
+  return "";
+}
+
+//===----------------------------------------------------------------------===//
+// The lists
+//===----------------------------------------------------------------------===//
+
+/// Copies what computes a value inside the forall; null where that is not
+/// possible.
+Value BlockLister::clone(OpBuilder &b, Value value, IRMapping &map) {
+  if (map.contains(value) ||
+      !forall.getRegion().isAncestor(value.getParentRegion()))
+    return map.lookupOrDefault(value);
+  Operation *op = value.getDefiningOp();
+  if (!op || op->getNumRegions() || !isPure(op))
+    return {};
+  for (Value operand : op->getOperands()) {
+    Value copy = clone(b, operand, map);
+    if (!copy)
+      return {};
+    map.map(operand, copy);
+  }
+  b.clone(*op, map);
+  return map.lookup(value);
+}
+
+/// Whether the mask of a block depends on an induction variable of the forall.
+bool BlockLister::dependsOn(Value iv) {
+  SmallVector<Value> worklist = {from, to};
+  for (auto &[condition, negated] : conditions)
+    worklist.push_back(condition);
+  DenseSet<Value> seen;
+  while (!worklist.empty()) {
+    Value next = worklist.pop_back_val();
+    if (next == iv)
+      return true;
+    if (Operation *op = next.getDefiningOp(); op && seen.insert(next).second)
+      llvm::append_range(worklist, op->getOperands());
+  }
+  return false;
+}
+
+/// First and last key that may be seen, computed before the loop.
+std::pair<Value, Value> BlockLister::buildBounds() {
+  OpBuilder b(loop);
+  SmallVector<OpFoldResult> symbols;
+  SmallVector<Value> flags;
+  intervals.materializeUniforms(b, symbols, flags, indexBits);
+  OpFoldResult unbounded = getAsOpFoldResult(loop.getUpperBound());
+  Bound end = masked.upperBound(symbols);
+  BoundBuilder bounds(b, loc, symbols, flags, unbounded);
+  auto value = [&](const Bound &bound) {
+    return getValueOrCreateConstantIndexOp(b, loc, bounds.build(bound));
+  };
+  Bound zero = Bound::affine(b.getAffineConstantExpr(0));
+  Bound start = intervals.visited.lo.isNegInf()
+                    ? zero
+                    : Bound::max(align(intervals.visited.lo, masked.step,
+                                       /*up=*/false),
+                                 zero);
+  Value last = value(Bound::min(intervals.visited.hi, end));
+  for (Value limit : limits)
+    if (limit != loop.getUpperBound())
+      last = arith::MinSIOp::create(b, loc, last, limit);
+  return {value(start), last};
+}
+
+/// For how many rows and columns of a block one value of its mask stands.
+std::pair<int64_t, int64_t> BlockLister::everyOf(ListBlocksOp list, Value seen,
+                                                 Value row) {
+  Block &mask = list.getMask().front();
+  DenseMap<Value, int64_t> multiples = {{row, masked.rows},
+                                        {mask.getArgument(2), masked.keys}};
+  auto every = [&](unsigned dim, int64_t size) {
+    return std::gcd(getGranularity(seen, mask.getArgument(dim), multiples),
+                    size);
+  };
+  return {every(0, masked.rows), every(1, masked.keys)};
+}
+
+ListBlocksOp BlockLister::buildList(OpBuilder &b, ArrayRef<Value> ivs,
+                                    ValueRange outs) {
+  IRMapping map;
+  map.map(forall.getInductionVars(), ValueRange(ivs).drop_back());
+  map.map(rowLoop.getInductionVar(), ivs.back());
+  Value first = clone(b, from, map), last = clone(b, to, map);
+  Value end = clone(b, rowLoop.getUpperBound(), map);
+  AffineExpr row, rows;
+  bindDims(b.getContext(), row);
+  bindSymbols(b.getContext(), rows);
+  Value size = getValueOrCreateConstantIndexOp(
+      b, loc,
+      affine::makeComposedFoldedAffineMin(
+          b, loc,
+          AffineMap::get(1, 1,
+                         {rows - row, b.getAffineConstantExpr(masked.rows)},
+                         b.getContext()),
+          {ivs.back(), end}));
+  auto list = ListBlocksOp::create(
+      b, loc, TypeRange(outs), size, first, last, outs[0], outs[1],
+      b.getDenseI64ArrayAttr({masked.rows, masked.keys}),
+      b.getDenseI64ArrayAttr({1, 1}));
+  Type index = b.getIndexType();
+  Block *body = b.createBlock(&list.getMask(), {}, {index, index, index},
+                              {loc, loc, loc});
+  for (Operation &op : masked.scores.getBody()->without_terminator())
+    if (auto coordinate = dyn_cast<linalg::IndexOp>(op))
+      map.map(coordinate.getResult(), body->getArgument(coordinate.getDim()));
+  map.map(loop.getInductionVar(), body->getArgument(2));
+  Value seen;
+  for (auto &[condition, negated] : conditions) {
+    Value part = clone(b, condition, map);
+    if (everyOf(list, part, ivs.back()) == std::pair(masked.rows, masked.keys))
+      implied.push_back({condition, negated});
+    if (negated) {
+      Value yes = arith::ConstantIntOp::create(b, loc, 1, 1);
+      part = arith::XOrIOp::create(b, loc, part, yes);
+    }
+    seen = seen ? arith::AndIOp::create(b, loc, seen, part).getResult() : part;
+  }
+  YieldOp::create(b, loc, seen);
+  auto [everyRow, everyKey] = everyOf(list, seen, ivs.back());
+  list.setEvery({everyRow, everyKey});
+  return list;
+}
+
+/// The loop runs over the list of its block of rows.
+void BlockLister::follow(ValueRange lists) {
+  OpBuilder b(loop);
+  auto constant = [&](int64_t c) -> Value {
+    return arith::ConstantIndexOp::create(b, loc, c);
+  };
+  SmallVector<Value> place;
+  auto type = cast<RankedTensorType>(lists[0].getType());
+  for (auto [d, iv] : llvm::enumerate(forall.getInductionVars()))
+    place.push_back(type.getDimSize(d) == 1 ? constant(0) : iv);
+  AffineExpr d0 = b.getAffineDimExpr(0);
+  place.push_back(affine::AffineApplyOp::create(
+      b, loc, d0.floorDiv(masked.rows), ValueRange(rowLoop.getInductionVar())));
+  SmallVector<Value> only(place);
+  only.push_back(constant(0));
+  Value count = tensor::ExtractOp::create(b, loc, lists[0], only);
+  count = arith::IndexCastOp::create(b, loc, b.getIndexType(), count);
+  loop.setLowerBound(constant(0));
+  loop.setUpperBound(count);
+  loop.setStep(constant(1));
+
+  OpBuilder in = OpBuilder::atBlockBegin(loop.getBody());
+  Value iv = loop.getInductionVar();
+  place.push_back(iv);
+  auto entry = tensor::ExtractOp::create(in, loc, lists[1], place);
+  auto evenBits = arith::ConstantIntOp::create(in, loc, -2, 32);
+  Value first = arith::AndIOp::create(in, loc, entry, evenBits);
+  Value key = arith::IndexCastOp::create(in, loc, in.getIndexType(), first);
+  iv.replaceAllUsesExcept(key, entry);
+  for (auto &[condition, negated] : implied) {
+    OpBuilder before(masked.scores);
+    Value known = arith::ConstantIntOp::create(before, loc, !negated, 1);
+    condition.replaceUsesWithIf(known, [&](OpOperand &use) {
+      return masked.scores->isProperAncestor(use.getOwner());
+    });
+  }
+  if (!isWhole)
+    return;
+  OpBuilder at(masked.scores);
+  Value isFull = arith::TruncIOp::create(at, loc, at.getI1Type(), entry);
+  masked.chooseUnmasked(at, isFull);
+}
+
+void BlockLister::rewrite() {
+  std::tie(from, to) = buildBounds();
+  OpBuilder b(forall);
+  SmallVector<OpFoldResult> sizes;
+  for (auto [iv, upper] :
+       llvm::zip(forall.getInductionVars(), forall.getMixedUpperBound()))
+    sizes.push_back(dependsOn(iv) ? upper : OpFoldResult(b.getIndexAttr(1)));
+  IRMapping outside;
+  auto blocks = [&](scf::ForOp of, int64_t size) {
+    Value end = clone(b, of.getUpperBound(), outside);
+    return affine::makeComposedFoldedAffineApply(
+        b, loc, b.getAffineSymbolExpr(0).ceilDiv(size), {end});
+  };
+  OpFoldResult zero = b.getIndexAttr(0), one = b.getIndexAttr(1);
+  SmallVector<OpFoldResult> lower(sizes.size() + 1, zero), upper(sizes),
+      step(sizes.size(), one);
+  upper.push_back(
+      getAsOpFoldResult(clone(b, rowLoop.getUpperBound(), outside)));
+  step.push_back(b.getIndexAttr(masked.rows));
+  sizes.push_back(blocks(rowLoop, masked.rows));
+  SmallVector<OpFoldResult> counts(sizes), entries(sizes);
+  counts.push_back(one);
+  entries.push_back(blocks(loop, masked.keys));
+  SmallVector<Value> outs;
+  for (ArrayRef<OpFoldResult> shape : {ArrayRef(counts), ArrayRef(entries)})
+    outs.push_back(
+        tensor::EmptyOp::create(b, loc, shape, b.getI32Type()).getResult());
+  auto lists = scf::ForallOp::create(b, loc, lower, upper, step, outs,
+                                     /*mapping=*/std::nullopt);
+  b.setInsertionPoint(lists.getTerminator());
+  SmallVector<Value> ivs(lists.getInductionVars());
+  AffineExpr d0 = b.getAffineDimExpr(0);
+  OpFoldResult block = affine::makeComposedFoldedAffineApply(
+      b, loc, d0.floorDiv(masked.rows), {OpFoldResult(ivs.back())});
+  SmallVector<OpFoldResult> offsets(ivs.begin(), ivs.end() - 1);
+  offsets.append({block, zero});
+  SmallVector<OpFoldResult> ones(offsets.size(), one);
+  SmallVector<Value> rows;
+  auto sizesOf = [&](unsigned i) {
+    SmallVector<OpFoldResult> shape(ones);
+    shape.back() = i ? entries.back() : one;
+    return shape;
+  };
+  for (auto [i, out] : llvm::enumerate(lists.getRegionIterArgs())) {
+    auto whole = cast<RankedTensorType>(out.getType());
+    auto type = RankedTensorType::get(whole.getShape().take_back(),
+                                      whole.getElementType());
+    rows.push_back(tensor::ExtractSliceOp::create(b, loc, type, out, offsets,
+                                                  sizesOf(i), ones));
+  }
+  ListBlocksOp list = buildList(b, ivs, rows);
+  b.setInsertionPointToEnd(lists.getTerminator().getBody());
+  for (auto [i, result] : llvm::enumerate(list->getResults()))
+    tensor::ParallelInsertSliceOp::create(b, loc, result,
+                                          lists.getRegionIterArgs()[i], offsets,
+                                          sizesOf(i), ones);
+  follow(lists.getResults());
+}
+
+//===----------------------------------------------------------------------===//
+// The pass
+//===----------------------------------------------------------------------===//
+
+namespace {
+struct ListBlocksPass : fa::impl::ListBlocksPassBase<ListBlocksPass> {
+  using ListBlocksPassBase::ListBlocksPassBase;
+  void runOnOperation() override {
+    func::FuncOp func = getOperation();
+    SmallVector<OnlineSoftmaxOp> merges;
+    func.walk([&](OnlineSoftmaxOp op) { merges.push_back(op); });
+    bool changed = false;
+    for (OnlineSoftmaxOp merge : merges)
+      changed |= list(merge);
+    if (changed && failed(cleanUp(func)))
+      signalPassFailure();
+  }
+
+  bool list(OnlineSoftmaxOp merge) {
+    StringRef reason;
+    std::optional<MaskedLoop> masked = MaskedLoop::match(merge, reason);
+    if (!masked)
+      return false; // fa-split-mask-loops says why.
+    MaskIntervals intervals = masked->computeIntervals();
+    if (intervals.decided)
+      return false;
+    auto options = [&](StringRef name) {
+      return remark::RemarkOpts::name(name)
+          .category(DEBUG_TYPE)
+          .function(getOperation().getName());
+    };
+    Location loc = masked->scores.getLoc();
+    BlockLister lister(*masked, intervals, indexBits);
+    if (reason = lister.match(); !reason.empty()) {
+      remark::missed(loc, options("NotListed")) << reason;
+      return false;
+    }
+    lister.rewrite();
+    remark::passed(loc, options("Listed"))
+        << "blocks of keys come from a list that is made of the mask";
+    return true;
+  }
+};
+} // namespace

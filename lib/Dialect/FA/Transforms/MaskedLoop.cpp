@@ -1,0 +1,149 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "MaskedLoop.h"
+
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/IRMapping.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+using namespace mlir;
+using namespace fa;
+
+/// Skipping a step of the loop must leave what it carries as it is: each value
+/// is the merge's state, which a block of -inf scores does not change.
+static bool carriesOnlyState(scf::ForOp loop, OnlineSoftmaxOp merge) {
+  for (auto [carried, yielded] :
+       llvm::zip(loop.getRegionIterArgs(), loop.getYieldedValues())) {
+    if (yielded == carried)
+      continue;
+    auto result = dyn_cast<OpResult>(yielded);
+    if (!result || result.getOwner() != merge ||
+        merge.getDpsInits()[result.getResultNumber()] != carried)
+      return false;
+  }
+  return llvm::all_of(loop.getBody()->without_terminator(),
+                      [](Operation &op) { return isMemoryEffectFree(&op); });
+}
+
+std::optional<MaskedLoop> MaskedLoop::match(OnlineSoftmaxOp merge,
+                                            StringRef &reason) {
+  MaskedLoop masked;
+  masked.loop = dyn_cast<scf::ForOp>(merge->getParentOp());
+  if (!masked.loop)
+    return std::nullopt; // Not tiled.
+  masked.scores = merge.getScores().getDefiningOp<linalg::GenericOp>();
+  if (!masked.scores || masked.scores->getBlock() != masked.loop.getBody()) {
+    reason = "the scores are not computed by a linalg.generic in the loop";
+    return std::nullopt;
+  }
+  std::optional<ScoreMask> mask = matchScoreMask(masked.scores);
+  if (!mask)
+    return std::nullopt;
+  masked.mask = *mask;
+  auto type = merge.getScores().getType();
+  if (!type.hasStaticShape()) {
+    reason = "the tiles have no static size; run fa-pad-tiles first";
+    return std::nullopt;
+  }
+  masked.rows = type.getDimSize(0);
+  masked.keys = type.getDimSize(1);
+  std::optional<int64_t> step =
+      getConstantIntValue(OpFoldResult(masked.loop.getStep()));
+  if (!step || *step < 1 || masked.loop.getUnsignedCmp() ||
+      !masked.loop.getInductionVar().getType().isIndex() ||
+      getConstantIntValue(OpFoldResult(masked.loop.getLowerBound())) != 0) {
+    reason = "the loop over keys does not start at 0 with a constant step";
+    return std::nullopt;
+  }
+  masked.step = *step;
+  if (masked.scores.getNumLoops() != 2 ||
+      masked.scores.getNumParallelLoops() != 2 ||
+      !masked.scores.getIndexingMapsArray().back().isIdentity()) {
+    reason = "the scores' loops are not its rows and keys";
+    return std::nullopt;
+  }
+  if (!carriesOnlyState(masked.loop, merge)) {
+    reason = "the loop carries more than the state of one merge; run "
+             "fa-interchange first";
+    return std::nullopt;
+  }
+  return masked;
+}
+
+MaskIntervals MaskedLoop::computeIntervals() {
+  return MaskIntervals::compute(mask,
+                                {scores, loop.getInductionVar(), loop, rows});
+}
+
+Bound fa::align(const Bound &bound, int64_t step, bool up) {
+  ArrayRef<Bound> x = bound.getOperands();
+  switch (bound.getKind()) {
+  case Bound::Kind::NegInf:
+  case Bound::Kind::PosInf:
+    return bound;
+  case Bound::Kind::Affine:
+    return Bound::affine(
+        (up ? bound.getExpr().ceilDiv(step) : bound.getExpr().floorDiv(step)) *
+        step);
+  case Bound::Kind::Min:
+  case Bound::Kind::Max: {
+    Bound result = align(x.front(), step, up);
+    for (const Bound &next : x.drop_front()) {
+      Bound aligned = align(next, step, up);
+      result = bound.getKind() == Bound::Kind::Min
+                   ? Bound::min(result, aligned)
+                   : Bound::max(result, aligned);
+    }
+    return result;
+  }
+  case Bound::Kind::Select:
+    return Bound::select(bound.getCondition(), align(x[0], step, up),
+                         align(x[1], step, up));
+  }
+  llvm_unreachable("all kinds are handled");
+}
+
+Bound MaskedLoop::upperBound(SmallVectorImpl<OpFoldResult> &symbols) {
+  Value end = loop.getUpperBound();
+  MLIRContext *ctx = loop.getContext();
+  if (std::optional<int64_t> constant = getConstantIntValue(OpFoldResult(end)))
+    return Bound::affine(getAffineConstantExpr(*constant, ctx));
+  auto dim = end.getDefiningOp<tensor::DimOp>();
+  for (auto [i, symbol] : llvm::enumerate(symbols)) {
+    auto value = dyn_cast<Value>(symbol);
+    auto other = value ? value.getDefiningOp<tensor::DimOp>() : tensor::DimOp();
+    if (value == end || (dim && other && dim.getSource() == other.getSource() &&
+                         dim.getConstantIndex() &&
+                         dim.getConstantIndex() == other.getConstantIndex()))
+      return Bound::affine(getAffineSymbolExpr(i, ctx));
+  }
+  symbols.push_back(end);
+  return Bound::affine(getAffineSymbolExpr(symbols.size() - 1, ctx));
+}
+
+linalg::GenericOp MaskedLoop::buildUnmasked(OpBuilder &b) {
+  IRMapping mapping;
+  auto copy = cast<linalg::GenericOp>(b.clone(*scores, mapping));
+  Operation *yield = copy.getBody()->getTerminator();
+  yield->setOperand(0, mapping.lookupOrDefault(mask.unmasked));
+  for (Operation &op :
+       llvm::make_early_inc_range(llvm::reverse(*copy.getBody())))
+    if (&op != yield && op.use_empty() && isMemoryEffectFree(&op))
+      op.erase();
+  return copy;
+}
+
+void MaskedLoop::chooseUnmasked(OpBuilder &b, Value isFull) {
+  auto choice = scf::IfOp::create(b, scores.getLoc(), scores.getResultTypes(),
+                                  isFull, /*withElseRegion=*/true);
+  scores->replaceAllUsesWith(choice.getResults());
+  b.setInsertionPointToStart(choice.thenBlock());
+  auto unmasked = buildUnmasked(b);
+  scf::YieldOp::create(b, scores.getLoc(), unmasked->getResults());
+  b.setInsertionPointToStart(choice.elseBlock());
+  scf::YieldOp::create(b, scores.getLoc(), scores->getResults());
+  scores->moveBefore(choice.elseBlock()->getTerminator());
+}

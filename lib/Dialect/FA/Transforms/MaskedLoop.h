@@ -1,0 +1,42 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A loop over blocks of keys whose scores have a mask, for the passes that let
+// it visit fewer of them. Private to the transformations.
+
+#ifndef FA_LIB_DIALECT_FA_TRANSFORMS_MASKEDLOOP_H
+#define FA_LIB_DIALECT_FA_TRANSFORMS_MASKEDLOOP_H
+
+#include "fa/Analysis/MaskIntervals.h"
+#include "fa/Dialect/FA/IR/FA.h"
+
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
+namespace fa {
+
+/// A loop over blocks of keys and the masked scores in it.
+struct MaskedLoop {
+  mlir::scf::ForOp loop;
+  mlir::linalg::GenericOp scores;
+  ScoreMask mask;
+  int64_t rows, keys, step;
+
+  /// Matches the loop around a merge, or says why it does not match. No reason
+  /// means that there is nothing to say.
+  static std::optional<MaskedLoop> match(OnlineSoftmaxOp merge,
+                                         llvm::StringRef &reason);
+  MaskIntervals computeIntervals();
+  /// The loop's end as a bound: one of the symbols, which may be added.
+  Bound upperBound(llvm::SmallVectorImpl<mlir::OpFoldResult> &symbols);
+  /// A copy of the scores in which nothing is masked.
+  mlir::linalg::GenericOp buildUnmasked(mlir::OpBuilder &b);
+  /// Takes the copy where a condition, computed before the scores, holds.
+  void chooseUnmasked(mlir::OpBuilder &b, mlir::Value isFull);
+};
+
+/// The bound, down or up to a multiple of `step`.
+Bound align(const Bound &bound, int64_t step, bool up);
+
+} // namespace fa
+
+#endif // FA_LIB_DIALECT_FA_TRANSFORMS_MASKEDLOOP_H
