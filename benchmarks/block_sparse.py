@@ -2,54 +2,70 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Whether time follows density, and what lists of blocks cost.
 
-First: B=2, S=8192, bf16, a model width of 2048, of whose blocks of 128 x 128 a
+First: 16384 tokens, bf16, a model width of 2048, of whose blocks of 128 x 128 a
 share is seen, as many in each row; fa with the mask against fa without one,
-interleaved in one process, order rotated, L2 flushed. The lists are made in
-every call. Then: the time of the kernel that lists the blocks, by PyTorch's
-profiler, for packed documents and masks that need no list.
+interleaved in one process, order rotated, L2 flushed. `first` makes the lists in
+every call, `again` uses them again. Then: the time of the kernel that lists the
+blocks, by PyTorch's profiler, for packed documents and masks that need no list.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from typing import Any
 
 from timing import Timer, numbers, provenance, race_options, result_path, write
 
-BATCH, LENGTH, WIDTH, BLOCK = 2, 8192, 2048, 128
+WIDTH, BLOCK, TOKENS = 2048, 128, 16384
+EVERY = (1, 2, 4, 8, 16)
 
 
-def blocks(every: int) -> Any:
+def blocks(length: int, every: int) -> Any:
     """Booleans [Nq, Nk]: one block of `every` in each row, at random places."""
     import torch
 
-    count = LENGTH // BLOCK
+    count = length // BLOCK
     places = torch.rand(count, count, device="cuda").argsort(-1)
     return places < count // every
 
 
-def densities(dim: int, timer: Timer) -> list[dict[str, Any]]:
+def made_anew(call: Any) -> None:
+    """A call that makes its lists."""
+    os.environ["FA_REUSE_LISTS"] = "0"
+    call()
+    del os.environ["FA_REUSE_LISTS"]
+
+
+def densities(dim: int, length: int, timer: Timer) -> list[dict[str, Any]]:
     """Time over density and the dense time."""
     import fa
     import torch
 
     heads = WIDTH // dim
     q, k, v = (
-        torch.randn(BATCH, heads, LENGTH, dim, device="cuda", dtype=torch.bfloat16)
+        torch.randn(TOKENS // length, heads, length, dim, device="cuda", dtype=torch.bfloat16)
         for _ in range(3)
     )
     functions = {"dense": functools.partial(fa.attention, q, k, v)}
-    for every in (1, 2, 4, 8, 16):
-        mask = fa.masks.block_sparse(blocks(every), BLOCK)
-        functions[f"1/{every}"] = functools.partial(fa.attention, q, k, v, mask_mod=mask)
+    for every in EVERY:
+        mask = fa.masks.block_sparse(blocks(length, every), BLOCK)
+        again = functools.partial(fa.attention, q, k, v, mask_mod=mask)
+        functions[f"again {every}"] = again
+        functions[f"first {every}"] = functools.partial(made_anew, again)
     ms = timer(functions)
     rows = []
-    for every in (1, 2, 4, 8, 16):
-        time = ms[f"1/{every}"]
-        ratio = time * every / ms["dense"]
-        rows.append(dict(D=dim, density=1 / every, ms=time, dense_ms=ms["dense"], ratio=ratio))
-        print(f"{dim:4} {'1/' + str(every):>8} {time:9.3f} {ms['dense']:9.3f} {ratio:7.3f}")
+    for every in EVERY:
+        times = {how: ms[f"{how} {every}"] for how in ("again", "first")}
+        ratios = {how: time * every / ms["dense"] for how, time in times.items()}
+        row = dict(D=dim, S=length, density=1 / every, dense_ms=ms["dense"], ms=times, ratio=ratios)
+        rows.append(row)
+        print(
+            f"{dim:4} {length:6} {'1/' + str(every):>8} {ms['dense']:9.3f} {times['again']:9.3f} "
+            f"{ratios['again']:7.3f} {times['first']:9.3f} {ratios['first']:7.3f}",
+            flush=True,
+        )
     return rows
 
 
@@ -74,7 +90,7 @@ def building(length: int) -> list[dict[str, Any]]:
         torch.cuda.synchronize()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
             for _ in range(5):
-                fa.attention(q, q, q, mask_mod=mask)
+                made_anew(functools.partial(fa.attention, q, q, q, mask_mod=mask))
             torch.cuda.synchronize()
         times: dict[str, float] = {}
         for event in profile.key_averages():
@@ -91,10 +107,16 @@ def main() -> int:
     """Measures densities at each head dim, then what lists cost at two lengths."""
     options = race_options(__doc__, "block-sparse", rounds=20)
     options.add_argument("--dims", type=numbers, default=[64, 128, 256], help="64,128,256")
+    options.add_argument("--lengths", type=numbers, default=[8192, 16384], help="8192,16384")
     args = options.parse_args()
     timer = Timer(args.rounds)
-    print(f"{'D':>4} {'density':>8} {'ms':>9} {'dense ms':>9} {'ratio':>7}")
-    sparse = [row for dim in args.dims for row in densities(dim, timer)]
+    print(
+        f"{'D':>4} {'S':>6} {'density':>8} {'dense ms':>9} {'again ms':>9} {'ratio':>7} "
+        f"{'first ms':>9} {'ratio':>7}"
+    )
+    sparse = [
+        row for dim in args.dims for length in args.lengths for row in densities(dim, length, timer)
+    ]
     print(f"{'S':>6} {'mask':18} {'lists ms':>9} {'all ms':>9}")
     lists = [row for length in (8192, 65536) for row in building(length)]
     result = dict(benchmark="block-sparse", **provenance(args.commit), rows=sparse, lists=lists)

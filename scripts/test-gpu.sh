@@ -97,6 +97,7 @@ shape_of() { # NAME
   case $1 in
   causal-dynamic | sink-window) echo "B=2,Sq=333,Sk=333" ;;
   decode) echo "B=2,Sk=333" ;;
+  block-sparse) echo "B=2,Sq=333,Sk=333,arg3.1=11,arg3.2=21" ;;
   esac
 }
 for target in "${targets[@]}"; do
@@ -126,7 +127,7 @@ done
 if "$python" -c 'import fa, pytest, torch; assert torch.cuda.is_available()' 2>/dev/null; then
   FA_TEST_DEVICE=cuda FA_FUZZ_FUNCTIONS=${FA_FUZZ_FUNCTIONS:-100} "$python" -m pytest -q \
     test/integration test/python/test_variants.py test/python/test_variant_fuzz.py \
-    test/python/test_torch.py |
+    test/python/test_torch.py test/python/test_varlen.py test/python/test_block_masks.py |
     tee out/gpu/python.txt
   last=$(tail -n 1 out/gpu/python.txt)
   count() { grep -oE "[0-9]+ $1" <<<"$last" | grep -oE '[0-9]+' || echo 0; }

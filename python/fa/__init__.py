@@ -17,6 +17,7 @@ from fa._native import CompileError, RunError, __version__
 from fa._scalars import TraceError
 from fa._trace import key_length, query_length, trace
 from fa._variant import Variant
+from fa.varlen import attention_varlen
 
 __all__ = [
     "Array",
@@ -28,6 +29,7 @@ __all__ = [
     "Variant",
     "__version__",
     "attention",
+    "attention_varlen",
     "compile",
     "compile_count",
     "key_length",

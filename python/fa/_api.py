@@ -10,8 +10,12 @@ from typing import Any
 
 from fa._arrays import is_seen_by
 from fa._attention import NOTHING, attend
-from fa._block_masks import block_mask, is_block_mask
 from fa._trace import trace_functions
+from fa.block_masks import block_mask, is_block_mask
+
+
+def _is_nested(x: Any) -> bool:
+    return getattr(x, "is_nested", False) is True
 
 
 def attention(
@@ -33,6 +37,7 @@ def attention(
             the CPU (negative and 0, too), unit stride along D on a GPU. An
             array of NumPy, PyTorch or CuPy, or any object that exports
             `__dlpack__`, `__cuda_array_interface__` or `__array_interface__`.
+            Or a nested tensor of PyTorch [B, Hq, *, D] (`attention_varlen`).
         k: keys [B, Hk, Sk, D]; Hk divides Hq (grouped-query attention).
         v: values [B, Hk, Sk, Dv].
         score_mod: score_mod(score, b, h, q_idx, kv_idx), the score of a query
@@ -40,11 +45,12 @@ def attention(
             FlexAttention. See docs/variants.md for what can be written, and
             fa.scores for some.
         mask_mod: mask_mod(b, h, q_idx, kv_idx), true where the query sees the
-            key; see fa.masks. Or a BlockMask of FlexAttention. Both functions may read captured arrays (float32, float16,
-            bfloat16, int32, int64 or bool; any rank up to 8, any strides) on
-            the device of q by index; an index out of range is clamped to the
-            array's ends. Other values of captured arrays, like other lengths,
-            need no other kernel; other numbers in Python do.
+            key; see fa.masks. Or a BlockMask of FlexAttention. Both functions may
+            read captured arrays (float32, float16, bfloat16, int32, int64 or
+            bool; any rank up to 8, any strides) on the device of q by index; an
+            index out of range is clamped to the array's ends. Other values of
+            captured arrays, like other lengths, need no other kernel; other
+            numbers in Python do.
         is_causal: query i sees keys j <= i, of those that mask_mod shows.
         scale: factor of the scores; 1/sqrt(D) if None.
         return_lse: also return the log-sum-exp of the scores.
@@ -75,9 +81,15 @@ def attention(
     scale, score_mod, mask, softmax. Source: Dao et al., FlashAttention (2022) and
     FlashAttention-2 (2023); Dong et al., Flex Attention (2024).
     """
+    torch = sys.modules.get("torch")
+    if torch is not None and (_is_nested(q) or _is_nested(k) or _is_nested(v)):
+        from fa import _torch_nested
+
+        return _torch_nested.attention(
+            q, k, v, score_mod, mask_mod, is_causal, scale, return_lse, schedule
+        )
     if mask_mod is not None and is_block_mask(mask_mod):
         mask_mod = block_mask(mask_mod)
-    torch = sys.modules.get("torch")
     if torch is not None and torch.compiler.is_dynamo_compiling():
         from fa import _torch_compile
 

@@ -144,7 +144,8 @@ def _numpy_dtype(dtype: str) -> np.dtype:
         import ml_dtypes
 
         return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype({"f32": "float32", "f16": "float16"}[dtype])
+    names = {"f32": "float32", "f16": "float16", "i32": "int32", "i64": "int64", "i1": "bool"}
+    return np.dtype(names[dtype])
 
 
 _NUMPY = Library(

@@ -12,6 +12,7 @@ from fa import _native
 from fa._arrays import Library, View, views_of
 from fa._config import AttentionConfig, Schedule
 from fa._kernel import Kernel
+from fa._prepared import is_wanted
 from fa._trace import Traced, captured_views
 
 
@@ -31,13 +32,17 @@ NOTHING = Traced(None, (), 0)
 
 
 def _run(
-    config: AttentionConfig, schedule: Schedule, library: Library, views: list[View]
+    config: AttentionConfig,
+    schedule: Schedule,
+    library: Library,
+    views: list[View],
+    arrays: tuple[Any, ...],
 ) -> tuple[Kernel, Kernel | None]:
     """Runs a kernel, or a second one where the first one refuses; gives both."""
     target = _target(views[0].device)
     kernel = _kernel(config, target, schedule)
     try:
-        kernel.run(library, views)
+        kernel.run(library, views, arrays)
         return kernel, None
     except ValueError:
         # Kernels without TMA take strides that it cannot express. What is wrong
@@ -45,7 +50,7 @@ def _run(
         if target != "sm_90a" or schedule.options:
             raise
         second = _kernel(config, "sm_90", schedule)
-        second.run(library, views)
+        second.run(library, views, arrays)
         return kernel, second
 
 
@@ -119,8 +124,12 @@ def attend(
     if return_lse:
         results.append(library.empty(q, (batch, query_heads, rows), "f32", device))
     views += map(library.view, results)
-    first, second = _run(config, Schedule.of(schedule) if schedule else _DEFAULT, library, views)
-    if library.is_native and device is not None and not schedule and traced.number >= 0:
+    inputs = (q, k, v, *traced.arrays)
+    wanted = Schedule.of(schedule) if schedule else _DEFAULT
+    first, second = _run(config, wanted, library, views, inputs)
+    # Whether lists of blocks can be used again is asked here in each call.
+    is_plain = library.is_native and (first.list_reads is None or not is_wanted())
+    if is_plain and device is not None and not schedule and traced.number >= 0:
         _native.remember_attention(
             *call,
             first=first._program(device),

@@ -13,6 +13,7 @@ from typing import Any
 from fa import _cache, _native
 from fa._arrays import Library, View, check_result, views_of
 from fa._config import AttentionConfig, Schedule, cpu_threads, verbose
+from fa._prepared import Lists, is_wanted, reads_of
 
 
 class Kernel:
@@ -46,10 +47,12 @@ class Kernel:
             schedule.options,
         )
         self._programs: dict[int, Any] = {}
+        self._lists: dict[int, Lists] = {}
         self._lock = threading.Lock()
         self._keeps_stages = keep_stages
         self._compiled: Any = None
         self._module = self._find()
+        self.list_reads = reads_of(self._module.ptx)
         self._launcher = _native.launcher(self._module.num_args, self._module.num_results)
 
     def _find(self) -> _cache.Entry:
@@ -144,8 +147,14 @@ class Kernel:
             check_result(view, name)
         self.run(library, views)
 
-    def run(self, library: Library, views: list[View]) -> None:
-        """Runs on views of one library and device; their results are writable."""
+    def run(self, library: Library, views: list[View], arrays: tuple[Any, ...] = ()) -> None:
+        """Runs on views of one library and device; their results are writable.
+
+        Args:
+            library: the views' library.
+            views: inputs, then results.
+            arrays: the inputs that the views are of, if they are known.
+        """
         device = views[0].device
         native = [view.native() for view in views]
         if device is None:
@@ -154,9 +163,21 @@ class Kernel:
         for stream in {view.stream for view in views} - {None}:
             _native.synchronize(device, stream)
         stream = library.stream(device)
-        self._program(device).launch(native, stream)
+        if not self._reuses_lists(device, library, native, arrays, stream):
+            self._program(device).launch(native, stream)
         if library.waits:
             _native.synchronize(device, stream)
+
+    def _reuses_lists(
+        self, device: int, library: Library, native: list[Any], arrays: Any, stream: int
+    ) -> bool:
+        """Whether it ran, with lists that are kept."""
+        if self.list_reads is None or not arrays or library.name != "torch" or not is_wanted():
+            return False
+        lists = self._lists.get(device)
+        if lists is None:
+            lists = self._lists.setdefault(device, Lists(self._program(device), self.list_reads))
+        return lists.launch(native, arrays, stream)
 
 
 def compile(

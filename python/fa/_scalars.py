@@ -143,6 +143,8 @@ class Region:
         self.captures = captures
         self.what = what
         self.lines: list[str] = []
+        self.lengths: dict[str, Any] = {}
+        """What "query_length" and "key_length" are, where not the arrays' sizes."""
         self._known: dict[str, str] = {}
 
     def op(self, text: str) -> str:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fa import _torch_op
+from fa._api import attention
 from fa._arrays import is_seen_by
 from fa._attention import attend
 from fa._scalars import MAX_RANK, get_item
@@ -361,6 +362,7 @@ def sdpa(
         key: [..., H, S, E] of the same type.
         value: [..., H, S, Ev] of the same type; Ev in [1, 256]. Batch dimensions
             broadcast, and heads where one tensor has a single one.
+            Nested tensors [B, H, *, E] are taken without attn_mask.
         attn_mask: bool, True where the query takes part in the key, or a float
             that is added to the scaled score. Broadcasts to [..., Hq, L, S]; it
             is read as it is, at any strides, and nothing larger is made of it.
@@ -385,6 +387,8 @@ def sdpa(
     the call is one operator.
     """
     query, key, value, attn_mask = autocast(query, key, value, attn_mask)
+    if query.is_nested and attn_mask is None and not dropout_p:
+        return attention(query, key, value, is_causal=is_causal, scale=scale)
     arguments = (query, key, value, attn_mask)
     reason = why_not(*arguments, dropout_p, is_causal, scale, enable_gqa)
     if reason is not None:

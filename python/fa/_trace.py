@@ -194,8 +194,23 @@ def key_length() -> Scalar:
     return _length("key_length")
 
 
+def call_with_lengths(
+    function: Callable[..., Any], lengths: tuple[Scalar, Scalar], *arguments: Any
+) -> Any:
+    """What a function returns, to which the lengths of queries and keys are these."""
+    region = current_region("a function of packed sequences")
+    before = region.lengths
+    region.lengths = dict(zip(("query_length", "key_length"), lengths))
+    try:
+        return function(*arguments)
+    finally:
+        region.lengths = before
+
+
 def _length(name: str) -> Scalar:
     region = current_region(f"fa.{name}()")
+    if region.lengths:
+        return region.lengths[name]
     region.captures.lengths.add(name)
     return Scalar(region, f"%{name}", "index", COORDINATES)
 

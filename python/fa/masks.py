@@ -18,8 +18,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fa import math as _math
-from fa._block_masks import block_mask, block_sparse, block_sparse_csr
 from fa._trace import key_length, query_length
+from fa.block_masks import block_mask, block_sparse, block_sparse_csr
 
 Mask = Callable[[Any, Any, Any, Any], Any]
 

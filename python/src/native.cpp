@@ -113,6 +113,26 @@ public:
                                reinterpret_cast<void *>(stream)));
   }
 
+  /// Bytes that it prepares for these arguments.
+  int64_t preparedSize(const py::sequence &views) const {
+    std::vector<fa_rt_tensor> tensors = tensorsOf(views);
+    int64_t bytes = 0;
+    check(fa_rt_program_prepared_size(program.get(), tensors.data(),
+                                      static_cast<int32_t>(tensors.size()),
+                                      &bytes));
+    return bytes;
+  }
+
+  /// A launch with prepared buffers of the caller's.
+  void launchPrepared(const py::sequence &views, uintptr_t stream,
+                      uintptr_t prepared, bool isPrepared) const {
+    std::vector<fa_rt_tensor> tensors = tensorsOf(views);
+    check(fa_rt_program_launch_prepared(
+        program.get(), tensors.data(), static_cast<int32_t>(tensors.size()),
+        reinterpret_cast<void *>(stream), reinterpret_cast<void *>(prepared),
+        isPrepared));
+  }
+
   const fa_rt_program *get() const { return program.get(); }
 
   py::list resources() const {
@@ -334,5 +354,8 @@ PYBIND11_MODULE(_native, m) {
       .def("run", &Kernel::run, py::arg("views"));
   py::class_<Program>(m, "Program")
       .def("launch", &Program::launch, py::arg("views"), py::arg("stream"))
+      .def("prepared_size", &Program::preparedSize, py::arg("views"))
+      .def("launch_prepared", &Program::launchPrepared, py::arg("views"),
+           py::arg("stream"), py::arg("prepared"), py::arg("is_prepared"))
       .def("resources", &Program::resources);
 }

@@ -291,6 +291,7 @@ void HeaderParser::parseLaunch(std::string_view rest) {
     launch.waves = static_cast<int>(fields.getInteger("waves", 1, 64));
   if (fields.has("queue"))
     launch.hasQueue = fields.getInteger("queue", 0, 1) == 1;
+  launch.prepares = fields.has("prepares");
   if (fields.has("maps"))
     for (std::string_view text : split(fields.get("maps"), ',')) {
       int64_t index;
@@ -379,7 +380,9 @@ void HeaderParser::checkLaunches() {
       if (index >= count)
         lineAt(launch.line)
             .fail(format("tensor %d in 'args' is not declared", index));
-      bytes += 8 * (1 + 2 * header.tensors[static_cast<size_t>(index)].rank);
+      TensorDecl &decl = header.tensors[static_cast<size_t>(index)];
+      decl.isPrepared = decl.isPrepared || (launch.prepares && decl.isTemp);
+      bytes += 8 * (1 + 2 * decl.rank);
     }
     if (launch.hasQueue)
       bytes += 16;

@@ -13,6 +13,7 @@
 //   //!fa.map index=0 tensor=0 dim=2 rows=128
 //   //!fa.launch kernel=k block=128 smem=49152 grid=a0.d2/128*12 args=0,1,4
 //     maps=0 waves=1
+//   //!fa.launch kernel=l block=512 smem=64 grid=a0.d2/128 args=0,5 prepares=0
 //   //!fa.end
 //
 // Growth: an unknown key is ignored, so a key that must not be ignored raises
@@ -69,6 +70,8 @@ struct TensorDecl {
   bool isTemp = false;
   /// Temporary buffers: fill with zero bytes before the first launch.
   bool isZeroed = false;
+  /// Temporary buffers: filled by launches that prepare.
+  bool isPrepared = false;
   int role = 0;
   int32_t dtype = 0;
   int32_t rank = 0;
@@ -123,6 +126,10 @@ struct LaunchDecl {
   /// The kernel takes the addresses of a tile counter and of its flag, as two
   /// words after those of the tensors (version 2).
   bool hasQueue = false;
+  /// It fills temporary buffers from the elements of the arguments that
+  /// `prepares` names ("-": of none) and sizes alone: with the same ones they
+  /// may be used again.
+  bool prepares = false;
   int line = 0;
 };
 

@@ -205,7 +205,8 @@ public:
   ~Temps();
   Temps(const Temps &) = delete;
   Temps &operator=(const Temps &) = delete;
-  void allocate(Frame &frame);
+  /// `prepared`: memory of the caller's for what launches prepare, or null.
+  void allocate(Frame &frame, void *prepared);
 
 private:
   const fa_rt_program &program;
@@ -280,6 +281,11 @@ void Frame::sizeTemp(size_t index) {
   tempBytes[index] = isEmpty ? 0 : elements * bytes;
 }
 
+static int64_t alignPrepared(int64_t bytes) {
+  constexpr int64_t kAlign = 256;
+  return (bytes + kAlign - 1) / kAlign * kAlign;
+}
+
 Temps::~Temps() {
   bool isSynchronized = false;
   while (count) {
@@ -296,14 +302,20 @@ Temps::~Temps() {
   }
 }
 
-void Temps::allocate(Frame &frame) {
+void Temps::allocate(Frame &frame, void *prepared) {
   const Driver &driver = program.driver;
   const std::vector<TensorDecl> &tensors = program.header.tensors;
+  auto next = static_cast<int64_t>(reinterpret_cast<uintptr_t>(prepared));
   for (size_t i = static_cast<size_t>(program.header.numArgs);
        i < tensors.size(); ++i) {
     int64_t bytes = frame.tempBytes[i];
     if (bytes == 0)
       continue;
+    if (prepared && tensors[i].isPrepared) {
+      frame.words[program.offsets[i]] = next;
+      next += alignPrepared(bytes);
+      continue;
+    }
     size_t size = static_cast<size_t>(bytes);
     Buffer buffer = {0, program.hasAsyncAlloc};
     cu::Result result = cu::kNotSupported;
@@ -343,12 +355,13 @@ static bool sizeGrids(const fa_rt_program &program, Frame &frame) {
 }
 
 static void launchKernels(const fa_rt_program &program, Frame &frame,
-                          cu::Stream stream) {
+                          cu::Stream stream, bool isPrepared) {
   void *params[kMaxParamBytes / 8 + kMaxMaps + 2];
   EncodedMap maps[kMaxMaps];
   for (size_t i = 0; i < program.kernels.size(); ++i) {
     const Kernel &kernel = program.kernels[i];
-    if (frame.grids[i] == 0)
+    if (frame.grids[i] == 0 ||
+        (isPrepared && program.header.launches[i].prepares))
       continue;
     size_t numParams = kernel.params.size();
     for (size_t j = 0; j < numParams; ++j)
@@ -389,8 +402,11 @@ static void launchKernels(const fa_rt_program &program, Frame &frame,
   }
 }
 
+/// `prepared`: where launches that prepare write, or null; they are left out if
+/// `isPrepared`.
 static void launch(const fa_rt_program &program, const fa_rt_tensor *args,
-                   int32_t nargs, cu::Stream stream) {
+                   int32_t nargs, cu::Stream stream, void *prepared = nullptr,
+                   bool isPrepared = false) {
   checkArgs(program, args, nargs);
   Frame frame(program);
   size_t numArgs = static_cast<size_t>(nargs);
@@ -402,10 +418,10 @@ static void launch(const fa_rt_program &program, const fa_rt_tensor *args,
     return;
   ScopedContext scope(program.driver, program.context);
   if (program.header.tensors.size() == numArgs)
-    return launchKernels(program, frame, stream);
+    return launchKernels(program, frame, stream, isPrepared);
   Temps temps(program, stream);
-  temps.allocate(frame);
-  launchKernels(program, frame, stream);
+  temps.allocate(frame, prepared);
+  launchKernels(program, frame, stream, isPrepared);
 }
 
 fa_rt_status fa_rt_program_launch(const fa_rt_program *program,
@@ -414,6 +430,40 @@ fa_rt_status fa_rt_program_launch(const fa_rt_program *program,
   return guarded([&] {
     requireNonNull(program, "program");
     launch(*program, args, nargs, static_cast<cu::Stream>(stream));
+  });
+}
+
+fa_rt_status fa_rt_program_prepared_size(const fa_rt_program *program,
+                                         const fa_rt_tensor *args,
+                                         int32_t nargs, int64_t *bytes) {
+  return guarded([&] {
+    requireNonNull(program, "program");
+    requireNonNull(bytes, "bytes");
+    checkArgs(*program, args, nargs);
+    Frame frame(*program);
+    size_t numArgs = static_cast<size_t>(nargs);
+    for (size_t i = 0; i < numArgs; ++i)
+      frame.addArg(i, args[i]);
+    int64_t total = 0;
+    for (size_t i = numArgs; i < program->header.tensors.size(); ++i) {
+      frame.sizeTemp(i);
+      if (program->header.tensors[i].isPrepared)
+        total += alignPrepared(frame.tempBytes[i]);
+    }
+    *bytes = total;
+  });
+}
+
+fa_rt_status fa_rt_program_launch_prepared(const fa_rt_program *program,
+                                           const fa_rt_tensor *args,
+                                           int32_t nargs, void *stream,
+                                           void *prepared,
+                                           int32_t is_prepared) {
+  return guarded([&] {
+    requireNonNull(program, "program");
+    requireNonNull(prepared, "prepared");
+    launch(*program, args, nargs, static_cast<cu::Stream>(stream), prepared,
+           is_prepared != 0);
   });
 }
 

@@ -148,6 +148,7 @@ PASSES = [
     "fa-tile",
     "fa-interchange",
     "fa-pad-tiles",
+    "fa-list-blocks",
     "fa-split-mask-loops",
     "fa-defer-normalization",
     "fa-fuse",

@@ -421,7 +421,13 @@ LogicalResult KernelEmitter::emitBranch(Block &from, scf::IfOp source,
   auto countsBefore = ringCounts;
   {
     llvm::SaveAndRestore thread(branchThread);
-    if (ringsMovedIn(source).empty())
+    // Not where all blocks go but a few: what coordinates are computed from
+    // would be waited for in each. Addresses would take too many registers.
+    bool isCommon = source.elseBlock() && &from == source.thenBlock();
+    bool reads =
+        from.walk([](tensor::ExtractOp) { return WalkResult::interrupt(); })
+            .wasInterrupted();
+    if (ringsMovedIn(source).empty() && (!isCommon || reads))
       branchThread = readThread();
     if (failed(emitBlock(from)))
       return failure();

@@ -13,6 +13,7 @@
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "mlir/Transforms/RegionUtils.h"
+#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 using namespace fa;
@@ -45,6 +46,7 @@ private:
   FailureOr<SmallVector<TensorMap>> collectMaps(scf::ForallOp forall);
   void sameSize(Value tensor, unsigned dim, Value bound);
   SmallVector<std::string> header();
+  std::string preparesOf(scf::ForallOp forall);
 
   func::FuncOp func;
   ScheduleOptions options;
@@ -468,6 +470,22 @@ FailureOr<SmallVector<TensorMap>> Program::collectMaps(scf::ForallOp forall) {
   return found;
 }
 
+/// Lists of blocks depend on the arguments whose elements they are made of, and
+/// on sizes: callers may use them again.
+std::string Program::preparesOf(scf::ForallOp forall) {
+  if (forall.getBody()->getOps<ListBlocksOp>().empty())
+    return "";
+  llvm::SmallSetVector<unsigned, 4> reads;
+  forall.walk([&](tensor::ExtractOp op) {
+    if (auto it = bufferOf.find(op.getTensor()); it != bufferOf.end())
+      reads.insert(it->second);
+  });
+  std::string text;
+  for (unsigned buffer : reads)
+    text += (text.empty() ? "" : ",") + std::to_string(buffer);
+  return " prepares=" + (text.empty() ? "-" : text);
+}
+
 LogicalResult Program::emitKernel(scf::ForallOp forall,
                                   gpu::GPUModuleOp module) {
   std::string name = func.getName().str() + "_kernel";
@@ -602,7 +620,7 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
       "kernel=" + name + " block=" + std::to_string(plan.blockThreads()) +
       " smem=" + std::to_string(plan.sharedBytes()) + " grid=" + grid +
       " args=" + args + (mapNumbers.empty() ? "" : " maps=" + mapNumbers) +
-      (queue ? " waves=1 queue=1" : ""));
+      (queue ? " waves=1 queue=1" : "") + preparesOf(forall));
   requireSameSizes(forall);
   return success();
 }

@@ -274,6 +274,30 @@ FA_RT_API fa_rt_status fa_rt_program_launch(const fa_rt_program *program,
                                             int32_t nargs, void *stream);
 
 /**
+ * The bytes of what a program prepares: buffers that some of its launches fill
+ * from arguments that change seldom, for the others to read (lists of the
+ * blocks that a mask shows). 0 if there are none.
+ * Errors: INVALID_ARGUMENT, as fa_rt_program_launch.
+ */
+FA_RT_API fa_rt_status fa_rt_program_prepared_size(const fa_rt_program *program,
+                                                   const fa_rt_tensor *args,
+                                                   int32_t nargs,
+                                                   int64_t *bytes);
+
+/**
+ * fa_rt_program_launch with these buffers in device memory of the caller's,
+ * `prepared`, aligned to 256 bytes and of at least that size. If `is_prepared`
+ * is 0 they are filled first; else they hold what an earlier launch of this
+ * program left there for arguments of the same sizes, of which those that the
+ * header names after `prepares` had the same elements and strides. The caller
+ * orders the launches and keeps the memory until they have run.
+ * Errors: those of fa_rt_program_launch.
+ */
+FA_RT_API fa_rt_status fa_rt_program_launch_prepared(
+    const fa_rt_program *program, const fa_rt_tensor *args, int32_t nargs,
+    void *stream, void *prepared, int32_t is_prepared);
+
+/**
  * Launches once to warm up, then `repeats` times between two events, waits,
  * and writes the mean time of a launch in milliseconds. `repeats` >= 1.
  * Errors: those of fa_rt_program_launch.

@@ -113,3 +113,35 @@ func.func @online_softmax(%s: tensor<?x?xf32>, %v: tensor<?x64xbf16>, %m: tensor
   %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<?x?xf32>, tensor<?x64xbf16>) outs(%m, %l, %o : tensor<?xf32>, tensor<?xf32>, tensor<?x64xf32>)
   return %o1 : tensor<?x64xf32>
 }
+
+// CHECK-LABEL: func @list_blocks
+// CHECK-SAME: %[[IDS:[a-z0-9]+]]: tensor<?xi32>
+// CHECK: %[[COUNT:.+]], %[[ENTRIES:.+]] = fa.list_blocks rows %{{.*}} keys %{{.*}} to %{{.*}} tile [128, 64] every [64, 1] outs(%{{.*}}, %{{.*}} : tensor<1xi32>, tensor<?xi32>) mask {
+// CHECK-NEXT: ^bb0(%[[R:.+]]: index, %[[C:.+]]: index, %{{.+}}: index):
+// CHECK: tensor.extract %[[IDS]][%[[R]]]
+// CHECK: fa.yield %{{.*}} : i1
+// CHECK-NEXT: } {note = "kept"}
+// CHECK: return %[[COUNT]], %[[ENTRIES]]
+func.func @list_blocks(%ids: tensor<?xi32>, %rows: index, %from: index, %to: index, %c: tensor<1xi32>, %e: tensor<?xi32>) -> (tensor<1xi32>, tensor<?xi32>) {
+  %n, %list = fa.list_blocks rows %rows keys %from to %to tile [128, 64] every [64, 1] outs(%c, %e : tensor<1xi32>, tensor<?xi32>) mask {
+  ^bb0(%r: index, %column: index, %key: index):
+    %j = arith.addi %column, %key : index
+    %a = tensor.extract %ids[%r] : tensor<?xi32>
+    %b = tensor.extract %ids[%j] : tensor<?xi32>
+    %same = arith.cmpi eq, %a, %b : i32
+    fa.yield %same : i1
+  } {note = "kept"}
+  return %n, %list : tensor<1xi32>, tensor<?xi32>
+}
+
+// The smallest tile; a count and a list of another size.
+// CHECK-LABEL: func @list_blocks_smallest
+// CHECK: fa.list_blocks {{.*}} tile [1, 2] every [1, 2] outs(%{{.*}}, %{{.*}} : tensor<?xi32>, tensor<0xi32>)
+func.func @list_blocks_smallest(%i: index, %c: tensor<?xi32>, %e: tensor<0xi32>) -> tensor<0xi32> {
+  %n, %list = fa.list_blocks rows %i keys %i to %i tile [1, 2] every [1, 2] outs(%c, %e : tensor<?xi32>, tensor<0xi32>) mask {
+  ^bb0(%r: index, %column: index, %key: index):
+    %seen = arith.constant true
+    fa.yield %seen : i1
+  }
+  return %list : tensor<0xi32>
+}

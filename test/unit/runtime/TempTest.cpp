@@ -118,3 +118,60 @@ TEST_F(Temp, SizeThatOverflows) {
               FA_RT_INVALID_ARGUMENT, {"temporary buffer 1", "2^63 - 1 bytes"});
   EXPECT_TRUE(state().memory.empty());
 }
+
+/// The first kernel fills buffer 1 from x, whatever the second one reads.
+static std::string preparing() {
+  std::string text = kHeader;
+  size_t at = text.find("args=0,1,2\n");
+  text.replace(at, 11, "args=0,1 prepares=0\n");
+  at = text.find("args=1,0\n");
+  text.replace(at, 9, "args=1,0,2\n");
+  return text + code({{"part", 5 + 7}, {"merge", 7 + 5 + 3}});
+}
+
+TEST_F(Temp, PreparedBuffersAreTheCallers) {
+  Program program = load(preparing());
+  std::vector<fa_rt_tensor> given = args(3, 100);
+  int64_t bytes = -1;
+  ASSERT_EQ(fa_rt_program_prepared_size(program.get(), given.data(), 1, &bytes),
+            FA_RT_OK)
+      << fa_rt_last_error();
+  EXPECT_EQ(bytes, 512); // 288, aligned
+  auto run = [&](bool isPrepared) {
+    state().calls.clear();
+    state().launches.clear();
+    return fa_rt_program_launch_prepared(
+        program.get(), given.data(), 1, nullptr, reinterpret_cast<void *>(4096),
+        isPrepared);
+  };
+  ASSERT_EQ(run(false), FA_RT_OK) << fa_rt_last_error();
+  std::vector<std::string> rest = {"memAllocAsync 96", "memset 96",
+                                   "launch merge", "memFreeAsync 96"};
+  std::vector<std::string> all = rest;
+  all.insert(all.begin() + 2, "launch part");
+  EXPECT_EQ(calls(), all);
+  EXPECT_EQ(state().launches[0].params[5], 4096u);
+  EXPECT_EQ(state().launches[1].params[0], 4096u);
+  ASSERT_EQ(run(true), FA_RT_OK) << fa_rt_last_error();
+  EXPECT_EQ(calls(), rest);
+  EXPECT_EQ(state().launches[0].params[0], 4096u);
+  // By itself a launch prepares in buffers of its own.
+  state().calls.clear();
+  ASSERT_EQ(launch(program, given), FA_RT_OK) << fa_rt_last_error();
+  EXPECT_EQ(calls(), (std::vector<std::string>{
+                         "memAllocAsync 288", "memAllocAsync 96", "memset 96",
+                         "launch part", "launch merge", "memFreeAsync 96",
+                         "memFreeAsync 288"}));
+}
+
+TEST_F(Temp, NothingIsPrepared) {
+  Program program = load(image());
+  std::vector<fa_rt_tensor> given = args(3, 100);
+  int64_t bytes = -1;
+  ASSERT_EQ(fa_rt_program_prepared_size(program.get(), given.data(), 1, &bytes),
+            FA_RT_OK);
+  EXPECT_EQ(bytes, 0);
+  EXPECT_EQ(fa_rt_program_launch_prepared(program.get(), given.data(), 1,
+                                          nullptr, nullptr, 0),
+            FA_RT_INVALID_ARGUMENT);
+}

@@ -25,6 +25,8 @@ struct Shape {
   };
   Kind kind = Kind::Uniform;
   int64_t n = 1;
+  /// Known not to be negative: rounding to 0 is rounding down.
+  bool isNonNegative = false;
   int64_t groups() const {
     return kind == Kind::Uniform ? 0 : kind == Kind::Shifted ? 1 : n;
   }
@@ -41,7 +43,9 @@ private:
   Shape compute(Value value);
   Shape ofExpr(AffineExpr expr, ArrayRef<Shape> operands, unsigned numDims);
   static Shape sum(Shape x, Shape y);
+  static Shape difference(Shape x, Shape y);
   static Shape quotient(Shape x, int64_t divisor);
+  static Shape converted(Shape x, Type from, Type to, bool isUnsigned);
   static Shape merged(ArrayRef<Shape> operands);
   Value coordinate;
   const DenseMap<Value, int64_t> &multiples;
@@ -61,7 +65,25 @@ Shape GranularityFinder::sum(Shape x, Shape y) {
       (x.kind == Kind::Shifted && y.kind == Kind::Shifted))
     return merged({x, y});
   bool isShifted = x.kind == Kind::Shifted || y.kind == Kind::Shifted;
-  return {isShifted ? Kind::Shifted : Kind::Uniform, std::gcd(x.n, y.n)};
+  return {isShifted ? Kind::Shifted : Kind::Uniform, std::gcd(x.n, y.n),
+          x.isNonNegative && y.isNonNegative};
+}
+
+Shape GranularityFinder::difference(Shape x, Shape y) {
+  if (y.kind != Kind::Uniform)
+    return merged({x, y});
+  y.isNonNegative = false;
+  return sum(x, y);
+}
+
+/// Coordinates and lengths fit 32 bits.
+Shape GranularityFinder::converted(Shape x, Type from, Type to,
+                                   bool isUnsigned) {
+  auto width = [](Type type) {
+    return type.isIndex() ? 64 : type.getIntOrFloatBitWidth();
+  };
+  bool wraps = width(to) < 32 || (isUnsigned && !x.isNonNegative);
+  return wraps && width(from) != width(to) ? merged({x}) : x;
 }
 
 Shape GranularityFinder::quotient(Shape x, int64_t divisor) {
@@ -73,7 +95,7 @@ Shape GranularityFinder::quotient(Shape x, int64_t divisor) {
 Shape GranularityFinder::ofExpr(AffineExpr expr, ArrayRef<Shape> operands,
                                 unsigned numDims) {
   if (auto c = dyn_cast<AffineConstantExpr>(expr))
-    return {Kind::Uniform, std::abs(c.getValue())};
+    return {Kind::Uniform, std::abs(c.getValue()), c.getValue() >= 0};
   if (auto d = dyn_cast<AffineDimExpr>(expr))
     return operands[d.getPosition()];
   if (auto s = dyn_cast<AffineSymbolExpr>(expr))
@@ -89,29 +111,32 @@ Shape GranularityFinder::ofExpr(AffineExpr expr, ArrayRef<Shape> operands,
   return merged({x, y});
 }
 
-/// The constant by which an operation divides, 0 where it does not.
-static int64_t divisorOf(Operation *op) {
+/// The constant by which an operation divides, rounding down; 0 where it does
+/// not.
+static int64_t divisorOf(Operation *op, bool isNonNegative) {
   APInt c;
   if (op->getNumOperands() != 2 ||
       !matchPattern(op->getOperand(1), m_ConstantInt(&c)) ||
       c.getSignificantBits() > 32)
     return 0;
   int64_t value = c.getSExtValue();
-  if (isa<arith::FloorDivSIOp, arith::DivSIOp, arith::DivUIOp>(op))
+  if (isa<arith::FloorDivSIOp>(op) ||
+      (isNonNegative && isa<arith::DivSIOp, arith::DivUIOp>(op)))
     return std::max<int64_t>(value, 0);
-  if (isa<arith::ShRSIOp, arith::ShRUIOp>(op) && value >= 0 && value < 31)
+  if ((isa<arith::ShRSIOp>(op) || (isNonNegative && isa<arith::ShRUIOp>(op))) &&
+      value >= 0 && value < 31)
     return int64_t(1) << value;
   return 0;
 }
 
 Shape GranularityFinder::compute(Value value) {
   if (value == coordinate)
-    return {Kind::Shifted, 0};
+    return {Kind::Shifted, 0, true};
   if (auto it = multiples.find(value); it != multiples.end())
-    return {Kind::Uniform, it->second};
+    return {Kind::Uniform, it->second, true};
   if (APInt c;
       matchPattern(value, m_ConstantInt(&c)) && c.getSignificantBits() <= 32)
-    return {Kind::Uniform, std::abs(c.getSExtValue())};
+    return {Kind::Uniform, std::abs(c.getSExtValue()), !c.isNegative()};
   Operation *op = value.getDefiningOp();
   if (!op || op->getNumRegions())
     return op ? Shape{Kind::Groups, 1} : Shape();
@@ -120,15 +145,17 @@ Shape GranularityFinder::compute(Value value) {
     operands.push_back(shapeOf(operand));
   if (isa<arith::IndexCastOp, arith::IndexCastUIOp, arith::ExtSIOp,
           arith::ExtUIOp, arith::TruncIOp>(op))
-    return operands[0];
+    return converted(operands[0], op->getOperand(0).getType(), value.getType(),
+                     isa<arith::IndexCastUIOp, arith::ExtUIOp>(op));
   if (isa<arith::AddIOp>(op))
     return sum(operands[0], operands[1]);
-  if (isa<arith::SubIOp>(op) && operands[1].kind == Kind::Uniform)
-    return sum(operands[0], operands[1]);
+  if (isa<arith::SubIOp>(op))
+    return difference(operands[0], operands[1]);
   if (auto apply = dyn_cast<affine::AffineApplyOp>(op))
     return ofExpr(apply.getAffineMap().getResult(0), operands,
                   apply.getAffineMap().getNumDims());
-  if (int64_t divisor = divisorOf(op))
+  if (int64_t divisor =
+          operands.size() == 2 ? divisorOf(op, operands[0].isNonNegative) : 0)
     return quotient(operands[0], divisor);
   return merged(operands);
 }

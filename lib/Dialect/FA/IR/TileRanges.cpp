@@ -166,6 +166,18 @@ std::optional<TileRanges::Known> TileRanges::ofExpr(AffineExpr expr,
   return std::nullopt;
 }
 
+/// As in the mask analysis, arithmetic on indices and 64-bit integers is taken
+/// not to wrap; narrower arithmetic must be shown not to.
+std::optional<TileRanges::Known> TileRanges::exact(std::optional<Known> result,
+                                                   Operation *def) {
+  auto type = dyn_cast<IntegerType>(def->getResult(0).getType());
+  auto flags = dyn_cast<arith::ArithIntegerOverflowFlagsInterface>(def);
+  bool mayWrap = type && type.getWidth() < 64 && result &&
+                 result->bits > type.getWidth() &&
+                 !(flags && flags.hasNoSignedWrap());
+  return mayWrap ? std::nullopt : result;
+}
+
 std::optional<TileRanges::Known> TileRanges::ofOperation(Operation *def) {
   if (def->getNumRegions() || !isPure(def))
     return std::nullopt;
@@ -184,13 +196,11 @@ std::optional<TileRanges::Known> TileRanges::ofOperation(Operation *def) {
       return std::nullopt;
     return c.getSExtValue();
   };
-  // Arithmetic is taken not to wrap, as masks promise of indices and the
-  // tracer of integers.
   if (isa<arith::AddIOp, arith::SubIOp>(def))
-    return sum(operands[0], operands[1], isa<arith::SubIOp>(def));
+    return exact(sum(operands[0], operands[1], isa<arith::SubIOp>(def)), def);
   if (isa<arith::MulIOp>(def))
     if (std::optional<int64_t> c = constantOf(1))
-      return scaled(operands[0], *c);
+      return exact(scaled(operands[0], *c), def);
   if (isa<arith::FloorDivSIOp>(def))
     if (std::optional<int64_t> c = constantOf(1))
       return quotient(operands[0], *c);

@@ -45,6 +45,7 @@ public:
 
 private:
   bool findConditions();
+  bool canClone(Value value);
   bool dependsOn(Value value);
   Value clone(OpBuilder &b, Value value, IRMapping &map);
   std::pair<Value, Value> buildBounds();
@@ -175,6 +176,12 @@ StringRef BlockLister::match() {
     return "tiles do not lie side by side, or have an odd number of keys";
   if (!findConditions())
     return "no part of the mask depends on coordinates alone";
+  SmallVector<Value> needed(limits);
+  needed.append({loop.getUpperBound(), rowLoop.getUpperBound()});
+  for (auto &[condition, negated] : conditions)
+    needed.push_back(condition);
+  if (!llvm::all_of(needed, [&](Value v) { return canClone(v); }))
+    return "the mask depends on more than coordinates and what is read";
   return "";
 }
 
@@ -182,21 +189,34 @@ StringRef BlockLister::match() {
 // The lists
 //===----------------------------------------------------------------------===//
 
-/// Copies what computes a value inside the forall; null where that is not
-/// possible.
+/// Whether a value is computed from coordinates and what is outside by what can
+/// be copied.
+bool BlockLister::canClone(Value value) {
+  SmallVector<Value> worklist = {value};
+  DenseSet<Value> seen;
+  while (!worklist.empty()) {
+    Value next = worklist.pop_back_val();
+    if (!seen.insert(next).second ||
+        !forall.getRegion().isAncestor(next.getParentRegion()) ||
+        next == loop.getInductionVar() || next == rowLoop.getInductionVar() ||
+        llvm::is_contained(forall.getInductionVars(), next))
+      continue;
+    Operation *op = next.getDefiningOp();
+    if (!op || op->getNumRegions() || !isPure(op))
+      return false;
+    llvm::append_range(worklist, op->getOperands());
+  }
+  return true;
+}
+
+/// Copies what computes a value inside the forall.
 Value BlockLister::clone(OpBuilder &b, Value value, IRMapping &map) {
   if (map.contains(value) ||
       !forall.getRegion().isAncestor(value.getParentRegion()))
     return map.lookupOrDefault(value);
   Operation *op = value.getDefiningOp();
-  if (!op || op->getNumRegions() || !isPure(op))
-    return {};
-  for (Value operand : op->getOperands()) {
-    Value copy = clone(b, operand, map);
-    if (!copy)
-      return {};
-    map.map(operand, copy);
-  }
+  for (Value operand : op->getOperands())
+    map.map(operand, clone(b, operand, map));
   b.clone(*op, map);
   return map.lookup(value);
 }

@@ -48,7 +48,8 @@ public:
   }
 
 private:
-  /// `bits`: numbers are below 2^bits; 0 for conditions.
+  /// `bits`: with so many, a sign among them, numbers can be written; 0 for
+  /// conditions.
   struct Known {
     TileRange range;
     unsigned bits = 0;
@@ -60,6 +61,8 @@ private:
   std::optional<Known> ofCompare(mlir::arith::CmpIOp op);
   std::optional<Known> ofExpr(mlir::AffineExpr expr,
                               mlir::ArrayRef<Known> operands, unsigned numDims);
+  static std::optional<Known> exact(std::optional<Known> result,
+                                    mlir::Operation *def);
   std::optional<Known> sum(const Known &x, const Known &y, bool subtract);
   std::optional<Known> scaled(const Known &x, int64_t factor);
   std::optional<Known> quotient(const Known &x, int64_t divisor);

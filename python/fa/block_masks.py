@@ -139,7 +139,8 @@ def _matrix(counts: Any, indices: Any) -> Any:
     return matrix.scatter_(-1, places, True)[..., :size].contiguous()
 
 
-_known: weakref.WeakKeyDictionary[Any, tuple[Any, Mask]] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Any, tuple[Any, Any, Mask]] = weakref.WeakKeyDictionary()
+"""What a BlockMask held and at which versions, and its mask."""
 
 
 def block_mask(mask: Any) -> Mask:
@@ -159,11 +160,15 @@ def block_mask(mask: Any) -> Mask:
             f"expected a BlockMask of torch.nn.attention.flex_attention, got {type(mask).__name__}"
         )
     lists = (mask.kv_num_blocks, mask.kv_indices, mask.full_kv_num_blocks, mask.full_kv_indices)
-    state = tuple((id(x), x._version) for x in lists if x is not None)
+    parts = (*lists, mask.mask_mod)
+    if any(x is not None and x.is_inference() for x in lists):
+        return _of_lists(*lists, mask.BLOCK_SIZE, mask.mask_mod)  # they have no version
+    state = (tuple(mask.BLOCK_SIZE), *(x._version for x in lists if x is not None))
     known = _known.get(mask)
-    if known is None or known[0] != state:
-        known = _known[mask] = (state, _of_lists(*lists, mask.BLOCK_SIZE, mask.mask_mod))
-    return known[1]
+    if known is None or known[1] != state or any(x is not y for x, y in zip(known[0], parts)):
+        made = _of_lists(*lists, mask.BLOCK_SIZE, mask.mask_mod)
+        known = _known[mask] = (parts, state, made)
+    return known[2]
 
 
 def _of_lists(

@@ -1,0 +1,142 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Attention of PyTorch's nested tensors: packed sequences by another name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fa import varlen
+
+
+@torch.compiler.assume_constant_result  # called as it is: older ones keep no message
+def refuse_functions() -> None:
+    """The error of packed sequences with functions where torch.compile traces them."""
+    raise NotImplementedError(
+        "expected attention of packed sequences without score_mod and mask_mod under "
+        "torch.compile, which does not see the sequence's coordinates; call it in a function "
+        "under torch.compiler.disable"
+    )
+
+
+class _Packed(NamedTuple):
+    """A nested tensor's tokens, and where its sequences lie in them."""
+
+    values: Tensor
+    """[T, H, D]."""
+    offsets: Tensor
+    """Where each sequence begins, and the end [N + 1]."""
+    lengths: Tensor | None
+    """How long each is [N]; up to the next one if None."""
+
+    def origins(self) -> tuple[Tensor, ...]:
+        return (self.offsets,) if self.lengths is None else (self.offsets, self.lengths)
+
+    def start(self) -> Tensor:
+        return self.offsets[:-1]
+
+    def end(self) -> Tensor:
+        return self.offsets[1:] if self.lengths is None else self.start() + self.lengths
+
+
+def _packed(tensor: Any, name: str) -> _Packed:
+    """What is in a nested tensor [B, H, *, D]."""
+    if not isinstance(tensor, Tensor) or not tensor.is_nested:
+        raise ValueError(
+            f"expected {name} to be a nested tensor [B, H, *, D] like query, got a "
+            f"{type(tensor).__name__} of shape {list(getattr(tensor, 'shape', ()))}; make it one "
+            "with torch.nested.nested_tensor"
+        )
+    if tensor.dim() != 4:
+        raise ValueError(
+            f"expected {name} to be a nested tensor [B, H, *, D] of 4 dimensions, got one of "
+            f"{tensor.dim()}; add that of the heads"
+        )
+    if tensor.layout != torch.jagged:
+        rows = [row.transpose(0, 1) for row in tensor.unbind()]
+        if len({row.shape[1:] for row in rows}) > 1:
+            raise ValueError(_length_error(name))
+        tensor = torch.nested.as_nested_tensor(rows, layout=torch.jagged).transpose(1, 2)
+    if tensor._ragged_idx != 2:
+        raise ValueError(_length_error(name))
+    # Operations on the nested tensor itself, `values` among them, take 50 us each.
+    is_recording = torch.is_grad_enabled() and tensor.requires_grad
+    is_plain = not is_recording and not torch.compiler.is_compiling()
+    values = tensor._values if is_plain else tensor.values()
+    return _Packed(values.transpose(0, 1), tensor.offsets(), tensor.lengths())
+
+
+def _length_error(name: str) -> str:
+    return (
+        f"expected {name} to be a nested tensor [B, H, *, D] with the length as its third "
+        "dimension, got another one that varies; transpose it"
+    )
+
+
+def _are_alike(a: _Packed, b: _Packed) -> bool:
+    """Whether two have the same sequences; for other tensors' values it waits for the GPU."""
+    if a.values.shape[0] != b.values.shape[0] or (a.lengths is None) != (b.lengths is None):
+        return False
+    pairs = zip(a.origins(), b.origins())
+    return all([x is y or torch.equal(x, y) for x, y in pairs])
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Callable[..., Any] | None,
+    mask_mod: Callable[..., Any] | None,
+    is_causal: bool,
+    scale: float | None,
+    return_lse: bool,
+    schedule: Mapping[str, Any] | None,
+) -> Any:
+    """`fa.attention` of nested tensors; out is one [B, Hq, *, Dv] of query's layout.
+
+    Raises:
+        ValueError: tensors that are not all nested, or of other sizes; a
+            schedule; keys and values of other lengths.
+        NotImplementedError: return_lse.
+    """
+    if return_lse:
+        raise NotImplementedError(
+            "expected return_lse=False with nested tensors, got True; fa.attention_varlen gives it"
+        )
+    if schedule is not None:
+        raise ValueError(
+            "expected no schedule with nested tensors, got one; leave it out, or make tensors of "
+            "one length"
+        )
+    q, k, v = (_packed(x, name) for x, name in ((query, "query"), (key, "key"), (value, "value")))
+    if q.offsets.shape != k.offsets.shape:
+        raise ValueError(
+            f"expected as many sequences in query and key, got {q.offsets.shape[0] - 1} and "
+            f"{k.offsets.shape[0] - 1}; pack as many of each"
+        )
+    if not _are_alike(k, v):
+        raise ValueError(
+            "expected key and value to have the same lengths, in the same places, got "
+            f"{k.values.shape[0]} and {v.values.shape[0]} tokens in {k.offsets.shape[0] - 1} and "
+            f"{v.offsets.shape[0] - 1} sequences; make them of the same offsets and lengths"
+        )
+    out = varlen._attend(
+        (q.values, k.values, v.values),
+        lambda: ((q.start(), k.start()), (q.end(), k.end())),
+        (*q.origins(), *k.origins()),
+        (score_mod, mask_mod),
+        "top_left" if is_causal else "",
+        scale,
+        False,
+    ).contiguous()
+    if query.layout != torch.jagged:
+        sizes = q.offsets.diff().tolist()
+        rows = [row.transpose(0, 1) for row in out.split(sizes)]
+        return torch.nested.as_nested_tensor(rows, layout=torch.strided)
+    return torch.nested.nested_tensor_from_jagged(
+        out.transpose(0, 1), q.offsets, q.lengths, jagged_dim=2
+    )
