@@ -212,6 +212,8 @@ std::optional<Totals<int64_t>> NumericCounter::countLoop(const Scope &scope,
     return sizes.evaluate(cast<Value>(x), known);
   };
   ValueRange64 lower = bound(dim.lower), upper = bound(dim.upper);
+  if (dim.listLength)
+    upper.hi = std::min(upper.hi, sizes.evaluate(*dim.listLength, known).hi);
   if (!lower.isPoint() || !upper.isPoint()) {
     isUpperBound = true;
     lower.lo = std::max<int64_t>(lower.lo, 0);

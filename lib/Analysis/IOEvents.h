@@ -32,6 +32,8 @@ struct LoopDim {
   Polynomial extent = Polynomial::symbol("?");
   /// It runs over all of [0, extent).
   bool isExact = true;
+  /// A list that it walks through ends here, if it walks through one.
+  std::optional<Size> listLength = std::nullopt;
 };
 
 /// A region: what happens in each execution of it.

@@ -38,6 +38,8 @@ private:
   void visitSlice(tensor::ExtractSliceOp slice, Scope &scope);
   void visitStyle(DestinationStyleOpInterface op, bool inTile, Scope &scope);
   void visitExtracts(linalg::LinalgOp op, Scope &scope);
+  void visitLists(ListBlocksOp op, Scope &scope);
+  void findList(LoopDim &dim);
   void addWhole(Traffic kind, Value tensor, Scope &scope);
   template <typename InsertOp> void visitInsert(InsertOp insert, Scope &scope);
 
@@ -57,6 +59,14 @@ static int64_t bytesOf(Type type) {
   if (!element.isIntOrFloat())
     return 8; // An index, or nothing that attention is made of.
   return llvm::divideCeil(element.getIntOrFloatBitWidth(), 8);
+}
+
+/// A size that is computed.
+static Size sizeOf(Value value) {
+  Size size;
+  size.constant = getConstantIntValue(OpFoldResult(value));
+  size.value = value;
+  return size;
 }
 
 static bool isTileLoop(Operation *op) {
@@ -239,6 +249,33 @@ void EventFinder::visitExtracts(linalg::LinalgOp op, Scope &scope) {
   });
 }
 
+/// What a mask reads to list blocks: of a row for each, of a key for each that
+/// is looked at.
+void EventFinder::visitLists(ListBlocksOp op, Scope &scope) {
+  Block &mask = op.getMask().front();
+  op->walk([&](tensor::ExtractOp extract) {
+    if (!inHBM(extract.getTensor()))
+      return;
+    bool ofRow = false, ofKey = false;
+    SmallVector<Value> worklist(extract.getIndices());
+    llvm::DenseSet<Value> seen;
+    while (!worklist.empty()) {
+      Value value = worklist.pop_back_val();
+      ofRow |= value == mask.getArgument(0);
+      ofKey |= value == mask.getArgument(1) || value == mask.getArgument(2);
+      Operation *def = value.getDefiningOp();
+      if (def && op->isProperAncestor(def) && seen.insert(value).second)
+        llvm::append_range(worklist, def->getOperands());
+    }
+    Event event = {Traffic::Read, bytesOf(extract.getType()), {}};
+    if (ofRow)
+      event.sizes.push_back(sizeOf(op.getRows()));
+    if (ofKey)
+      event.sizes.push_back(sizeOf(op.getTo()));
+    scope.events.push_back(event);
+  });
+}
+
 void EventFinder::visitStyle(DestinationStyleOpInterface op, bool inTile,
                              Scope &scope) {
   if (!op.hasPureTensorSemantics())
@@ -317,6 +354,19 @@ void EventFinder::nameExtent(LoopDim &dim) {
     dim.extent = *bound;
 }
 
+/// A loop over the entries of a list runs at most as often as that is long.
+void EventFinder::findList(LoopDim &dim) {
+  for (Operation *user : dim.iv.getUsers()) {
+    auto extract = dyn_cast<tensor::ExtractOp>(user);
+    if (!extract || extract.getIndices().back() != dim.iv ||
+        !isa<Value>(dim.upper) || sizes.getSymbolic(cast<Value>(dim.upper)))
+      continue;
+    unsigned last = extract.getIndices().size() - 1;
+    dim.listLength = sizes.getSize(extract.getTensor(), last);
+    dim.extent = sizes.getSymbolic(*dim.listLength);
+  }
+}
+
 void EventFinder::visitFor(scf::ForOp loop, Scope &scope) {
   auto body = std::make_unique<Scope>();
   LoopDim dim = {loop.getInductionVar(),
@@ -326,6 +376,7 @@ void EventFinder::visitFor(scf::ForOp loop, Scope &scope) {
           getConstantIntValue(getAsOpFoldResult(loop.getStep())))
     dim.step = std::max<int64_t>(*step, 1);
   nameExtent(dim);
+  findList(dim);
   auto upper = dyn_cast<Value>(dim.upper);
   dim.isExact = isZeroInteger(dim.lower) &&
                 (!upper || upper.getDefiningOp<tensor::DimOp>() ||
@@ -380,6 +431,8 @@ void EventFinder::visitOp(Operation &op, bool inTile, Scope &scope) {
     scope.choices.push_back(std::move(parts));
     return;
   }
+  if (auto lists = dyn_cast<ListBlocksOp>(op))
+    return visitLists(lists, scope);
   if (auto style = dyn_cast<DestinationStyleOpInterface>(op)) {
     if (isa<linalg::LinalgOp, OnlineSoftmaxOp>(op))
       visitStyle(style, inTile, scope);

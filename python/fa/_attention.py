@@ -10,9 +10,8 @@ from typing import Any
 
 from fa import _native
 from fa._arrays import Library, View, views_of
-from fa._config import AttentionConfig, Schedule
+from fa._config import AttentionConfig, Schedule, gpu_target, reuses_lists
 from fa._kernel import Kernel
-from fa._prepared import is_wanted
 from fa._trace import Traced, captured_views
 
 
@@ -23,7 +22,9 @@ def _kernel(config: AttentionConfig, target: str, schedule: Schedule) -> Kernel:
 
 @functools.cache
 def _target(device: int | None) -> str:
-    return "cpu" if device is None else _native.target_of_device(device)
+    if device is None:
+        return "cpu"
+    return gpu_target() or _native.target_of_device(device)
 
 
 _DEFAULT = Schedule()
@@ -127,9 +128,15 @@ def attend(
     inputs = (q, k, v, *traced.arrays)
     wanted = Schedule.of(schedule) if schedule else _DEFAULT
     first, second = _run(config, wanted, library, views, inputs)
-    # Whether lists of blocks can be used again is asked here in each call.
-    is_plain = library.is_native and (first.list_reads is None or not is_wanted())
-    if is_plain and device is not None and not schedule and traced.number >= 0:
+    # Whether lists of blocks can be used again is asked in each call.
+    asks = first.list_reads is not None and library.name == "torch" and reuses_lists()
+    if (
+        library.is_native
+        and not asks
+        and device is not None
+        and not schedule
+        and traced.number >= 0
+    ):
         _native.remember_attention(
             *call,
             first=first._program(device),

@@ -151,3 +151,13 @@ def cuda_driver() -> str:
 def verbose() -> bool:
     """Whether to say on stderr what is compiled: FA_VERBOSE, like the runtime library."""
     return os.environ.get("FA_VERBOSE", "") not in ("", "0")
+
+
+def gpu_target() -> str | None:
+    """FA_TARGET: what `attention` compiles for on a GPU; the device's own if None."""
+    return os.environ.get("FA_TARGET") or None
+
+
+def reuses_lists() -> bool:
+    """Whether lists of blocks are used again (FA_REUSE_LISTS=0: never)."""
+    return os.environ.get("FA_REUSE_LISTS", "1") != "0"

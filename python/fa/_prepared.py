@@ -11,7 +11,6 @@ the lists in every call.
 from __future__ import annotations
 
 import collections
-import os
 import re
 import threading
 import weakref
@@ -103,8 +102,3 @@ class Lists:
             self._entries[key] = _Entry(buffer, tuple(map(weakref.ref, tensors)), stream, event)
             while len(self._entries) > _MOST:
                 self._entries.popitem(last=False)
-
-
-def is_wanted() -> bool:
-    """Whether lists may be used again."""
-    return os.environ.get("FA_REUSE_LISTS", "1") != "0"

@@ -562,7 +562,8 @@ def main():
     parser.add_argument("--cases", type=int, default=20000)
     parser.add_argument("--batch", type=int, default=40)
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
-    parser.add_argument("--timeout", type=float, default=10, help="seconds for one mutant")
+    # Upstream's canonicalizer takes 10 s for some loops that carry a hundred values.
+    parser.add_argument("--timeout", type=float, default=60, help="seconds for one mutant")
     parser.add_argument("--memory", type=int, default=6, help="GiB for one process")
     parser.add_argument("--save", default="", help="folder for the mutants that go wrong")
     parser.add_argument("--passes", default="", help="comma-separated, instead of all")

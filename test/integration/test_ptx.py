@@ -34,7 +34,8 @@ def test_variants_assemble(chip, capsys):
     rows = check_ptx.assemble_all(check_ptx.variants(chip, VARIANTS), chip)
     with capsys.disabled():
         print("", check_ptx.table(rows).replace("FAIL", "spills"), sep="\n")
-    assert len(rows) == len(VARIANTS) and not [str(row) for row in rows if row.messages]
+    assert {row.name for row in rows} == set(VARIANTS)
+    assert not [str(row) for row in rows if row.messages]
 
 
 def test_ptx_without_wgmma_is_seen():

@@ -219,10 +219,13 @@ def test_strides_that_tma_cannot_express(monkeypatch):
     asked = []
 
     class Kernel:
+        list_reads = None
+
         def __init__(self, target):
             self.target = target
 
-        def run(self, library, views):
+        def run(self, library, views, arrays):
+            assert len(arrays) == 3
             asked.append(self.target)
             if self.target == refusing or refusing == "all":
                 raise ValueError(f"{self.target} refuses")
