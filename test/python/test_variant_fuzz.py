@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random score and mask functions; see variant_fuzzer.py.
 
-FA_FUZZ_FUNCTIONS (20) says how many, FA_TEST_DEVICE (cpu) where, and
+FA_FUZZ_FUNCTIONS (20) says up to which seed, FA_FUZZ_FIRST (0) from which,
+FA_TEST_DEVICE (cpu) where, and
 FA_FUZZ_EMULATED (20) how many as PTX in the emulator.
 """
 
@@ -17,11 +18,12 @@ import pytest
 import variant_fuzzer
 
 FUNCTIONS = int(os.environ.get("FA_FUZZ_FUNCTIONS", "20"))
+FIRST = int(os.environ.get("FA_FUZZ_FIRST", "0"))
 DEVICE = os.environ.get("FA_TEST_DEVICE", "cpu")
 GROUP = 10
 
 
-@pytest.mark.parametrize("first", range(0, FUNCTIONS, GROUP))
+@pytest.mark.parametrize("first", range(FIRST, FUNCTIONS, GROUP))
 def test_random_functions(first):
     for seed in range(first, min(first + GROUP, FUNCTIONS)):
         variant_fuzzer.run_seed(seed, DEVICE, shapes=10)
