@@ -92,6 +92,14 @@ static bool isOnlySliced(Value slice) {
   });
 }
 
+/// Whether a slice is only where lists are written.
+static bool isOnlyWritten(Value slice) {
+  return llvm::all_of(slice.getUses(), [](OpOperand &use) {
+    auto lists = dyn_cast<ListBlocksOp>(use.getOwner());
+    return lists && lists.isDpsInit(&use);
+  });
+}
+
 /// Whether a constant or empty tensor stands for memory: something outside tile
 /// loops computes with it, or loops slice it. Else it is what a tile starts
 /// from, and was only hoisted.
@@ -196,7 +204,8 @@ static SmallVector<Size> sizesOfSlice(SliceOp slice, Value whole,
 }
 
 void EventFinder::visitSlice(tensor::ExtractSliceOp slice, Scope &scope) {
-  if (!inHBM(slice.getSource()) || isOnlySliced(slice.getResult()))
+  if (!inHBM(slice.getSource()) || isOnlySliced(slice.getResult()) ||
+      isOnlyWritten(slice.getResult()))
     return;
   scope.events.push_back({Traffic::Read, bytesOf(slice.getType()),
                           sizesOfSlice(slice, slice.getSource(), sizes)});
