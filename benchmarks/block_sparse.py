@@ -105,7 +105,7 @@ def building(length: int) -> list[dict[str, Any]]:
 
 def main() -> int:
     """Measures densities at each head dim, then what lists cost at two lengths."""
-    options = race_options(__doc__, "block-sparse", rounds=20)
+    options = race_options(__doc__, "block_sparse", rounds=20)
     options.add_argument("--dims", type=numbers, default=[64, 128, 256], help="64,128,256")
     options.add_argument("--lengths", type=numbers, default=[8192, 16384], help="8192,16384")
     args = options.parse_args()
@@ -119,8 +119,8 @@ def main() -> int:
     ]
     print(f"{'S':>6} {'mask':18} {'lists ms':>9} {'all ms':>9}")
     lists = [row for length in (8192, 65536) for row in building(length)]
-    result = dict(benchmark="block-sparse", **provenance(args.commit), rows=sparse, lists=lists)
-    write(result_path("block-sparse", args.out), result)
+    result = dict(benchmark="block_sparse", **provenance(args.commit), rows=sparse, lists=lists)
+    write(result_path("block_sparse", args.out), result)
     return 0
 
 

@@ -38,6 +38,11 @@ def reads_of(ptx: str | None) -> tuple[int, ...] | None:
     return tuple(sorted({int(n) for text in found for n in text.split(",") if n != "-"}))
 
 
+def _current(torch: Any) -> Any:
+    """The device that questions about the current stream are about."""
+    return torch.device("cuda", torch.cuda.current_device())
+
+
 class Lists:
     """The lists of one kernel on one device.
 
@@ -65,6 +70,9 @@ class Lists:
         import torch
 
         tensors = tuple(arrays[n] for n in self._reads)
+        # Numbers of the CPU are copied in each call, and share memory with NumPy.
+        if not all(x.is_cuda for x in tensors) or arrays[0].device != _current(torch):
+            return False
         try:
             state = tuple((id(x), x._version, x.data_ptr()) for x in tensors)
         except (AttributeError, RuntimeError):  # inference tensors have no version
@@ -99,6 +107,9 @@ class Lists:
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(device))
         with self._lock:
+            for old, kept in list(self._entries.items()):
+                if any(ref() is None for ref in kept.tensors):
+                    del self._entries[old]
             self._entries[key] = _Entry(buffer, tuple(map(weakref.ref, tensors)), stream, event)
             while len(self._entries) > _MOST:
                 self._entries.popitem(last=False)

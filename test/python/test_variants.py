@@ -173,6 +173,13 @@ MASKS = {
             )
         ),
     ),
+    "nanoseconds": (
+        lambda n: (
+            lambda b, h, i, j, t=on(nanoseconds_of(n)): (t[i] - t[j]) // 10**9 < 3 * 365 * 86400
+        ),
+        lambda n: lambda b, h, i, j: (nanoseconds_of(n)[i] - nanoseconds_of(n)[j]) // 10**9
+        < 3 * 365 * 86400,
+    ),
     "block-sparse": (
         lambda n: masks.block_sparse(on(blocks_of(n, 16, 64)), (16, 64)),
         lambda n: lambda b, h, i, j: blocks_of(n, 16, 64)[b, h, i // 16, j // 64],
@@ -247,6 +254,12 @@ SCORES = {
         ),
     ),
 }
+
+
+def nanoseconds_of(length):
+    """Times of tokens, four years between the halves: sums beyond 32 bits."""
+    at = np.arange(length)
+    return (1_700_000_000 + at + (at > length // 2) * 4 * 365 * 86400) * 10**9
 
 
 def blocks_of(length, rows, keys):

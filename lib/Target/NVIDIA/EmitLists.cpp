@@ -82,11 +82,14 @@ std::optional<TileRange> KernelEmitter::emitRange(ListBlocksOp op, Value key,
   if (isCondition)
     return TileRange{holds(arith::CmpIPredicate::ne, lo, i32(0)),
                      holds(arith::CmpIPredicate::ne, hi, i32(0))};
+  bool isLimited = what.getType().isInteger(64);
   // What was limited to 32 bits may lie anywhere beyond.
   Value isLeast = holds(arith::CmpIPredicate::eq, lo, i32(least)),
         isMost = holds(arith::CmpIPredicate::eq, hi, i32(most));
   lo = arith::ExtSIOp::create(b, loc, wide, lo);
   hi = arith::ExtSIOp::create(b, loc, wide, hi);
+  if (!isLimited)
+    return TileRange{lo, hi};
   return TileRange{
       arith::SelectOp::create(b, loc, isLeast, i64(-TileRanges::kUnlimited),
                               lo),

@@ -275,3 +275,31 @@ func.func @f(%n: index, %c: tensor<1xi32>, %e: tensor<?xi32>) {
   }) : (index, index, index, tensor<1xi32>, tensor<?xi32>) -> (tensor<1xi32>, tensor<9xi32>)
   return
 }
+
+// -----
+
+// keys that begin within a block
+func.func @f(%n: index, %c: tensor<1xi32>, %e: tensor<?xi32>) {
+  %three = arith.constant 3 : index
+  // expected-error @+1 {{(fa_list_blocks_c4) expected keys to begin at a multiple of 64 of at least 0, and at least 1 row; got 3 and 1}}
+  %x, %y = fa.list_blocks rows %n keys %three to %n tile [128, 64] every [1, 1] outs(%c, %e : tensor<1xi32>, tensor<?xi32>) mask {
+  ^bb0(%r: index, %col: index, %key: index):
+    %seen = arith.constant true
+    fa.yield %seen : i1
+  }
+  return
+}
+
+// -----
+
+// no row
+func.func @f(%n: index, %c: tensor<1xi32>, %e: tensor<?xi32>) {
+  %zero = arith.constant 0 : index
+  // expected-error @+1 {{(fa_list_blocks_c4) expected keys to begin at a multiple of 64 of at least 0, and at least 1 row; got 0 and 0}}
+  %x, %y = fa.list_blocks rows %zero keys %zero to %n tile [128, 64] every [1, 1] outs(%c, %e : tensor<1xi32>, tensor<?xi32>) mask {
+  ^bb0(%r: index, %col: index, %key: index):
+    %seen = arith.constant true
+    fa.yield %seen : i1
+  }
+  return
+}

@@ -7,7 +7,10 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/IRMapping.h"
+
+#include <limits>
 
 using namespace mlir;
 using namespace fa;
@@ -25,6 +28,13 @@ LogicalResult ListBlocksOp::verify() {
     return emitOpError("(fa_list_blocks_c2) expected every to be two sizes "
                        "that divide those of tile [")
            << getTile() << "], got [" << getEvery() << "]";
+  std::optional<int64_t> from = getConstantIntValue(OpFoldResult(getFrom())),
+                         rows = getConstantIntValue(OpFoldResult(getRows()));
+  if ((from && (*from < 0 || *from % tileKeys())) || (rows && *rows < 1))
+    return emitOpError("(fa_list_blocks_c4) expected keys to begin at a "
+                       "multiple of ")
+           << tileKeys() << " of at least 0, and at least 1 row; got "
+           << from.value_or(0) << " and " << rows.value_or(1);
   int64_t counts = getCount().getType().getDimSize(0);
   if (counts != 1 && !ShapedType::isDynamic(counts))
     return emitOpError("(fa_list_blocks_c3) expected count to have one "
@@ -93,8 +103,8 @@ std::optional<TileRange> ListBuilder::reduce(OpBuilder &b, Value what,
   Value zero = index(b, 0), one = index(b, 1);
   Value last = arith::SubIOp::create(b, loc, op.getRows(), one);
   SmallVector<Value> start = {
-      constant(isCondition ? 1 : TileRanges::kUnlimited),
-      constant(isCondition ? 0 : -TileRanges::kUnlimited)};
+      constant(isCondition ? 1 : std::numeric_limits<int64_t>::max()),
+      constant(isCondition ? 0 : std::numeric_limits<int64_t>::min())};
   auto loop = scf::ForOp::create(
       b, loc, zero, index(b, samples.count()), one, start,
       [&](OpBuilder &in, Location, Value sample, ValueRange state) {
@@ -122,13 +132,7 @@ std::optional<TileRange> ListBuilder::reduce(OpBuilder &b, Value what,
         }
         scf::YieldOp::create(in, loc, next);
       });
-  Value lo = loop.getResult(0), hi = loop.getResult(1);
-  if (!isCondition) {
-    // Beyond the limit nothing is known.
-    lo = arith::MinSIOp::create(b, loc, lo, constant(TileRanges::kUnlimited));
-    hi = arith::MaxSIOp::create(b, loc, hi, constant(-TileRanges::kUnlimited));
-  }
-  return TileRange{lo, hi};
+  return TileRange{loop.getResult(0), loop.getResult(1)};
 }
 
 /// Whether some and whether all elements of a block are seen.

@@ -38,9 +38,11 @@ TileRanges::TileRanges(ListBlocksOp op, OpBuilder &builder, Reduce reduce)
   multiples[op.getMask().front().getArgument(2)] = op.tileKeys();
   // The first row of the block: what a grid counts in steps.
   if (auto grid = op->getParentOfType<scf::ForallOp>())
-    for (auto [iv, step] :
-         llvm::zip(grid.getInductionVars(), grid.getMixedStep()))
-      if (std::optional<int64_t> c = getConstantIntValue(step))
+    for (auto [iv, lower, step] :
+         llvm::zip(grid.getInductionVars(), grid.getMixedLowerBound(),
+                   grid.getMixedStep()))
+      if (std::optional<int64_t> c = getConstantIntValue(step);
+          c && isConstantIntValue(lower, 0))
         multiples[iv] = *c;
 }
 
@@ -87,7 +89,7 @@ std::optional<TileRanges::Known> TileRanges::compute(Value value) {
                         ? 32
                         : kUnlimitedBits;
     if (range)
-      return Known{*range, bits};
+      return Known{*range, bits, type.isInteger(64)};
   }
   Operation *def = value.getDefiningOp();
   if (!def || def->getBlock() != &op.getMask().front())
@@ -102,7 +104,7 @@ std::optional<TileRanges::Known> TileRanges::compute(Value value) {
 std::optional<TileRanges::Known> TileRanges::sum(const Known &x, const Known &y,
                                                  bool subtract) {
   unsigned bits = std::max(x.bits, y.bits) + 1;
-  if (bits > kMaxBits)
+  if (bits > kMaxBits || x.mayBeUnlimited || y.mayBeUnlimited)
     return std::nullopt;
   if (subtract)
     return Known{{arith::SubIOp::create(b, loc, x.range.lo, y.range.hi),
@@ -116,7 +118,7 @@ std::optional<TileRanges::Known> TileRanges::sum(const Known &x, const Known &y,
 std::optional<TileRanges::Known> TileRanges::scaled(const Known &x,
                                                     int64_t factor) {
   unsigned bits = x.bits + llvm::Log2_64_Ceil(std::abs(factor) + 1) + 1;
-  if (std::abs(factor) > kUnlimited || bits > kMaxBits)
+  if (std::abs(factor) > kUnlimited || bits > kMaxBits || x.mayBeUnlimited)
     return std::nullopt;
   Value c = constant(factor);
   Value lo = arith::MulIOp::create(b, loc, x.range.lo, c),
@@ -128,7 +130,7 @@ std::optional<TileRanges::Known> TileRanges::scaled(const Known &x,
 
 std::optional<TileRanges::Known> TileRanges::quotient(const Known &x,
                                                       int64_t divisor) {
-  if (divisor < 1)
+  if (divisor < 1 || x.mayBeUnlimited)
     return std::nullopt;
   Value c = constant(divisor);
   return Known{{arith::FloorDivSIOp::create(b, loc, x.range.lo, c),
@@ -205,11 +207,18 @@ std::optional<TileRanges::Known> TileRanges::ofOperation(Operation *def) {
     if (std::optional<int64_t> c = constantOf(1))
       return quotient(operands[0], *c);
   bool isCondition = def->getOperand(0).getType().isInteger(1);
-  if (isa<arith::IndexCastOp, arith::ExtSIOp>(def) && !isCondition)
-    return operands[0];
+  if (isa<arith::IndexCastOp, arith::ExtSIOp>(def) && !isCondition) {
+    // An index may have 32 bits.
+    bool narrows = def->getResult(0).getType().isIndex()
+                       ? operands[0].mayBeUnlimited
+                       : !exact(operands[0], def);
+    return narrows ? std::nullopt : std::optional<Known>(operands[0]);
+  }
   auto both = [&](auto create, unsigned bits) -> Known {
     const TileRange &x = operands[0].range, &y = operands[1].range;
-    return {{create(x.lo, y.lo), create(x.hi, y.hi)}, bits};
+    return {{create(x.lo, y.lo), create(x.hi, y.hi)},
+            bits,
+            operands[0].mayBeUnlimited || operands[1].mayBeUnlimited};
   };
   unsigned bits =
       operands.size() > 1 ? std::max(operands[0].bits, operands[1].bits) : 0;

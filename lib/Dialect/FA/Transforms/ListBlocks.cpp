@@ -45,7 +45,7 @@ public:
 
 private:
   bool findConditions();
-  bool canClone(Value value);
+  bool canClone(Value value, bool everywhere = false);
   bool dependsOn(Value value);
   Value clone(OpBuilder &b, Value value, IRMapping &map);
   std::pair<Value, Value> buildBounds();
@@ -176,8 +176,10 @@ StringRef BlockLister::match() {
     return "tiles do not lie side by side, or have an odd number of keys";
   if (!findConditions())
     return "no part of the mask depends on coordinates alone";
+  for (Value end : {loop.getUpperBound(), rowLoop.getUpperBound()})
+    if (!canClone(end, /*everywhere=*/true))
+      return "the number of keys or rows is not the same for all";
   SmallVector<Value> needed(limits);
-  needed.append({loop.getUpperBound(), rowLoop.getUpperBound()});
   for (auto &[condition, negated] : conditions)
     needed.push_back(condition);
   if (!llvm::all_of(needed, [&](Value v) { return canClone(v); }))
@@ -189,17 +191,20 @@ StringRef BlockLister::match() {
 // The lists
 //===----------------------------------------------------------------------===//
 
-/// Whether a value is computed from coordinates and what is outside by what can
-/// be copied.
-bool BlockLister::canClone(Value value) {
+/// Whether a value is computed from coordinates (not where it is needed
+/// everywhere) and what is outside by what can be copied.
+bool BlockLister::canClone(Value value, bool everywhere) {
   SmallVector<Value> worklist = {value};
   DenseSet<Value> seen;
   while (!worklist.empty()) {
     Value next = worklist.pop_back_val();
     if (!seen.insert(next).second ||
-        !forall.getRegion().isAncestor(next.getParentRegion()) ||
-        next == loop.getInductionVar() || next == rowLoop.getInductionVar() ||
-        llvm::is_contained(forall.getInductionVars(), next))
+        !forall.getRegion().isAncestor(next.getParentRegion()))
+      continue;
+    bool isCoordinate = next == loop.getInductionVar() ||
+                        next == rowLoop.getInductionVar() ||
+                        llvm::is_contained(forall.getInductionVars(), next);
+    if (isCoordinate && !everywhere)
       continue;
     Operation *op = next.getDefiningOp();
     if (!op || op->getNumRegions() || !isPure(op))

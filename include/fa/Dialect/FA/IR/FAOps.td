@@ -229,6 +229,8 @@ def FA_ListBlocksOp : FA_Op<"list_blocks", [
     - `fa_list_blocks_c2`: `every` has two sizes of at least 1 that divide those
       of `tile`.
     - `fa_list_blocks_c3`: `count` has one element or an unknown number.
+    - `fa_list_blocks_c4`: `from` is a multiple of the tile's keys and not
+      negative, and there is a row. (Checked where they are constants.)
 
     Example (documents):
 
@@ -246,8 +248,8 @@ def FA_ListBlocksOp : FA_Op<"list_blocks", [
     ```
   }];
   let arguments = (ins
-    Arg<Index, "rows of the block that exist">:$rows,
-    Arg<Index, "first key, at least 0">:$from,
+    Arg<Index, "rows of the block that exist, at least 1">:$rows,
+    Arg<Index, "first key, a multiple of the tile's keys">:$from,
     Arg<Index, "keys end here">:$to,
     Arg<FA_List, "takes how many, [1]">:$count,
     Arg<FA_List, "takes the list, at least a place for each block">:$entries,

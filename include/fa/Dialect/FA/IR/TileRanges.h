@@ -23,7 +23,9 @@ struct TileSamples {
   int64_t count() const { return rows * keys; }
 };
 
-/// The least and the largest value: i64, or i1 where the value is one.
+/// The least and the largest value: i64, or i1 where the value is one. Of
+/// 64-bit integers a bound may be TileRanges::kUnlimited or its negative, for
+/// whatever lies beyond 32 bits.
 struct TileRange {
   mlir::Value lo, hi;
 };
@@ -53,6 +55,9 @@ private:
   struct Known {
     TileRange range;
     unsigned bits = 0;
+    /// Its bounds may stand for numbers beyond: they can be compared, and
+    /// nothing can be computed of them.
+    bool mayBeUnlimited = false;
   };
   std::optional<Known> of(mlir::Value value);
   std::optional<Known> compute(mlir::Value value);
