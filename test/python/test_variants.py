@@ -174,11 +174,8 @@ MASKS = {
         ),
     ),
     "nanoseconds": (
-        lambda n: (
-            lambda b, h, i, j, t=on(nanoseconds_of(n)): (t[i] - t[j]) // 10**9 < 3 * 365 * 86400
-        ),
-        lambda n: lambda b, h, i, j: (nanoseconds_of(n)[i] - nanoseconds_of(n)[j]) // 10**9
-        < 3 * 365 * 86400,
+        lambda n: within_three_years(on(nanoseconds_of(n))),
+        lambda n: within_three_years(nanoseconds_of(n)),
     ),
     "block-sparse": (
         lambda n: masks.block_sparse(on(blocks_of(n, 16, 64)), (16, 64)),
@@ -260,6 +257,13 @@ def nanoseconds_of(length):
     """Times of tokens, four years between the halves: sums beyond 32 bits."""
     at = np.arange(length)
     return (1_700_000_000 + at + (at > length // 2) * 4 * 365 * 86400) * 10**9
+
+
+def within_three_years(times):
+    def seen(b, h, q_idx, kv_idx):
+        return (times[q_idx] - times[kv_idx]) // 10**9 < 3 * 365 * 86400
+
+    return seen
 
 
 def blocks_of(length, rows, keys):
