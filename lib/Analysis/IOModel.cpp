@@ -230,23 +230,29 @@ void EventFinder::visitInsert(InsertOp insert, Scope &scope) {
   scope.events.push_back(event);
 }
 
+/// What the indices of a read are computed from, in the op around it and at its
+/// edge.
+static llvm::SetVector<Value> valuesBehind(tensor::ExtractOp extract,
+                                           Operation *around) {
+  llvm::SetVector<Value> values(extract.getIndices().begin(),
+                                extract.getIndices().end());
+  for (size_t i = 0; i < values.size(); ++i)
+    if (Operation *def = values[i].getDefiningOp();
+        def && around->isProperAncestor(def))
+      values.insert(def->operand_begin(), def->operand_end());
+  return values;
+}
+
 /// Reads of captured tensors in a body: each element that the indices can mean.
 void EventFinder::visitExtracts(linalg::LinalgOp op, Scope &scope) {
   op->walk([&](tensor::ExtractOp extract) {
     if (!inHBM(extract.getTensor()))
       return;
     llvm::SmallSetVector<int64_t, 4> loops;
-    SmallVector<Value> worklist(extract.getIndices());
-    llvm::DenseSet<Value> seen;
-    while (!worklist.empty()) {
-      Value value = worklist.pop_back_val();
-      Operation *def = value.getDefiningOp();
-      if (!seen.insert(value).second || !def || !op->isProperAncestor(def))
-        continue;
-      if (auto index = dyn_cast<linalg::IndexOp>(def))
+    for (Value value : valuesBehind(extract, op))
+      if (auto index = value.getDefiningOp<linalg::IndexOp>();
+          index && op->isProperAncestor(index))
         loops.insert(index.getDim());
-      llvm::append_range(worklist, def->getOperands());
-    }
     Event event = {Traffic::Read, bytesOf(extract.getType()), {}};
     AffineMap map = op.getMatchingIndexingMap(op.getDpsInitOperand(0));
     for (int64_t loop : loops)
@@ -265,21 +271,11 @@ void EventFinder::visitLists(ListBlocksOp op, Scope &scope) {
   op->walk([&](tensor::ExtractOp extract) {
     if (!inHBM(extract.getTensor()))
       return;
-    bool ofRow = false, ofKey = false;
-    SmallVector<Value> worklist(extract.getIndices());
-    llvm::DenseSet<Value> seen;
-    while (!worklist.empty()) {
-      Value value = worklist.pop_back_val();
-      ofRow |= value == mask.getArgument(0);
-      ofKey |= value == mask.getArgument(1) || value == mask.getArgument(2);
-      Operation *def = value.getDefiningOp();
-      if (def && op->isProperAncestor(def) && seen.insert(value).second)
-        llvm::append_range(worklist, def->getOperands());
-    }
+    llvm::SetVector<Value> of = valuesBehind(extract, op);
     Event event = {Traffic::Read, bytesOf(extract.getType()), {}};
-    if (ofRow)
+    if (of.contains(mask.getArgument(0)))
       event.sizes.push_back(sizeOf(op.getRows()));
-    if (ofKey)
+    if (of.contains(mask.getArgument(1)) || of.contains(mask.getArgument(2)))
       event.sizes.push_back(sizeOf(op.getTo()));
     scope.events.push_back(event);
   });

@@ -4,6 +4,7 @@
 #include "IOEvents.h"
 
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/IR/Matchers.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -344,20 +345,11 @@ std::optional<Polynomial> SizeTracer::getSymbolic(Value index, unsigned depth) {
       return std::nullopt;
     return getSymbolic(getSize(dim.getSource(), *i));
   }
-  // A number of blocks.
-  if (auto apply = index.getDefiningOp<affine::AffineApplyOp>()) {
-    auto quotient = dyn_cast<AffineBinaryOpExpr>(apply.getMap().getResult(0));
-    auto divisor = quotient ? dyn_cast<AffineConstantExpr>(quotient.getRHS())
-                            : AffineConstantExpr();
-    if (!divisor || quotient.getKind() != AffineExprKind::CeilDiv ||
-        !isa<AffineDimExpr, AffineSymbolExpr>(quotient.getLHS()) ||
-        apply.getOperands().size() != 1)
-      return std::nullopt;
-    std::optional<Polynomial> x =
-        getSymbolic(apply.getOperands().front(), depth + 1);
+  if (auto blocks = matchCeilQuotient(index)) {
+    std::optional<Polynomial> x = getSymbolic(blocks->first, depth + 1);
     if (!x)
       return std::nullopt;
-    return Polynomial::ceilDiv(*x, divisor.getValue());
+    return Polynomial::ceilDiv(*x, blocks->second);
   }
   // The smallest of several bounds: any of them will do.
   if (auto min = index.getDefiningOp<affine::AffineMinOp>()) {

@@ -10,8 +10,9 @@ from typing import Any
 
 from fa import _native
 from fa._arrays import Library, View, views_of
-from fa._config import AttentionConfig, Schedule, gpu_target, reuses_lists
+from fa._config import AttentionConfig, Schedule, gpu_target
 from fa._kernel import Kernel
+from fa._prepared import may_reuse
 from fa._trace import Traced, captured_views
 
 
@@ -129,7 +130,7 @@ def attend(
     wanted = Schedule.of(schedule) if schedule else _DEFAULT
     first, second = _run(config, wanted, library, views, inputs)
     # Whether lists of blocks can be used again is asked in each call.
-    asks = first.list_reads is not None and library.name == "torch" and reuses_lists()
+    asks = may_reuse(first.list_reads, library.name)
     if (
         library.is_native
         and not asks

@@ -12,8 +12,8 @@ from typing import Any
 
 from fa import _cache, _native
 from fa._arrays import Library, View, check_result, views_of
-from fa._config import AttentionConfig, Schedule, cpu_threads, reuses_lists, verbose
-from fa._prepared import Lists, reads_of
+from fa._config import AttentionConfig, Schedule, cpu_threads, verbose
+from fa._prepared import Lists, may_reuse, reads_of
 
 
 class Kernel:
@@ -172,7 +172,7 @@ class Kernel:
         self, device: int, library: Library, native: list[Any], arrays: Any, stream: int
     ) -> bool:
         """Whether it ran, with lists that are kept."""
-        if self.list_reads is None or not arrays or library.name != "torch" or not reuses_lists():
+        if not arrays or not may_reuse(self.list_reads, library.name):
             return False
         lists = self._lists.get(device)
         if lists is None:

@@ -16,6 +16,8 @@ import threading
 import weakref
 from typing import Any, NamedTuple
 
+from fa._config import reuses_lists
+
 _MOST = 16
 """Lists kept for each kernel and device."""
 
@@ -36,6 +38,11 @@ def reads_of(ptx: str | None) -> tuple[int, ...] | None:
     if not found:
         return None
     return tuple(sorted({int(n) for text in found for n in text.split(",") if n != "-"}))
+
+
+def may_reuse(reads: tuple[int, ...] | None, library: str) -> bool:
+    """Whether a kernel has lists that arrays of a library allow to be used again."""
+    return reads is not None and library == "torch" and reuses_lists()
 
 
 def _current(torch: Any) -> Any:

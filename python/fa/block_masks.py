@@ -157,7 +157,8 @@ def block_mask(mask: Any) -> Mask:
     """
     if not is_block_mask(mask):
         raise TypeError(
-            f"expected a BlockMask of torch.nn.attention.flex_attention, got {type(mask).__name__}"
+            "expected a BlockMask of torch.nn.attention.flex_attention, got "
+            f"{type(mask).__name__}; make one with create_block_mask, or pass a function as it is"
         )
     lists = (mask.kv_num_blocks, mask.kv_indices, mask.full_kv_num_blocks, mask.full_kv_indices)
     parts = (*lists, mask.mask_mod)
@@ -175,18 +176,11 @@ def _of_lists(
     counts: Any, indices: Any, full_counts: Any, full_indices: Any, size: Any, function: Any
 ) -> Mask:
     """The mask of a BlockMask's lists."""
+    from fa.masks import and_masks, or_masks  # which offers what is here, too
+
     partly = block_sparse(_matrix(counts, indices), tuple(size))
     if getattr(function, "__name__", "") not in ("noop_mask", "_no_mask"):
-        blocks = partly
-
-        def partly(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-            return blocks(b, h, q_idx, kv_idx) & function(b, h, q_idx, kv_idx)
-
+        partly = and_masks(partly, function)
     if full_counts is None:
         return partly
-    fully = block_sparse(_matrix(full_counts, full_indices), tuple(size))
-
-    def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-        return fully(b, h, q_idx, kv_idx) | partly(b, h, q_idx, kv_idx)
-
-    return seen
+    return or_masks(block_sparse(_matrix(full_counts, full_indices), tuple(size)), partly)

@@ -178,8 +178,8 @@ namespace {
 struct Frame {
   explicit Frame(const fa_rt_program &program) : program(program) {}
 
-  void addArg(size_t index, const fa_rt_tensor &arg);
-  void sizeTemp(size_t index);
+  /// The arguments, and the sizes that follow of the temporary buffers.
+  void fill(const fa_rt_tensor *args, int32_t nargs);
   bool evaluate(const Expr &expr, int64_t limit, int64_t &value) const;
   int64_t &size(size_t tensor, int dim) {
     return words[program.offsets[tensor] + 1 + static_cast<uint32_t>(dim)];
@@ -190,6 +190,8 @@ struct Frame {
   int64_t &stride(size_t tensor, int dim) {
     return size(tensor, program.header.tensors[tensor].rank + dim);
   }
+  void addArg(size_t index, const fa_rt_tensor &arg);
+  void sizeTemp(size_t index);
 
   const fa_rt_program &program;
   int64_t words[kMaxTensors * kMaxTensorWords];
@@ -250,6 +252,14 @@ bool Frame::evaluate(const Expr &expr, int64_t limit, int64_t &value) const {
   }
   value = product;
   return fits;
+}
+
+void Frame::fill(const fa_rt_tensor *args, int32_t nargs) {
+  size_t numArgs = static_cast<size_t>(nargs);
+  for (size_t i = 0; i < numArgs; ++i)
+    addArg(i, args[i]);
+  for (size_t i = numArgs; i < program.header.tensors.size(); ++i)
+    sizeTemp(i);
 }
 
 /// Sizes a temporary buffer, row-major.
@@ -409,15 +419,11 @@ static void launch(const fa_rt_program &program, const fa_rt_tensor *args,
                    bool isPrepared = false) {
   checkArgs(program, args, nargs);
   Frame frame(program);
-  size_t numArgs = static_cast<size_t>(nargs);
-  for (size_t i = 0; i < numArgs; ++i)
-    frame.addArg(i, args[i]);
-  for (size_t i = numArgs; i < program.header.tensors.size(); ++i)
-    frame.sizeTemp(i);
+  frame.fill(args, nargs);
   if (!sizeGrids(program, frame))
     return;
   ScopedContext scope(program.driver, program.context);
-  if (program.header.tensors.size() == numArgs)
+  if (program.header.tensors.size() == static_cast<size_t>(nargs))
     return launchKernels(program, frame, stream, isPrepared);
   Temps temps(program, stream);
   temps.allocate(frame, prepared);
@@ -441,15 +447,12 @@ fa_rt_status fa_rt_program_prepared_size(const fa_rt_program *program,
     requireNonNull(bytes, "bytes");
     checkArgs(*program, args, nargs);
     Frame frame(*program);
-    size_t numArgs = static_cast<size_t>(nargs);
-    for (size_t i = 0; i < numArgs; ++i)
-      frame.addArg(i, args[i]);
+    frame.fill(args, nargs);
     int64_t total = 0;
-    for (size_t i = numArgs; i < program->header.tensors.size(); ++i) {
-      frame.sizeTemp(i);
+    for (size_t i = static_cast<size_t>(nargs);
+         i < program->header.tensors.size(); ++i)
       if (program->header.tensors[i].isPrepared)
         total += alignPrepared(frame.tempBytes[i]);
-    }
     *bytes = total;
   });
 }

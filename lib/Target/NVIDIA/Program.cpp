@@ -7,6 +7,8 @@
 #include "Program.h"
 #include "KernelEmitter.h"
 
+#include "fa/Dialect/FA/IR/Matchers.h"
+
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -68,18 +70,10 @@ private:
 std::string Program::sizeExpression(Value v) {
   if (std::optional<int64_t> c = getConstantIntValue(v))
     return std::to_string(*c);
-  // ceil(size / constant)
-  if (auto apply = v.getDefiningOp<affine::AffineApplyOp>()) {
-    auto quotient = dyn_cast<AffineBinaryOpExpr>(apply.getMap().getResult(0));
-    auto divisor = quotient ? dyn_cast<AffineConstantExpr>(quotient.getRHS())
-                            : AffineConstantExpr();
-    if (!divisor || quotient.getKind() != AffineExprKind::CeilDiv ||
-        !isa<AffineDimExpr, AffineSymbolExpr>(quotient.getLHS()) ||
-        apply.getOperands().size() != 1)
-      return "";
-    std::string size = sizeExpression(apply.getOperands().front());
+  if (auto blocks = matchCeilQuotient(v)) {
+    std::string size = sizeExpression(blocks->first);
     bool isSize = !size.empty() && !StringRef(size).contains('/');
-    return isSize ? size + "/" + std::to_string(divisor.getValue()) : "";
+    return isSize ? size + "/" + std::to_string(blocks->second) : "";
   }
   auto dim = v.getDefiningOp<tensor::DimOp>();
   if (!dim || !dim.getConstantIndex())

@@ -3,6 +3,7 @@
 
 #include "fa/Dialect/FA/IR/Matchers.h"
 
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/Matchers.h"
@@ -215,4 +216,18 @@ std::optional<APFloat> fa::matchFill(Value v) {
   if (!fill || !matchPattern(fill.getInputs()[0], m_ConstantFloat(&value)))
     return std::nullopt;
   return value;
+}
+
+std::optional<std::pair<Value, int64_t>> fa::matchCeilQuotient(Value v) {
+  auto apply = v.getDefiningOp<affine::AffineApplyOp>();
+  if (!apply)
+    return std::nullopt;
+  auto quotient = dyn_cast<AffineBinaryOpExpr>(apply.getMap().getResult(0));
+  auto divisor = quotient ? dyn_cast<AffineConstantExpr>(quotient.getRHS())
+                          : AffineConstantExpr();
+  if (!divisor || quotient.getKind() != AffineExprKind::CeilDiv ||
+      !isa<AffineDimExpr, AffineSymbolExpr>(quotient.getLHS()) ||
+      apply.getOperands().size() != 1)
+    return std::nullopt;
+  return std::make_pair(apply.getOperands().front(), divisor.getValue());
 }

@@ -109,22 +109,29 @@ static bool isKeyOf(Value key, const MaskedLoop &masked) {
          (is(terms[0], terms[1]) || is(terms[1], terms[0]));
 }
 
-/// Whether a value in the body of the scores depends on their operands: on
-/// more than coordinates and captured tensors.
-static bool dependsOnScores(Value value, linalg::GenericOp scores) {
+/// Whether what computes a value within a region can be copied: pure operations
+/// without regions, from leaves and what is outside.
+static bool canCopy(Value value, Region &region,
+                    llvm::function_ref<bool(Value)> isLeaf) {
   SmallVector<Value> worklist = {value};
   DenseSet<Value> seen;
   while (!worklist.empty()) {
     Value next = worklist.pop_back_val();
     if (!seen.insert(next).second ||
-        !scores.getRegion().isAncestor(next.getParentRegion()))
+        !region.isAncestor(next.getParentRegion()) || isLeaf(next))
       continue;
     Operation *op = next.getDefiningOp();
     if (!op || op->getNumRegions() || !isPure(op))
-      return true;
+      return false;
     llvm::append_range(worklist, op->getOperands());
   }
-  return false;
+  return true;
+}
+
+/// Whether a value in the body of the scores depends on their operands: on
+/// more than coordinates and captured tensors.
+static bool dependsOnScores(Value value, linalg::GenericOp scores) {
+  return !canCopy(value, scores.getRegion(), [](Value) { return false; });
 }
 
 /// Splits the mask into the conditions that coordinates decide and the ends of
@@ -194,24 +201,12 @@ StringRef BlockLister::match() {
 /// Whether a value is computed from coordinates (not where it is needed
 /// everywhere) and what is outside by what can be copied.
 bool BlockLister::canClone(Value value, bool everywhere) {
-  SmallVector<Value> worklist = {value};
-  DenseSet<Value> seen;
-  while (!worklist.empty()) {
-    Value next = worklist.pop_back_val();
-    if (!seen.insert(next).second ||
-        !forall.getRegion().isAncestor(next.getParentRegion()))
-      continue;
-    bool isCoordinate = next == loop.getInductionVar() ||
-                        next == rowLoop.getInductionVar() ||
-                        llvm::is_contained(forall.getInductionVars(), next);
-    if (isCoordinate && !everywhere)
-      continue;
-    Operation *op = next.getDefiningOp();
-    if (!op || op->getNumRegions() || !isPure(op))
-      return false;
-    llvm::append_range(worklist, op->getOperands());
-  }
-  return true;
+  return canCopy(value, forall.getRegion(), [&](Value leaf) {
+    bool isCoordinate = leaf == loop.getInductionVar() ||
+                        leaf == rowLoop.getInductionVar() ||
+                        llvm::is_contained(forall.getInductionVars(), leaf);
+    return isCoordinate && !everywhere;
+  });
 }
 
 /// Copies what computes a value inside the forall.

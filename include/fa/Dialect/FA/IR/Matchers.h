@@ -51,6 +51,9 @@ std::optional<ValuePair> matchMultiply(mlir::Value v);
 /// x converted to another float type.
 mlir::Value matchConvert(mlir::Value v);
 
+/// ceil(x / n), a number of blocks: x and n.
+std::optional<std::pair<mlir::Value, int64_t>> matchCeilQuotient(mlir::Value v);
+
 /// True where a generic has only parallel iterators and one result.
 bool isElementwise(mlir::linalg::GenericOp op);
 /// The value of a splat that a linalg.fill wrote.
