@@ -255,6 +255,8 @@ void fa::nvidia::sinkSums(scf::ForOp loop) {
                                            ValueRange(empty))
                         .getResult(0);
       Value part = PartialSumsOp::create(before, loc, type, weights, start);
+      // Here: in the branch that reads it the weights would be kept for it.
+      part = PinOp::create(before, loc, TypeRange(type), part).getResults()[0];
       AffineMap identity =
           AffineMap::getMultiDimIdentityMap(2, loop.getContext());
       SmallVector<AffineMap> maps(3, identity);

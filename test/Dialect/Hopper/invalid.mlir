@@ -429,7 +429,7 @@ func.func @register_file(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tenso
   scf.forall (%i) in (1) {
     hopper.producer registers 24 {
     }
-    // expected-error @below {{'hopper.consumers' op asks with its producer for 80896 registers, and an SM has 65536}}
+    // expected-error @below {{'hopper.consumers' op asks with its producer for 80896 registers, and a block of 640 threads has 61440}}
     hopper.consumers 4 registers 152 {
     }
   }

@@ -227,11 +227,15 @@ LogicalResult ConsumersOp::verify() {
     return emitOpError("expected a hopper.producer before it");
   if (failed(verifyRegisters(producer, producer.getRegisters())))
     return failure();
+  // What a block enters with: a multiple of 8 for each thread, of 65536.
+  int64_t threads = warpgroupThreads * (groups + 1);
+  int64_t has = 65536 / threads / 8 * 8 * threads;
   int64_t total =
       warpgroupThreads * (groups * getRegisters() + producer.getRegisters());
-  if (total > 65536)
+  if (total > has)
     return emitOpError("asks with its producer for ")
-           << total << " registers, and an SM has 65536";
+           << total << " registers, and a block of " << threads
+           << " threads has " << has;
   if (getBody().front().getTerminator()->getOperandTypes() != getResultTypes())
     return emitOpError("expected to yield values of its results' types");
   return success();
