@@ -384,10 +384,15 @@ static TileSizes chooseForWgmma(const TargetInfo &target,
   };
   static constexpr Row plain[] = {
       {64, 256, 64}, {128, 128, 128}, {192, 128, 80}, {256, 128, 64}};
-  // A second sum is carried, or what a score function needs; the largest that
-  // spill nothing.
+  // A second sum is carried; the largest that spill nothing.
+  static constexpr Row summed[] = {
+      {64, 192, 96}, {128, 128, 128}, {192, 128, 80}, {256, 128, 48}};
+  // And what a score function needs.
   static constexpr Row crowded[] = {
       {64, 192, 80}, {128, 128, 112}, {192, 128, 64}, {256, 128, 32}};
+  // Keys in whole groups of random bits, which take registers.
+  static constexpr Row random[] = {
+      {64, 192, 64}, {128, 192, 64}, {192, 128, 64}, {256, 128, 64}};
   // Tiles that are whole blocks of a mask, of 128 or fewer.
   static constexpr Row blocks[] = {
       {64, 128, 128}, {128, 128, 128}, {192, 128, 64}, {256, 128, 64}};
@@ -395,9 +400,13 @@ static TileSizes chooseForWgmma(const TargetInfo &target,
       {64, 128, 128}, {128, 128, 64}, {192, 128, 64}, {256, 128, 32}};
   bool isCrowded =
       p.logSumExp || (p.scoreFunction && std::max(p.headDim, p.valueDim) <= 64);
-  ArrayRef<Row> table = isCrowded ? ArrayRef(crowded) : ArrayRef(plain);
+  ArrayRef<Row> table = !isCrowded        ? ArrayRef(plain)
+                        : p.scoreFunction ? ArrayRef(crowded)
+                                          : ArrayRef(summed);
   if (p.blockMask)
     table = isCrowded ? ArrayRef(crowdedBlocks) : ArrayRef(blocks);
+  else if (p.dropout)
+    table = random;
   int64_t d = std::max(p.headDim, p.valueDim);
   const Row *row =
       llvm::find_if(table, [&](const Row &row) { return d <= row.headDim; });

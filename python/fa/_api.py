@@ -10,6 +10,7 @@ from typing import Any
 
 from fa._arrays import is_seen_by
 from fa._attention import NOTHING, attend
+from fa._dropout import with_dropout
 from fa._trace import trace_functions
 from fa.block_masks import block_mask, is_block_mask
 
@@ -28,6 +29,8 @@ def attention(
     is_causal: bool = False,
     scale: float | None = None,
     return_lse: bool = False,
+    dropout_p: float = 0.0,
+    dropout_seed: Any = None,
     schedule: Mapping[str, Any] | None = None,
 ) -> Any:
     """Softmax attention: softmax(scale * q k^T) v, row by row.
@@ -54,6 +57,14 @@ def attention(
         is_causal: query i sees keys j <= i, of those that mask_mod shows.
         scale: factor of the scores; 1/sqrt(D) if None.
         return_lse: also return the log-sum-exp of the scores.
+        dropout_p: the share of normalised weights that are dropped, in
+            [0, 0.996] and steps of 1/256; those that are kept are divided by the
+            share of them. The log-sum-exp knows nothing of it.
+        dropout_seed: of 64 bits; the same weights are dropped for the same seed,
+            whatever the target, the tiles and the other batch entries and heads.
+            An integer, or an int64 or int32 in an array on q's device, which is
+            read when the kernel runs. None: a random one, of PyTorch's tensors
+            from its generator for their device (torch.manual_seed).
         schedule: for experts, as in `fa.compile`.
 
     Returns:
@@ -66,8 +77,8 @@ def attention(
         `__dlpack__` and the array interface.
 
     Raises:
-        ValueError: shapes, types or a scale that do not fit; captured arrays
-            on another device.
+        ValueError: shapes, types, a scale or a dropout_p that do not fit;
+            captured arrays on another device.
         TraceError: (a ValueError) a function does what can't be traced; names
             its line.
         TypeError: no array, or one of another element type or kind of device.
@@ -78,15 +89,17 @@ def attention(
     On CUDA arrays of PyTorch and CuPy the call returns before the GPU has
     finished, like any op of theirs on their current stream; on those of other
     libraries, whose streams are not known, it waits for the GPU. The order is
-    scale, score_mod, mask, softmax. Source: Dao et al., FlashAttention (2022) and
-    FlashAttention-2 (2023); Dong et al., Flex Attention (2024).
+    scale, score_mod, mask, softmax, dropout. Source: Dao et al., FlashAttention
+    (2022) and FlashAttention-2 (2023); Dong et al., Flex Attention (2024); Salmon
+    et al., Parallel random numbers: as easy as 1, 2, 3 (2011).
     """
     torch = sys.modules.get("torch")
     if torch is not None and (_is_nested(q) or _is_nested(k) or _is_nested(v)):
         from fa import _torch_nested
 
         return _torch_nested.attention(
-            q, k, v, score_mod, mask_mod, is_causal, scale, return_lse, schedule
+            *(q, k, v, score_mod, mask_mod, is_causal, scale, return_lse),
+            *(dropout_p, dropout_seed, schedule),
         )
     if mask_mod is not None and is_block_mask(mask_mod):
         mask_mod = block_mask(mask_mod)
@@ -94,11 +107,14 @@ def attention(
         from fa import _torch_compile
 
         return _torch_compile.attention(
-            q, k, v, score_mod, mask_mod, is_causal, scale, return_lse, schedule
+            *(q, k, v, score_mod, mask_mod, is_causal, scale, return_lse),
+            *(dropout_p, dropout_seed, schedule),
         )
     traced = NOTHING
     if score_mod is not None or mask_mod is not None:
         traced = trace_functions(score_mod, mask_mod)
+    if dropout_p:
+        traced = with_dropout(traced, dropout_p, dropout_seed, q)
     if torch is not None and (torch.is_grad_enabled() or type(q) is not torch.Tensor):
         if is_seen_by(torch, q, k, v, *traced.arrays):
             from fa import _torch_op

@@ -22,9 +22,11 @@ from torch import Tensor
 
 from fa import _torch_op
 from fa import math as fa_math
+from fa._dropout import add_dropout, dropped_of, torch_seed, variant_text
 from fa._functions import dtype_name
 from fa._scalars import TraceError, is_tracing
 from fa._trace import key_length, query_length, trace_both
+from fa._variant import Variant
 
 try:  # from PyTorch 2.8 on
     from torch._higher_order_ops.wrap import dynamo_bypassing_wrapper
@@ -186,6 +188,9 @@ def _lower(body: torch.fx.GraphModule) -> Callable[..., Any]:
             if return_lse or _is_operator(node, torch.ops.fa.attention):
                 break
         query, key, value = (inputs[operand] for operand in node.args[:3])
+        if node.args[3]:
+            dropped = Variant.from_text(node.kwargs["variant"]).dropout
+            traced = add_dropout(traced, dropped, inputs[node.args[3][0]])
         options = (node.kwargs["is_causal"], node.kwargs["scale"])
         out = _torch_op.call(query, key, value, traced, *options, return_lse)
         # What the functions returned is for nobody.
@@ -204,6 +209,12 @@ def _check_version() -> None:
         )
 
 
+@torch.compiler.assume_constant_result
+def _dropout_text(dropped: int, is_short: bool) -> str:
+    """The text of the variant that is dropout alone, a constant of compiled code."""
+    return variant_text(dropped, is_short)
+
+
 def attention(
     q: Any,
     k: Any,
@@ -213,19 +224,26 @@ def attention(
     is_causal: bool,
     scale: float | None,
     return_lse: bool,
+    dropout_p: float,
+    dropout_seed: Any,
     schedule: Any,
 ) -> Any:
     """`fa.attention` where torch.compile traces it: see there."""
     if schedule is not None:
         raise ValueError(_torch_op.NO_SCHEDULE)
     options = {"is_causal": bool(is_causal), "scale": scale}
+    seeds = []
+    dropped = dropped_of(dropout_p)
+    if dropped:
+        seeds = [torch_seed(torch, dropout_seed, q.device)]
+        options["variant"] = _dropout_text(dropped, seeds[0].dtype == torch.int32)
     operator = torch.ops.fa.attention_with_lse if return_lse else torch.ops.fa.attention
     if score_mod is None and mask_mod is None:
-        return operator(q, k, v, [], **options)
+        return operator(q, k, v, seeds, **options)
     _check_version()
 
     def body(query: Any, key: Any, value: Any) -> Any:
-        plain = operator(query, key, value, [], **options)
+        plain = operator(query, key, value, seeds, **options)
         at = [torch.ops.fa.traced_value(query, name) for name in _COORDINATES]
         results = []
         if score_mod is not None:

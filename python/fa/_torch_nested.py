@@ -94,6 +94,8 @@ def attention(
     is_causal: bool,
     scale: float | None,
     return_lse: bool,
+    dropout_p: float,
+    dropout_seed: Any,
     schedule: Mapping[str, Any] | None,
 ) -> Any:
     """`fa.attention` of nested tensors; out is one [B, Hq, *, Dv] of query's layout.
@@ -132,6 +134,7 @@ def attention(
         "top_left" if is_causal else "",
         scale,
         False,
+        (dropout_p, dropout_seed),
     ).contiguous()
     if query.layout != torch.jagged:
         sizes = q.offsets.diff().tolist()

@@ -93,7 +93,7 @@ def _routed(
         reason = _reason(tensors, dropout_p, is_causal, scale, enable_gqa)
         _count(reason)
         if reason is None:
-            return _torch_sdpa.compute(*tensors, is_causal, scale, enable_gqa)
+            return _torch_sdpa.compute(*tensors, dropout_p, is_causal, scale, enable_gqa)
     return _own(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )

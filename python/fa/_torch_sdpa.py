@@ -20,8 +20,9 @@ from fa import _torch_op
 from fa._api import attention
 from fa._arrays import is_seen_by
 from fa._attention import attend
+from fa._dropout import MAX_DROPOUT, dropped_of, torch_seed, with_seed_type
 from fa._scalars import MAX_RANK, get_item
-from fa._trace import trace
+from fa._trace import Traced, trace
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _MASK_DTYPES = (torch.bool, *_DTYPES)
@@ -100,7 +101,7 @@ def why_not(
             return "function transform"
         if torch.jit.is_tracing():
             return "torch.jit"
-    if dropout_p > 0:
+    if dropout_p < 0 or dropout_p > MAX_DROPOUT:
         return "dropout"
     dtype, device = query.dtype, query.device
     if dtype not in _DTYPES or key.dtype != dtype or value.dtype != dtype:
@@ -157,9 +158,9 @@ def _error(reason: str, query: Any, key: Any, value: Any, mask: Any, **options: 
             "in one; use torch.export or torch.compile"
         )
     if reason == "dropout":
-        return NotImplementedError(
-            f"expected dropout_p 0.0, got {options['dropout_p']}: fa has no dropout yet; pass 0.0 "
-            "(model.eval()), or use torch.nn.functional.scaled_dot_product_attention"
+        return ValueError(
+            f"expected dropout_p in [0, {MAX_DROPOUT:.3f}], got {options['dropout_p']}; it is the "
+            "share of weights that are dropped"
         )
     shapes = _shapes(query=query, key=key, value=value)
     if reason == "dtype":
@@ -224,7 +225,7 @@ def _batch_coordinates(b: Any, leads: tuple[int, ...]) -> tuple[Any, ...]:
 @functools.cache
 def _trace_mask(
     dtype: torch.dtype, is_single: tuple[bool, ...], is_strided: bool, leads: tuple[int, ...]
-) -> str:
+) -> Traced:
     sizes = [1 if single else 2 for single in is_single]
     values = torch.empty(sizes, dtype=dtype)
     if is_strided:
@@ -241,12 +242,16 @@ def _trace_mask(
     functions: dict[str, Callable[..., Any]] = (
         {"mask_mod": mask_mod} if dtype == torch.bool else {"score_mod": score_mod}
     )
-    return trace(**functions).to_text()
+    return Traced(trace(**functions).without_arrays(), (), -1)
 
 
 @torch.compiler.assume_constant_result
 def _mask_variant(
-    dtype: torch.dtype, is_single: tuple[bool, ...], is_strided: bool, leads: tuple[int, ...]
+    dtype: torch.dtype,
+    is_single: tuple[bool, ...],
+    is_strided: bool,
+    leads: tuple[int, ...],
+    dropped: int,
 ) -> str:
     """The text of the variant that a mask is: hides or adds to scores.
 
@@ -256,18 +261,28 @@ def _mask_variant(
             for all queries, keys, heads or batch entries.
         is_strided: in the last dimension.
         leads: sizes of the batch dimensions, if there are several.
+        dropped: of how many of 256 random numbers a weight is.
     """
-    return _trace_mask(dtype, is_single, is_strided, leads)
+    traced = _trace_mask(dtype, is_single, is_strided, leads)
+    variant = with_seed_type(traced.variant, dropped) if dropped else traced.variant
+    return variant.to_text()
 
 
-def _variant_of(mask: Tensor, leads: tuple[Any, ...]) -> str:
+@torch.compiler.assume_constant_result
+def _dropout_variant(dropped: int) -> str:
+    return with_seed_type(None, dropped).to_text()
+
+
+def _variant_of(mask: Tensor | None, leads: tuple[Any, ...], dropped: int) -> str:
+    if mask is None:
+        return _dropout_variant(dropped) if dropped else ""
     # Branches, which torch.compile decides where sizes are symbols.
     is_single = tuple([True if size == 1 else False for size in mask.shape])
     is_strided = True if mask.shape[-1] > 1 and mask.stride(-1) != 1 else False
     # One batch dimension needs no size; several do if the mask tells them apart.
     has_batch = len(leads) > 1 and not all(is_single[:-3])
     sizes = tuple([int(size) for size in leads]) if has_batch else ()
-    return _mask_variant(mask.dtype, is_single, is_strided, sizes)
+    return _mask_variant(mask.dtype, is_single, is_strided, sizes, dropped)
 
 
 # --- The call ------------------------------------------------------------------------
@@ -312,6 +327,7 @@ def compute(
     key: Tensor,
     value: Tensor,
     attn_mask: Tensor | None,
+    dropout_p: float,
     is_causal: bool,
     scale: float | None,
     enable_gqa: bool,
@@ -331,7 +347,10 @@ def compute(
     q = _operand(query, leads, heads)
     k, v = _operand(key, leads, key_heads), _operand(value, leads, key_heads)
     captured = [] if attn_mask is None else [attn_mask]
-    variant = "" if attn_mask is None else _variant_of(attn_mask, leads)
+    dropped = dropped_of(dropout_p)
+    variant = _variant_of(attn_mask, leads, dropped)
+    if dropped:
+        captured.append(torch_seed(torch, None, q.device))
     factor = None if scale is None else float(scale)
     if _is_operator_needed((q, k, v, *captured)):
         out = torch.ops.fa.attention(
@@ -366,7 +385,8 @@ def sdpa(
         attn_mask: bool, True where the query takes part in the key, or a float
             that is added to the scaled score. Broadcasts to [..., Hq, L, S]; it
             is read as it is, at any strides, and nothing larger is made of it.
-        dropout_p: must be 0.0.
+        dropout_p: the share of weights that are dropped, in [0, 0.996] and steps
+            of 1/256; which ones are, PyTorch's generator for the device decides.
         is_causal: query i sees keys j <= i, also where L and S differ.
         scale: factor of the scores, 1/sqrt(E) if None.
         enable_gqa: H divides Hq: so many query heads share a key head.
@@ -376,10 +396,10 @@ def sdpa(
         it by False or by -inf, is 0.
 
     Raises:
-        NotImplementedError: dropout_p above 0; a call in a transform of
-            torch.func or in torch.jit.trace.
-        ValueError: shapes that do not fit; attn_mask with is_causal; several
-            devices.
+        NotImplementedError: a call in a transform of torch.func or in
+            torch.jit.trace.
+        ValueError: shapes or a dropout_p that do not fit; attn_mask with
+            is_causal; several devices.
         TypeError: another element type, or tensors of another class.
 
     torch.autocast converts the inputs as it does for PyTorch's own. There is no
@@ -387,10 +407,10 @@ def sdpa(
     the call is one operator.
     """
     query, key, value, attn_mask = autocast(query, key, value, attn_mask)
-    if query.is_nested and attn_mask is None and not dropout_p:
-        return attention(query, key, value, is_causal=is_causal, scale=scale)
+    if query.is_nested and attn_mask is None:
+        return attention(query, key, value, is_causal=is_causal, scale=scale, dropout_p=dropout_p)
     arguments = (query, key, value, attn_mask)
     reason = why_not(*arguments, dropout_p, is_causal, scale, enable_gqa)
     if reason is not None:
         raise _error(reason, *arguments, dropout_p=dropout_p, scale=scale, enable_gqa=enable_gqa)
-    return compute(*arguments, is_causal, scale, enable_gqa)
+    return compute(*arguments, dropout_p, is_causal, scale, enable_gqa)

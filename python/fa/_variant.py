@@ -1,6 +1,6 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A traced score and mask function: text, and what it needs to be called."""
+"""A traced score and mask function, and dropout: text, and what it needs to be called."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ class Variant:
         captured: the types of the captured arrays, arguments of the kernel
             after q, k and v: ("tensor<?x?xf32>", ...).
         lengths: which of "query_length" and "key_length" the functions read.
+        dropout: of how many of 256 random numbers a weight is dropped. The seed
+            is then the last of the captured arrays.
         arrays: the captured arrays themselves; no part of the variant's
             identity.
     """
@@ -45,6 +47,7 @@ class Variant:
     mask: Function | None = None
     captured: tuple[str, ...] = ()
     lengths: tuple[str, ...] = ()
+    dropout: int = 0
     arrays: tuple[Any, ...] = field(default=(), compare=False, repr=False)
 
     def without_arrays(self) -> Variant:
@@ -53,14 +56,14 @@ class Variant:
 
     def to_text(self) -> str:
         """The variant, but for its arrays, as text that `from_text` reads."""
-        return json.dumps([self.score, self.mask, self.captured, self.lengths])
+        return json.dumps([self.score, self.mask, self.captured, self.lengths, self.dropout])
 
     @staticmethod
     def from_text(text: str) -> Variant:
         """The variant of a text of `to_text`."""
-        score, mask, captured, lengths = json.loads(text)
+        score, mask, captured, lengths, dropout = json.loads(text)
         functions = [None if f is None else Function(tuple(f[0]), f[1]) for f in (score, mask)]
-        return Variant(*functions, tuple(captured), tuple(lengths))
+        return Variant(*functions, tuple(captured), tuple(lengths), dropout)
 
     def regions(self, is_causal: bool = False) -> str:
         """The regions' text, with a causal mask too if asked for."""
@@ -76,7 +79,25 @@ class Variant:
                 mask = Function((*self.mask.ops, causal, both), "%both")
         if mask is not None:
             parts.append(_region("mask", "", mask, "i1"))
+        if self.dropout:
+            parts.append(_region("keep", "", self._kept(), "i1"))
+            parts.append(f" times {256 / (256 - self.dropout):.17e}")
         return "".join(parts)
+
+    def _kept(self) -> Function:
+        """Which weights dropout keeps."""
+        type = self.captured[-1]
+        element = type.removeprefix("tensor<").removesuffix(">")
+        ops = [f"%seed = tensor.extract %captured{len(self.captured) - 1}[] : {type}"]
+        if element != "i64":
+            ops.append(f"%wide = arith.extsi %seed : {element} to i64")
+        seed = "%seed" if element == "i64" else "%wide"
+        ops.append(f"%bits = fa.random_bits {seed} at [%b, %h, %i, %j]")
+        # As i8 numbers from 128 on are written as negative ones.
+        limit = self.dropout - 256 if self.dropout > 127 else self.dropout
+        ops.append(f"%limit = arith.constant {limit} : i8")
+        ops.append("%kept = arith.cmpi uge, %bits, %limit : i8")
+        return Function(tuple(ops), "%kept")
 
     def __str__(self) -> str:
         lines = [f"%captured{n}: {type}" for n, type in enumerate(self.captured)]

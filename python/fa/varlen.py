@@ -198,6 +198,8 @@ def attention_varlen(
     alignment: str = "top_left",
     scale: float | None = None,
     return_lse: bool = False,
+    dropout_p: float = 0.0,
+    dropout_seed: Any = None,
 ) -> Any:
     """`fa.attention` of N sequences of different lengths, packed without padding.
 
@@ -222,6 +224,9 @@ def attention_varlen(
             queries (FlashAttention from version 2.1 on).
         scale: factor of the scores; 1/sqrt(D) if None.
         return_lse: also return the log-sum-exp.
+        dropout_p: as for `fa.attention`. What is dropped of a sequence depends on
+            where it lies among the others.
+        dropout_seed: likewise.
 
     Returns:
         out [Tq, Hq, Dv], or (out, lse) with lse [Hq, Tq] in float32. In memory
@@ -276,6 +281,7 @@ def attention_varlen(
         alignment if is_causal else "",
         scale,
         return_lse,
+        (dropout_p, dropout_seed),
     )
 
 
@@ -287,6 +293,7 @@ def _attend(
     causal: str,
     scale: float | None,
     return_lse: bool,
+    dropout: tuple[float, Any],
 ) -> Any:
     """Attention of packed sequences.
 
@@ -297,6 +304,7 @@ def _attend(
         functions: score_mod and mask_mod.
         causal: the alignment, empty for none.
         scale, return_lse: as for `fa.attention`.
+        dropout: its dropout_p and dropout_seed.
     """
     q, k, v = tensors
     torch = sys.modules.get("torch")
@@ -309,7 +317,13 @@ def _attend(
     bounds = _known_bounds(origins, lambda: _bounds(*limits(), queries, causal), (queries, causal))
     score, mask = _masks(bounds, *functions)
     result = attention(
-        *map(_swapped, tensors), score_mod=score, mask_mod=mask, scale=scale, return_lse=return_lse
+        *map(_swapped, tensors),
+        score_mod=score,
+        mask_mod=mask,
+        scale=scale,
+        return_lse=return_lse,
+        dropout_p=dropout[0],
+        dropout_seed=dropout[1],
     )
     if return_lse:
         return _swapped(result[0]), result[1][0]

@@ -346,6 +346,17 @@ class Block:
         up = bits - start - length
         self.put(o[0], self.result(p, (a << a.dtype.type(up)) >> a.dtype.type(bits - length)), m)
 
+    def op_prmt(self, p, o, m):
+        """Bytes of two words by the nibbles of a third; its top bit spreads a byte's sign."""
+        low, high, which = (self.get(x, 32).astype(np.uint64) for x in o[1:])
+        both, value = low | high << np.uint64(32), np.zeros_like(low)
+        for n in map(np.uint64, range(4)):
+            nibble = which >> 4 * n & 15
+            byte = both >> 8 * (nibble & 7) & 255
+            spread = np.where(byte >> 7, np.uint64(255), np.uint64(0))
+            value |= np.where(nibble >> 3, spread, byte) << 8 * n
+        self.put(o[0], value.astype(np.uint32), m)
+
     def op_shf(self, p, o, m):
         low, high = self.get(o[1], 32).astype(np.uint64), self.get(o[2], 32).astype(np.uint64)
         n = self.get(o[3], 32).astype(np.uint64) & np.uint64(31)

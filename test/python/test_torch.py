@@ -550,7 +550,7 @@ def test_sdpa_autocast():
 
 Q, K, V = inputs(key_heads=4)
 ERRORS = {
-    "dropout": ((Q, K, V), {"dropout_p": 0.1}, NotImplementedError, "got 0.1: fa has no dropout"),
+    "dropout": ((Q, K, V), {"dropout_p": 1.5}, ValueError, r"in \[0, 0.996\], got 1.5; it is"),
     "attn_mask with is_causal": (
         (Q, K, V, normal(17, 40)),
         {"is_causal": True},

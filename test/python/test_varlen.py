@@ -734,9 +734,10 @@ def test_sdpa(layout, options):
 @quiet
 def test_sdpa_refuses():
     (q, k, v), _ = nested_inputs(LENGTHS)
-    for options in ({"attn_mask": torch.ones(3, 3, device=DEVICE)}, {"dropout_p": 0.5}):
-        with pytest.raises(TypeError, match="own class, got NestedTensor"):
-            fa.torch.sdpa(q, k, v, **options)
+    with pytest.raises(TypeError, match="own class, got NestedTensor"):
+        fa.torch.sdpa(q, k, v, attn_mask=torch.ones(3, 3, device=DEVICE))
+    with pytest.raises(ValueError, match=r"dropout_p in \[0, 0.996\], got 1.5; it is"):
+        fa.torch.sdpa(q, k, v, dropout_p=1.5)
     # The switch leaves them to PyTorch.
     with torch.no_grad(), fa.torch.use_sdpa() as calls:
         F.scaled_dot_product_attention(q, q, q)

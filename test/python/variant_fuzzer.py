@@ -660,8 +660,10 @@ _arrays._LIBRARIES[EmulatedArray] = _arrays.Library(
 )
 
 
-def emulated(case: Case, score: Any, mask: Any, qkv: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """The results of the kernel for sm_80, an instruction at a time."""
+def emulated(
+    case: Case, score: Any, mask: Any, qkv: list[Any], keys: int = 32, rows: int = 16
+) -> tuple[np.ndarray, np.ndarray]:
+    """The results of the kernel for sm_80 with tiles of that size, an instruction at a time."""
     sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration"))
     from ptx_emulator import Kernel, Memory, bf16_to_f32, temporary
     from ptx_header import evaluate, parse_header
@@ -671,11 +673,12 @@ def emulated(case: Case, score: Any, mask: Any, qkv: list[Any]) -> tuple[np.ndar
     config = fa.AttentionConfig(
         *(dtype, *case.heads, *case.dims, case.is_causal, case.scale, True), traced.variant
     )
-    text = fa.compile(config, "sm_80", rows=16, keys=32).asm["ptx"]
+    text = fa.compile(config, "sm_80", rows=rows, keys=keys).asm["ptx"]
     program, memory = parse_header(text), Memory()
-    rows = qkv[0].shape[:3]
+    sizes_of_rows = qkv[0].shape[:3]
     arrays = [np.array(getattr(x, "raw", x), order="C") for x in (*qkv, *traced.arrays)]
-    arrays += [np.full((*rows, case.dims[1]), 0xFFFF, np.uint16), np.full(rows, np.nan, np.float32)]
+    arrays.append(np.full((*sizes_of_rows, case.dims[1]), 0xFFFF, np.uint16))
+    arrays.append(np.full(sizes_of_rows, np.nan, np.float32))
     results = range(len(arrays) - 2, len(arrays))
     for _, temp in sorted(program.temps.items()):
         sizes = dict(enumerate(arrays))

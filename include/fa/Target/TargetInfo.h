@@ -72,6 +72,8 @@ struct TileProblem {
   /// The mask is given for blocks of rows and keys, of some size: tiles of a
   /// power of two match most of these.
   bool blockMask = false;
+  /// Weights are dropped at random.
+  bool dropout = false;
   std::optional<int64_t> queryLength = std::nullopt, keyLength = std::nullopt;
 };
 

@@ -4,6 +4,7 @@
 // Decides where tensors live before they become buffers.
 
 #include "BufferTypes.h"
+#include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Target/CPU/Passes.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
@@ -51,6 +52,12 @@ static LogicalResult decomposeAggregates(RewriterBase &rewriter,
     if (failed(values))
       return op.emitOpError("has no decomposition for the CPU");
     rewriter.replaceOp(op, *values);
+  }
+  SmallVector<RandomBitsOp> randoms;
+  func.walk([&](RandomBitsOp op) { randoms.push_back(op); });
+  for (RandomBitsOp op : randoms) {
+    rewriter.setInsertionPoint(op);
+    rewriter.replaceOp(op, op.expand(rewriter));
   }
   return success();
 }

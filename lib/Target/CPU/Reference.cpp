@@ -72,7 +72,7 @@ private:
   Value product(Value query, Value key);
   Value scores(Value coordinates[3]);
   Value weigh(Value row, Value &max, Value &sum);
-  Value weightedSum(Value row, Value sum, Value batch, Value keyHead);
+  Value weightedSum(Value row, Value sum, Value at[3], Value keyHead);
 
   RewriterBase &b;
   AttentionOp op;
@@ -257,7 +257,7 @@ Value ReferenceBuilder::weigh(Value row, Value &max, Value &sum) {
 }
 
 /// The output's row.
-Value ReferenceBuilder::weightedSum(Value row, Value sum, Value batch,
+Value ReferenceBuilder::weightedSum(Value row, Value sum, Value at[3],
                                     Value keyHead) {
   Value dims = index(op.getValueDim());
   Value zero = number(0.0);
@@ -269,12 +269,19 @@ Value ReferenceBuilder::weightedSum(Value row, Value sum, Value batch,
   });
   return loop(keys, out, [&](Value j, Value o) -> Value {
     Value p = rounded(arith::DivFOp::create(b, loc, read(row, j), divisor));
+    if (!op.getKeep().empty()) {
+      Value kept = cloneFunction(op.getKeep(), {at[0], at[1], at[2], j});
+      p = arith::SelectOp::create(b, loc, kept, p, zero);
+    }
+    if (op.getTimes())
+      p = rounded(
+          arith::MulFOp::create(b, loc, p, number(op.getTimesOrDefault())));
     // A weight of 0 adds nothing. Masked keys have it, often half of them.
     Value counts =
         arith::CmpFOp::create(b, loc, arith::CmpFPredicate::UNE, p, zero);
     Value used = arith::SelectOp::create(b, loc, counts, dims, index(0));
     return loop(used, o, [&](Value d, Value r) -> Value {
-      Value v = toReal(read(op.getValue(), {batch, keyHead, j, d}));
+      Value v = toReal(read(op.getValue(), {at[0], keyHead, j, d}));
       Value next = add(read(r, d), arith::MulFOp::create(b, loc, p, v));
       return tensor::InsertOp::create(b, loc, next, r, ValueRange{d});
     });
@@ -300,7 +307,7 @@ SmallVector<Value> ReferenceBuilder::build() {
       arith::DivUIOp::create(b, loc, at[1], index(op.getGroupSize()));
   Value max, sum;
   Value weights = weigh(scores(at), max, sum);
-  Value row = weightedSum(weights, sum, at[0], keyHead);
+  Value row = weightedSum(weights, sum, at, keyHead);
   Type outElement = wide ? real : element;
   Value dims = index(op.getValueDim());
   Value out = row;

@@ -31,8 +31,24 @@ Value KernelEmitter::packWord(Value low, Value high) {
   return LLVM::BitcastOp::create(b, loc, b.getI32Type(), pack(low, high));
 }
 
+Value KernelEmitter::packBits(ArrayRef<Value> bits) {
+  Value word;
+  for (auto [reg, bit] : llvm::enumerate(bits)) {
+    Value wide = arith::ExtUIOp::create(b, loc, b.getI32Type(), bit);
+    Value placed = arith::ShLIOp::create(b, loc, wide, i32(bitOf(reg)));
+    word = word ? arith::OrIOp::create(b, loc, word, placed) : placed;
+  }
+  return word;
+}
+
 SmallVector<Value> KernelEmitter::packWords(ArrayRef<Value> values) {
   SmallVector<Value> words;
+  if (values.front().getType().isInteger(1)) {
+    for (; !values.empty();
+         values = values.drop_front(std::min<size_t>(32, values.size())))
+      words.push_back(packBits(values.take_front(32)));
+    return words;
+  }
   for (unsigned i = 0; i + 1 < values.size(); i += 2)
     words.push_back(packWord(values[i], values[i + 1]));
   return words;
@@ -42,6 +58,11 @@ Value KernelEmitter::element(ArrayRef<Value> regs, unsigned reg, Type type,
                              const FragmentLayout &layout) {
   if (!isPacked(type, layout))
     return regs[reg];
+  if (type.isInteger(1)) {
+    Value shifted =
+        arith::ShRUIOp::create(b, loc, regs[reg / 32], i32(bitOf(reg)));
+    return arith::TruncIOp::create(b, loc, type, shifted);
+  }
   Value pair = LLVM::BitcastOp::create(b, loc, VectorType::get({2}, type),
                                        regs[reg / 2]);
   return LLVM::ExtractElementOp::create(b, loc, pair, i32(reg % 2));

@@ -376,13 +376,15 @@ KernelEmitter::registers(Value v, const FragmentLayout &layout) {
              failure();
     return t->regs;
   case TileValue::Kind::Splat:
-    if (isPacked(type, layout))
-      return SmallVector<Value>(layout.numRegs() / 2,
-                                packWord(t->splat, t->splat));
+    if (isPacked(type, layout)) {
+      SmallVector<Value> same(perWord(type, layout), t->splat);
+      return SmallVector<Value>(numWords(type, layout),
+                                packWords(same).front());
+    }
     return SmallVector<Value>(layout.numRegs(), t->splat);
   case TileValue::Kind::Undefined: {
     if (isPacked(type, layout))
-      return SmallVector<Value>(layout.numRegs() / 2, i32(0));
+      return SmallVector<Value>(numWords(type, layout), i32(0));
     // Control flow that carries it needs no register for it.
     Value any = LLVM::PoisonOp::create(b, loc, type);
     return SmallVector<Value>(layout.numRegs(), any);

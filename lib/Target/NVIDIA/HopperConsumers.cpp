@@ -26,6 +26,7 @@ public:
 
 private:
   void sortOps();
+  void findAhead();
 
   void guardedPipeline(OpBuilder &b, IRMapping &results);
   void pipeline(OpBuilder &b, IRMapping &results);
@@ -45,6 +46,8 @@ private:
   Value startScores(OpBuilder &b, Value k);
   SmallVector<Value> startOutput(OpBuilder &b, ValueRange state, Value v);
   ValueRange waitFor(OpBuilder &b, int64_t pending, ValueRange values);
+  void runAhead(OpBuilder &b, IRMapping &map, Value first);
+  void pin(OpBuilder &b, ArrayRef<Value> tiles, IRMapping &map);
   Value splitPoint(OpBuilder &b, Value from);
   SmallVector<Value> carry(IRMapping &map);
   void bindOutput(IRMapping &map, ValueRange values);
@@ -61,9 +64,10 @@ private:
   scf::ForOp loop;
   Location loc;
   HopperConsumers made;
-  /// The body without its contractions and loads, and what of it runs before
-  /// and after the wait for the second contraction.
-  SmallVector<Operation *> ops, earlyOps, lateOps;
+  /// The body without its contractions and loads; what of it can run before the
+  /// wait for the first contraction; and of the others what runs before and
+  /// after the wait for the second one.
+  SmallVector<Operation *> ops, aheadOps, earlyOps, lateOps;
   /// Tiles that are computed early for the late operations.
   SetVector<Value> pinned;
   Value isFirst, isLater;
@@ -74,6 +78,26 @@ private:
 // Early and late
 //===----------------------------------------------------------------------===//
 
+/// The tile of random bits, and what its coordinates are computed from.
+void ConsumersBuilder::findAhead() {
+  DenseSet<Operation *> ahead;
+  SmallVector<Operation *> work;
+  auto add = [&](Operation *op) {
+    if (op && op->getParentOp() == loop && ahead.insert(op).second)
+      work.push_back(op);
+  };
+  if (!program.mask)
+    return;
+  add(program.mask.getDefiningOp());
+  while (!work.empty())
+    work.pop_back_val()->walk([&](Operation *inner) {
+      for (Value operand : inner->getOperands())
+        add(operand.getDefiningOp());
+    });
+  llvm::copy_if(ops, std::back_inserter(aheadOps),
+                [&](Operation *op) { return ahead.contains(op); });
+}
+
 void ConsumersBuilder::sortOps() {
   DenseSet<Operation *> loads;
   for (Value tile : {k(), v()})
@@ -82,6 +106,7 @@ void ConsumersBuilder::sortOps() {
     if (&op != program.first.op && &op != program.second.op &&
         &op != program.sums && !loads.contains(&op))
       ops.push_back(&op);
+  findAhead();
   if (!shape.overlap) {
     earlyOps = ops;
     return;
@@ -114,7 +139,8 @@ void ConsumersBuilder::sortOps() {
         auto type = dyn_cast<RankedTensorType>(input.getType());
         auto from = input.getDefiningOp<linalg::GenericOp>();
         if (type && type.getRank() == 2 && from &&
-            from->getParentOp() == loop && !late.contains(input))
+            from->getParentOp() == loop && !late.contains(input) &&
+            input != program.mask)
           pinned.insert(input);
       }
 }
@@ -185,6 +211,27 @@ ValueRange ConsumersBuilder::waitFor(OpBuilder &b, int64_t pending,
       .getResults();
 }
 
+/// Has tiles computed here.
+void ConsumersBuilder::pin(OpBuilder &b, ArrayRef<Value> tiles,
+                           IRMapping &map) {
+  if (tiles.empty())
+    return;
+  SmallVector<Value> values;
+  for (Value tile : tiles)
+    values.push_back(map.lookup(tile));
+  auto pinned = PinOp::create(b, loc, TypeRange(ValueRange(values)), values);
+  for (auto [tile, result] : llvm::zip(tiles, pinned.getResults()))
+    map.map(tile, result);
+}
+
+/// What needs no scores, while they are made.
+void ConsumersBuilder::runAhead(OpBuilder &b, IRMapping &map, Value first) {
+  if (aheadOps.empty())
+    return;
+  cloneBlock(b, loop, aheadOps, map, first);
+  pin(b, program.mask, map);
+}
+
 /// What the rotated loop carries: O (and the sums) before it is added to, and P
 /// at the end.
 SmallVector<Value> ConsumersBuilder::carry(IRMapping &map) {
@@ -220,7 +267,9 @@ SmallVector<Value> ConsumersBuilder::firstBlock(OpBuilder &b, Value &next) {
   Value lower = loop.getLowerBound();
   map.map(loop.getInductionVar(), lower);
   Value slot = acquire(b, rings.k, cloneTile(b, k(), lower));
-  map.map(s(), waitFor(b, 0, startScores(b, slot))[0]);
+  Value scores = startScores(b, slot);
+  runAhead(b, map, isFirst);
+  map.map(s(), waitFor(b, 0, scores)[0]);
   ReleaseOp::create(b, loc, slot, Value());
   next = releaseQ(b, lower);
   cloneBlock(b, loop, ops, map, isFirst);
@@ -255,6 +304,7 @@ SmallVector<Value> ConsumersBuilder::steadyLoop(OpBuilder &b, Value from,
   for (auto [i, arg] : llvm::enumerate(loop.getRegionIterArgs()))
     if (!program.isAccumulated(i))
       map.map(arg, steady.getRegionIterArg(i));
+  runAhead(b, map, isLater);
   if (shape.overlap)
     overlapped(b, map, kSlot, vSlot, scores, output);
   else
@@ -271,14 +321,7 @@ void ConsumersBuilder::overlapped(OpBuilder &b, IRMapping &map, Value kSlot,
   ReleaseOp::create(b, loc, kSlot, Value());
   Value next = releaseQ(b, map.lookup(loop.getInductionVar()));
   cloneBlock(b, loop, earlyOps, map, isLater);
-  if (!pinned.empty()) {
-    SmallVector<Value> values;
-    for (Value value : pinned)
-      values.push_back(map.lookup(value));
-    auto pin = PinOp::create(b, loc, TypeRange(ValueRange(values)), values);
-    for (auto [value, result] : llvm::zip(pinned, pin.getResults()))
-      map.map(value, result);
-  }
+  pin(b, pinned.getArrayRef(), map);
   pollNextK(b, next);
   bindOutput(map, waitFor(b, 0, output));
   ReleaseOp::create(b, loc, vSlot, Value());

@@ -6,6 +6,8 @@
 
 #include "HopperSchedule.h"
 
+#include "fa/Dialect/FA/IR/FA.h"
+
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
@@ -151,6 +153,16 @@ bool fa::nvidia::matchHopper(scf::ForallOp forall, HopperProgram &program,
 //===----------------------------------------------------------------------===//
 // Masks
 //===----------------------------------------------------------------------===//
+
+void fa::nvidia::findRandomMask(HopperProgram &program) {
+  scf::ForOp loop = program.loop;
+  for (auto generic : loop.getBody()->getOps<linalg::GenericOp>())
+    if (generic.getNumDpsInputs() == 0 && generic->getNumResults() == 1 &&
+        getElementTypeOrSelf(generic.getResult(0)).isInteger(1) &&
+        llvm::any_of(generic.getBody()->getOps<fa::RandomBitsOp>(),
+                     [](fa::RandomBitsOp op) { return op.isInGroups(); }))
+      program.mask = generic.getResult(0);
+}
 
 void fa::nvidia::findMask(HopperProgram &program) {
   scf::ForOp loop = program.loop;

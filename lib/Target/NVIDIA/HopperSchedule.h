@@ -41,6 +41,8 @@ struct HopperProgram {
   /// result that they are.
   hopper::PartialSumsOp sums;
   unsigned sumsIndex = 0;
+  /// The tile of i1 that random bits decide, if there is one.
+  mlir::Value mask;
   /// Of a block of keys: its scores stay as they are, no mask cuts it. True up
   /// to some block and false from there on, if not null; then it is
   /// `iv + wholeOffset <= wholeBound`.
@@ -86,6 +88,9 @@ struct HopperConsumers {
 /// Recognises what can be scheduled; else says in `why` what stands against it.
 bool matchHopper(mlir::scf::ForallOp forall, HopperProgram &program,
                  std::string &why);
+
+/// Finds a tile of random bits.
+void findRandomMask(HopperProgram &program);
 
 /// Finds a branch of the loop that leaves the scores of whole blocks as they
 /// are.

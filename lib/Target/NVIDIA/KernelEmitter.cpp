@@ -270,9 +270,12 @@ LogicalResult KernelEmitter::emitOp(Operation *op) {
 // Loops and branches
 //===----------------------------------------------------------------------===//
 
-bool fa::nvidia::isPacked(Type elementType, const FragmentLayout &layout) {
-  return layout.kind() == FragmentLayout::Kind::Accumulator &&
-         (elementType.isBF16() || elementType.isF16());
+unsigned fa::nvidia::perWord(Type elementType, const FragmentLayout &layout) {
+  if (layout.kind() != FragmentLayout::Kind::Accumulator)
+    return 1;
+  if (elementType.isInteger(1))
+    return 32;
+  return elementType.isBF16() || elementType.isF16() ? 2 : 1;
 }
 
 unsigned KernelEmitter::flatSize(Value v) {
@@ -283,8 +286,7 @@ unsigned KernelEmitter::flatSize(Value v) {
   std::optional<FragmentLayout> layout = plan.layout(v);
   if (!layout)
     return 0;
-  bool packed = isPacked(getElementTypeOrSelf(v.getType()), *layout);
-  return layout->numRegs() / (packed ? 2 : 1);
+  return numWords(getElementTypeOrSelf(v.getType()), *layout);
 }
 
 Type KernelEmitter::flatType(Value v) {

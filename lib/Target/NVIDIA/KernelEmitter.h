@@ -48,8 +48,9 @@ struct TileValue {
   const GlobalTensor *global = nullptr;
   GlobalSlice slice;
   FragmentLayout layout;
-  /// One value for each register of the layout. Tiles of rank 2 with 16-bit
-  /// floats are packed: each i32 holds two neighbouring columns.
+  /// One value for each register of the layout. Tiles of rank 2 are packed:
+  /// with 16-bit floats each i32 holds two neighbouring columns, with i1 the
+  /// elements of eight tiles of 16 x 8 (bitOf).
   llvm::SmallVector<mlir::Value> regs;
   mlir::Value splat;
   /// Of registers: rows and columns beyond these are not to be stored.
@@ -58,8 +59,15 @@ struct TileValue {
   hopper::StageOp stage;
 };
 
-/// Whether a tile's registers are words of two elements.
-bool isPacked(mlir::Type elementType, const FragmentLayout &layout);
+/// How many elements one of a tile's registers holds, words of 32 bits where it
+/// is more than one.
+unsigned perWord(mlir::Type elementType, const FragmentLayout &layout);
+inline unsigned numWords(mlir::Type elementType, const FragmentLayout &layout) {
+  return llvm::divideCeil(layout.numRegs(), perWord(elementType, layout));
+}
+inline bool isPacked(mlir::Type elementType, const FragmentLayout &layout) {
+  return perWord(elementType, layout) > 1;
+}
 
 /// A tensor map that a kernel takes: boxes of `rows` of dimension `dim` by 64
 /// columns of the last dimension, in the 128-byte swizzle.
@@ -240,6 +248,12 @@ private:
   /// Two 16-bit floats of neighbouring columns as one i32.
   mlir::Value packWord(mlir::Value low, mlir::Value high);
   llvm::SmallVector<mlir::Value> packWords(mlir::ArrayRef<mlir::Value> values);
+  mlir::Value packBits(mlir::ArrayRef<mlir::Value> bits);
+  /// Where a word of 32 elements of i1 has that of a register: the elements of
+  /// one tile of 16 x 8 are the same bit of the word's four bytes.
+  static unsigned bitOf(unsigned reg) {
+    return 8 * (reg % 4) + 7 - reg / 4 % 8;
+  }
   /// The element that a register of the layout stands for.
   mlir::Value element(mlir::ArrayRef<mlir::Value> regs, unsigned reg,
                       mlir::Type type, const FragmentLayout &layout);
@@ -260,6 +274,22 @@ private:
   cloneBlock(mlir::Block &body, mlir::ValueRange args, mlir::ValueRange wanted,
              mlir::IRMapping &map,
              mlir::ArrayRef<mlir::Operation *> skipped = {});
+  /// Of an op without inputs that gives random bits >= c: them, and c.
+  static std::optional<std::pair<RandomBitsOp, uint8_t>>
+  matchRandomMask(mlir::linalg::LinalgOp op, const FragmentLayout &layout);
+  /// A word of a tile of such: 8 tiles of 16 x 8, of which the thread's first
+  /// element lies at (row, col).
+  mlir::FailureOr<mlir::Value> emitMaskWord(mlir::linalg::LinalgOp op,
+                                            RandomBitsOp random, uint8_t limit,
+                                            mlir::Value row, mlir::Value col);
+  mlir::LogicalResult emitRandomMask(mlir::linalg::LinalgOp op,
+                                     const FragmentLayout &layout,
+                                     RandomBitsOp random, uint8_t limit);
+  mlir::LogicalResult emitKeep(mlir::linalg::LinalgOp op,
+                               const FragmentLayout &layout);
+  /// A seed, which is the same in all threads, as one that ptxas knows to be:
+  /// what is computed of it then takes no registers of each thread.
+  mlir::Value uniformSeed(mlir::Value seed);
   /// The value of the lane whose number differs by this bit.
   mlir::Value shuffle(mlir::Value v, unsigned distance);
   mlir::FailureOr<mlir::Value> operandElement(mlir::linalg::LinalgOp op,
@@ -418,6 +448,8 @@ private:
   mlir::Value branchThread; // i32
   /// Binds the induction variables anew before results are stored.
   std::function<mlir::LogicalResult()> rebindTile;
+  /// Seeds by those that they stand for.
+  llvm::DenseMap<mlir::Value, mlir::Value> uniformSeeds;
   /// The registers of the operands of the op that is being emitted.
   llvm::DenseMap<std::pair<mlir::Value, unsigned>,
                  llvm::SmallVector<mlir::Value>>

@@ -717,3 +717,61 @@ SmallVector<func::FuncOp> fa::nvidia::collectPrograms(ModuleOp module) {
       funcs.push_back(func);
   return funcs;
 }
+
+/// Whether a body's operation, and what it is computed from, reads no input.
+static bool readsNoInput(Operation *op, Block &body) {
+  return llvm::all_of(op->getOperands(), [&](Value v) {
+    if (auto argument = dyn_cast<BlockArgument>(v))
+      return argument.getOwner() != &body;
+    Operation *def = v.getDefiningOp();
+    return def->getBlock() != &body || readsNoInput(def, body);
+  });
+}
+
+/// A tile of what a value is in an elementwise operation's body.
+static Value buildTileOf(OpBuilder &b, linalg::GenericOp op, Value value) {
+  auto shape = cast<RankedTensorType>(op.getResult(0).getType()).getShape();
+  Value empty = tensor::EmptyOp::create(b, op.getLoc(), shape, value.getType());
+  return linalg::GenericOp::create(
+             b, op.getLoc(), empty.getType(), ValueRange(), empty,
+             b.getMultiDimIdentityMap(shape.size()), op.getIteratorTypesArray(),
+             [&](OpBuilder &nested, Location loc, ValueRange) {
+               IRMapping map;
+               for (Operation *inner : fa::sliceInBlock(value, *op.getBody()))
+                 nested.clone(*inner, map);
+               linalg::YieldOp::create(nested, loc, map.lookup(value));
+             })
+      .getResult(0);
+}
+
+void fa::nvidia::splitRandomMasks(func::FuncOp func) {
+  SmallVector<arith::CmpIOp> masks;
+  func.walk([&](arith::CmpIOp op) {
+    auto generic = dyn_cast<linalg::GenericOp>(op->getParentOp());
+    if (generic && op.getLhs().getDefiningOp<fa::RandomBitsOp>() &&
+        generic.getNumDpsInputs() > 0 && isElementwise(generic) &&
+        generic.getNumLoops() == 2 &&
+        generic.getMatchingIndexingMap(generic.getDpsInitOperand(0))
+            .isIdentity() &&
+        cast<RankedTensorType>(generic.getResult(0).getType())
+            .hasStaticShape() &&
+        readsNoInput(op, *generic.getBody()))
+      masks.push_back(op);
+  });
+  for (arith::CmpIOp mask : masks) {
+    auto generic = cast<linalg::GenericOp>(mask->getParentOp());
+    OpBuilder b(generic);
+    Value tile = buildTileOf(b, generic, mask);
+    Block &body = *generic.getBody();
+    unsigned inputs = generic.getNumDpsInputs();
+    Value bit = body.insertArgument(inputs, mask.getType(), mask.getLoc());
+    mask.getResult().replaceAllUsesWith(bit);
+    SmallVector<AffineMap> maps = generic.getIndexingMapsArray();
+    maps.insert(maps.begin() + inputs, b.getMultiDimIdentityMap(2));
+    generic.getInputsMutable().append(tile);
+    generic.setIndexingMapsAttr(b.getAffineMapArrayAttr(maps));
+    for (Operation &op : llvm::make_early_inc_range(llvm::reverse(body)))
+      if (isOpTriviallyDead(&op))
+        op.erase();
+  }
+}

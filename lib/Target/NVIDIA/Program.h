@@ -22,6 +22,11 @@ mlir::LogicalResult buildProgram(mlir::func::FuncOp func,
 /// The functions of a module that have an scf.forall to make a kernel of.
 llvm::SmallVector<mlir::func::FuncOp> collectPrograms(mlir::ModuleOp module);
 
+/// What random bits decide in elementwise operations becomes a tile of its own,
+/// of i1: it depends on nothing that is computed, and is made for many elements
+/// at once.
+void splitRandomMasks(mlir::func::FuncOp func);
+
 /// Whether a loop in the forall has a bound that depends on a value. Where that
 /// is the block's number, blocks differ in length.
 bool boundsDependOn(mlir::scf::ForallOp forall, mlir::Value value);

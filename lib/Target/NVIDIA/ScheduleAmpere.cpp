@@ -32,6 +32,7 @@ struct ScheduleAmpere
     }
     ScheduleOptions options{target, stages, warps, hoistRegisters, inTurn};
     for (func::FuncOp func : collectPrograms(getOperation())) {
+      splitRandomMasks(func);
       OpBuilder builder(func);
       if (failed(buildProgram(func, options, builder)))
         return signalPassFailure();

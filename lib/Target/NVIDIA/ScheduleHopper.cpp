@@ -65,6 +65,7 @@ static void createQueue(OpBuilder &b, HopperProgram &program,
 static LogicalResult schedule(HopperProgram &program,
                               const HopperOptions &options) {
   decideByWarp(program.loop);
+  findRandomMask(program);
   if (options.split)
     findMask(program);
   splitRowSums(program.loop);
@@ -116,7 +117,8 @@ struct ScheduleHopper
       getOperation().emitError("expected the target sm_90a, got ") << chip;
       return signalPassFailure();
     }
-    for (func::FuncOp func : collectPrograms(getOperation()))
+    for (func::FuncOp func : collectPrograms(getOperation())) {
+      splitRandomMasks(func);
       for (auto forall : func.getBody().front().getOps<scf::ForallOp>()) {
         HopperProgram program;
         std::string why;
@@ -129,6 +131,7 @@ struct ScheduleHopper
         if (failed(schedule(program, options)))
           return signalPassFailure();
       }
+    }
   }
 };
 } // namespace

@@ -107,3 +107,56 @@ func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xf64>, %m: tensor<4xf32>, %l: t
   %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf64>) outs(%m, %l, %o : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>)
   return
 }
+
+// -----
+
+// keep of four coordinates
+func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xf32>, %m: tensor<4xf32>, %l: tensor<4xf32>, %o: tensor<4x16xf32>) {
+  // expected-error @+1 {{expected the keep region to take two indices, row and column, got 4 arguments}}
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf32>) outs(%m, %l, %o : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>) keep {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %c = arith.constant true
+    fa.yield %c : i1
+  }
+  return
+}
+
+// -----
+
+// keep of numbers of another type
+func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xf32>, %m: tensor<4xf32>, %l: tensor<4xf32>, %o: tensor<4x16xf32>) {
+  // expected-error @+1 {{expected the keep region to take two indices, row and column, got}}
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf32>) outs(%m, %l, %o : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>) keep {
+  ^bb0(%i: i32, %j: i32):
+    %c = arith.constant true
+    fa.yield %c : i1
+  }
+  return
+}
+
+// -----
+
+// keep yields a weight
+func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xf32>, %m: tensor<4xf32>, %l: tensor<4xf32>, %o: tensor<4x16xf32>) {
+  // expected-error @+1 {{expected the keep region to end in fa.yield of an i1}}
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf32>) outs(%m, %l, %o : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>) keep {
+  ^bb0(%i: index, %j: index):
+    %c = arith.constant 1.0 : f32
+    fa.yield %c : f32
+  }
+  return
+}
+
+// -----
+
+// keep with a side effect
+func.func private @random() -> i1
+func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xf32>, %m: tensor<4xf32>, %l: tensor<4xf32>, %o: tensor<4x16xf32>) {
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf32>) outs(%m, %l, %o : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>) keep {
+  ^bb0(%i: index, %j: index):
+    // expected-error @+1 {{has side effects or is not understood in a keep region; only pure ops may be used there}}
+    %c = func.call @random() : () -> i1
+    fa.yield %c : i1
+  }
+  return
+}

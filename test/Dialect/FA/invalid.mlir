@@ -1,7 +1,7 @@
 // RUN: fa-opt %s --split-input-file --verify-diagnostics --allow-unregistered-dialect
 
-// One case per diagnostic of fa.attention; the label of the violated constraint
-// is that of the op's documentation.
+// One case per diagnostic of fa.attention and fa.random_bits; the label of the
+// violated constraint is that of the op's documentation.
 
 // c1: query of rank 3
 func.func @f(%q: tensor<2x8x16xf32>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x8x16xf32>) {
@@ -444,6 +444,54 @@ func.func @f(%q: tensor<1x2x8x16xf32>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x
 
 // -----
 
+// c5: times inf
+func.func @f(%q: tensor<1x2x8x16xf32>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x8x16xf32>) {
+  // expected-error @+1 {{expected a finite times, got inf; give a finite number or leave it out for 1 (fa_attention_c5)}}
+  %o = fa.attention %q, %k, %v keep {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %c = arith.constant true
+    fa.yield %c : i1
+  } times 0x7FF0000000000000 : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+// c5: times -inf
+func.func @f(%q: tensor<1x2x8x16xf32>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x8x16xf32>) {
+  // expected-error @+1 {{expected a finite times, got -inf; give a finite number or leave it out for 1 (fa_attention_c5)}}
+  %o = fa.attention %q, %k, %v keep {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %c = arith.constant true
+    fa.yield %c : i1
+  } times 0xFFF0000000000000 : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+// c5: times nan
+func.func @f(%q: tensor<1x2x8x16xf32>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x8x16xf32>) {
+  // expected-error @+1 {{expected a finite times, got nan; give a finite number or leave it out for 1 (fa_attention_c5)}}
+  %o = fa.attention %q, %k, %v keep {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %c = arith.constant true
+    fa.yield %c : i1
+  } times 0x7FF8000000000000 : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+// c5: times without keep, which only the generic form can say
+func.func @f(%q: tensor<1x2x8x16xf32>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x8x16xf32>) {
+  // expected-error @+1 {{expected times only with a keep region; scale the values instead (fa_attention_c5)}}
+  %o = "fa.attention"(%q, %k, %v) <{times = 2.0 : f64}> ({}, {}, {}) : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
 // c6: score without the score
 func.func @f(%q: tensor<1x2x8x16xf32>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x8x16xf32>) {
   // expected-error @+1 {{expected the score region to take ('f32', 'index', 'index', 'index', 'index'), got ('index', 'index', 'index', 'index') (fa_attention_c6)}}
@@ -546,5 +594,75 @@ func.func @f(%q: tensor<1x2x8x16xf32>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x
     }
     fa.yield %s : f32
   } : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+// c6: keep with a weight
+func.func @f(%q: tensor<1x2x8x16xf32>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x8x16xf32>) {
+  // expected-error @+1 {{expected the keep region to take ('index', 'index', 'index', 'index'), got ('f32', 'index', 'index', 'index', 'index') (fa_attention_c6)}}
+  %o = fa.attention %q, %k, %v keep {
+  ^bb0(%w: f32, %b: index, %h: index, %i: index, %j: index):
+    %c = arith.constant true
+    fa.yield %c : i1
+  } : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+// c6: keep yields a weight
+func.func @f(%q: tensor<1x2x8x16xf32>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x8x16xf32>) {
+  %o = fa.attention %q, %k, %v keep {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %c = arith.constant 1.0 : f32
+    // expected-error @+1 {{expected the keep region to yield 'i1', got 'f32' (fa_attention_c6)}}
+    fa.yield %c : f32
+  } : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+// c6: keep ends in something else
+func.func @f(%q: tensor<1x2x8x16xf32>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x8x16xf32>) {
+  // expected-error @+1 {{expected the keep region to end in fa.yield (fa_attention_c6)}}
+  %o = fa.attention %q, %k, %v keep {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    "test.end"() : () -> ()
+  } : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+// c6: keep draws a number from elsewhere
+func.func private @random() -> i1
+func.func @f(%q: tensor<1x2x8x16xf32>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x8x16xf32>) {
+  %o = fa.attention %q, %k, %v keep {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    // expected-error @+1 {{has side effects or is not understood in a keep region; only pure arith, math, scf.if and tensor.extract ops may be used there (fa_attention_c6)}}
+    %c = func.call @random() : () -> i1
+    fa.yield %c : i1
+  } : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+// fa_random_bits_c1: a tile of one size
+func.func @f(%seed: i64, %i: index) {
+  // expected-error @+1 {{expected a tile of two sizes of at least 1, got [16] (fa_random_bits_c1)}}
+  %x = fa.random_bits %seed at [%i, %i, %i, %i] tile [16]
+  return
+}
+
+// -----
+
+// fa_random_bits_c1: a tile without columns
+func.func @f(%seed: i64, %i: index) {
+  // expected-error @+1 {{expected a tile of two sizes of at least 1, got [16, 0] (fa_random_bits_c1)}}
+  %x = fa.random_bits %seed at [%i, %i, %i, %i] tile [16, 0]
   return
 }

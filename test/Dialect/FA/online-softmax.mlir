@@ -32,3 +32,27 @@ func.func @causal_dynamic(%q: tensor<?x8x?x64xbf16>, %k: tensor<?x2x?x64xbf16>, 
 func.func @nothing_to_do(%x: f32) -> f32 {
   return %x : f32
 }
+
+// What decides on weights becomes the merge's region; the factor stays outside.
+// Two passes keep it on P.
+// ONE-LABEL: func @dropout
+// ONE: fa.online_softmax ins({{.*}}) outs({{.*}}) keep {
+// ONE-NEXT: ^bb0(%[[I:.*]]: index, %[[J:.*]]: index):
+// ONE: fa.random_bits %{{.*}} at{{ ?}}[%{{.*}}, %{{.*}}, %[[I]], %[[J]]]
+// ONE: fa.yield %{{.*}} : i1
+// ONE: arith.mulf %{{.*}}, %cst
+// TWO-LABEL: func @dropout
+// TWO: fa.random_bits
+// TWO: arith.select
+// TWO-NOT: fa.online_softmax
+func.func @dropout(%q: tensor<?x8x?x64xbf16>, %seed: tensor<i64>) -> tensor<?x8x?x64xbf16> {
+  %o = fa.attention %q, %q, %q keep {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %limit = arith.constant 26 : i8
+    %s = tensor.extract %seed[] : tensor<i64>
+    %bits = fa.random_bits %s at [%b, %h, %i, %j]
+    %kept = arith.cmpi uge, %bits, %limit : i8
+    fa.yield %kept : i1
+  } times 1.11 : (tensor<?x8x?x64xbf16>, tensor<?x8x?x64xbf16>, tensor<?x8x?x64xbf16>) -> tensor<?x8x?x64xbf16>
+  return %o : tensor<?x8x?x64xbf16>
+}

@@ -78,6 +78,61 @@ func.func @captures(%q: tensor<?x8x?x64xf32>, %k: tensor<?x2x?x64xf32>, %bias: t
   return %lse : tensor<?x8x?xf32>
 }
 
+// What decides on weights reads a seed; the factor has a place of its own.
+// CHECK-LABEL: func @keep
+// CHECK-SAME: %[[SEED:[a-z0-9]+]]: tensor<i64>
+// CHECK: fa.attention %{{.*}}, %{{.*}}, %{{.*}} keep {
+// CHECK-NEXT: ^bb0(%[[B:.+]]: index, %[[H:.+]]: index, %[[I:.+]]: index, %[[J:.+]]: index):
+// CHECK: %[[S:.+]] = tensor.extract %[[SEED]][] : tensor<i64>
+// CHECK-NEXT: %[[BITS:.+]] = fa.random_bits %[[S]] at{{ ?}}[%[[B]], %[[H]], %[[I]], %[[J]]]{{$}}
+// CHECK-NEXT: arith.cmpi uge, %[[BITS]], %{{.*}} : i8
+// CHECK-NEXT: fa.yield %{{.*}} : i1
+// CHECK-NEXT: } times 1.250000e+00 {note = "kept"} : (
+func.func @keep(%q: tensor<1x2x8x16xbf16>, %seed: tensor<i64>) -> tensor<1x2x8x16xbf16> {
+  %o = fa.attention %q, %q, %q keep {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %limit = arith.constant 51 : i8
+    %s = tensor.extract %seed[] : tensor<i64>
+    %bits = fa.random_bits %s at [%b, %h, %i, %j]
+    %kept = arith.cmpi uge, %bits, %limit : i8
+    fa.yield %kept : i1
+  } times 1.25 {note = "kept"} : (tensor<1x2x8x16xbf16>, tensor<1x2x8x16xbf16>, tensor<1x2x8x16xbf16>) -> tensor<1x2x8x16xbf16>
+  return %o : tensor<1x2x8x16xbf16>
+}
+
+// All three regions; no factor.
+// CHECK-LABEL: func @score_mask_keep
+// CHECK: fa.attention {{.*}} scale 5.000000e-01 score {
+// CHECK: } mask {
+// CHECK: } keep {
+// CHECK: fa.yield %{{.*}} : i1
+// CHECK-NEXT: } : (
+func.func @score_mask_keep(%q: tensor<1x2x8x16xf32>) -> tensor<1x2x8xf32> {
+  %o, %lse = fa.attention %q, %q, %q scale 0.5 score {
+  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+    %t = math.tanh %s : f32
+    fa.yield %t : f32
+  } mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %seen = arith.cmpi sle, %j, %i : index
+    fa.yield %seen : i1
+  } keep {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %kept = arith.cmpi ne, %j, %h : index
+    fa.yield %kept : i1
+  } : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> (tensor<1x2x8x16xf32>, tensor<1x2x8xf32>)
+  return %lse : tensor<1x2x8xf32>
+}
+
+// CHECK-LABEL: func @random_bits
+// CHECK: fa.random_bits %{{.*}} at{{ ?}}[%{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}]{{$}}
+// CHECK: fa.random_bits %{{.*}} at{{ ?}}[%{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}] tile [1, 48] {note = "kept"}
+func.func @random_bits(%seed: i64, %b: index, %h: index, %i: index, %j: index) -> (i8, i8) {
+  %x = fa.random_bits %seed at [%b, %h, %i, %j]
+  %y = fa.random_bits %seed at [%b, %h, %i, %j] tile [1, 48] {note = "kept"}
+  return %x, %y : i8, i8
+}
+
 // A static batch of the keys beside a dynamic one of the queries is allowed.
 // CHECK-LABEL: func @partly_static
 // CHECK: fa.attention
@@ -112,6 +167,21 @@ func.func @discardable_attribute(%q: tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf3
 func.func @online_softmax(%s: tensor<?x?xf32>, %v: tensor<?x64xbf16>, %m: tensor<?xf32>, %l: tensor<?xf32>, %o: tensor<?x64xf32>) -> tensor<?x64xf32> {
   %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<?x?xf32>, tensor<?x64xbf16>) outs(%m, %l, %o : tensor<?xf32>, tensor<?xf32>, tensor<?x64xf32>)
   return %o1 : tensor<?x64xf32>
+}
+
+// CHECK-LABEL: func @online_softmax_keep
+// CHECK: fa.online_softmax ins({{.*}}) outs({{.*}}) keep {
+// CHECK-NEXT: ^bb0(%[[I:.+]]: index, %[[J:.+]]: index):
+// CHECK-NEXT: %[[KEPT:.+]] = arith.cmpi ne, %[[I]], %[[J]] : index
+// CHECK-NEXT: fa.yield %[[KEPT]] : i1
+// CHECK-NEXT: } {note = "kept"}
+func.func @online_softmax_keep(%s: tensor<4x8xf32>, %v: tensor<8x16xf32>, %m: tensor<4xf32>, %o: tensor<4x16xf32>) -> tensor<4x16xf32> {
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf32>) outs(%m, %m, %o : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>) keep {
+  ^bb0(%i: index, %j: index):
+    %kept = arith.cmpi ne, %i, %j : index
+    fa.yield %kept : i1
+  } {note = "kept"}
+  return %o1 : tensor<4x16xf32>
 }
 
 // CHECK-LABEL: func @list_blocks

@@ -50,7 +50,7 @@ func.func @two_blocks(%q: tensor<1x2x8x16xf32>) {
 // -----
 
 func.func @yield_elsewhere(%x: f32) {
-  // expected-error @+1 {{expects parent op to be one of 'fa.attention, fa.list_blocks'}}
+  // expected-error @+1 {{expects parent op to be one of 'fa.attention, fa.list_blocks, fa.online_softmax'}}
   fa.yield %x : f32
 }
 
@@ -77,5 +77,77 @@ func.func @value_from_the_other_region(%q: tensor<1x2x8x16xf32>) {
     %c = arith.cmpf oeq, %s, %s : f32
     fa.yield %c : i1
   } : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @times_before_keep(%q: tensor<1x2x8x16xf32>) {
+  // expected-error @+1 {{expected ':'}}
+  %o = fa.attention %q, %q, %q times 2.0 keep {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %c = arith.constant true
+    fa.yield %c : i1
+  } : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @keep_before_mask(%q: tensor<1x2x8x16xf32>) {
+  %o = fa.attention %q, %q, %q keep {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %c = arith.constant true
+    fa.yield %c : i1
+  // expected-error @+1 {{expected ':'}}
+  } mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %c = arith.constant true
+    fa.yield %c : i1
+  } : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @times_of_another_type(%q: tensor<1x2x8x16xf32>) {
+  %o = fa.attention %q, %q, %q keep {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %c = arith.constant true
+    fa.yield %c : i1
+  // expected-error @+1 {{invalid kind of attribute specified}}
+  } times "x" : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @two_blocks_of_keep(%q: tensor<1x2x8x16xf32>) {
+  // expected-error @+1 {{region #2 ('keep') failed to verify constraint: region with at most 1 blocks}}
+  %o = fa.attention %q, %q, %q keep {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %c = arith.constant true
+    fa.yield %c : i1
+  ^bb1:
+    %d = arith.constant true
+    fa.yield %d : i1
+  } : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @random_bits_of_three_coordinates(%seed: i64, %i: index) {
+  // expected-error @+1 {{expected ','}}
+  %x = fa.random_bits %seed at [%i, %i, %i]
+  return
+}
+
+// -----
+
+// expected-note @+1 {{prior use here}}
+func.func @seed_of_32_bits(%seed: i32, %i: index) {
+  // expected-error @+1 {{expects different type than prior uses: 'i64' vs 'i32'}}
+  %x = fa.random_bits %seed at [%i, %i, %i, %i]
   return
 }

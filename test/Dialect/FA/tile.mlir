@@ -35,3 +35,25 @@ func.func @divisible(%q: tensor<1x1x128x16xf32>) -> tensor<1x1x128x16xf32> {
   %o = fa.attention %q, %q, %q : (tensor<1x1x128x16xf32>, tensor<1x1x128x16xf32>, tensor<1x1x128x16xf32>) -> tensor<1x1x128x16xf32>
   return %o : tensor<1x1x128x16xf32>
 }
+
+// Tiles begin at multiples of their sizes, which the random bits are told; the
+// coordinates are those of the whole matrix.
+// CHECK-LABEL: func @dropout
+// CHECK: scf.for %[[J0:.*]] = %{{.*}} to %{{.*}} step %c32 iter_args
+// CHECK: scf.for %[[I0:.*]] = %{{.*}} to %{{.*}} step %c64 iter_args
+// CHECK: fa.online_softmax ins({{.*}}) outs({{.*}}) keep {
+// CHECK-NEXT: ^bb0(%[[R:.*]]: index, %[[C:.*]]: index):
+// CHECK-DAG: %[[I:.*]] = arith.addi %[[R]], %[[I0]] : index
+// CHECK-DAG: %[[J:.*]] = arith.addi %[[C]], %[[J0]] : index
+// CHECK: fa.random_bits %{{.*}} at{{ ?}}[%{{.*}}, %{{.*}}, %[[I]], %[[J]]] tile [64, 32]
+func.func @dropout(%q: tensor<?x8x?x64xbf16>, %seed: tensor<i64>) -> tensor<?x8x?x64xbf16> {
+  %o = fa.attention %q, %q, %q keep {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %limit = arith.constant 26 : i8
+    %s = tensor.extract %seed[] : tensor<i64>
+    %bits = fa.random_bits %s at [%b, %h, %i, %j]
+    %kept = arith.cmpi uge, %bits, %limit : i8
+    fa.yield %kept : i1
+  } times 1.11 : (tensor<?x8x?x64xbf16>, tensor<?x8x?x64xbf16>, tensor<?x8x?x64xbf16>) -> tensor<?x8x?x64xbf16>
+  return %o : tensor<?x8x?x64xbf16>
+}

@@ -17,8 +17,14 @@ double AttentionOp::getScaleOrDefault() {
   return 1.0 / std::sqrt(static_cast<double>(getHeadDim()));
 }
 
+double AttentionOp::getTimesOrDefault() {
+  std::optional<APFloat> times = getTimes();
+  return times ? times->convertToDouble() : 1.0;
+}
+
 //===----------------------------------------------------------------------===//
-// %q, %k, %v (scale X)? (score {...})? (mask {...})? attributes : types
+// %q, %k, %v (scale X)? (score {...})? (mask {...})? (keep {...} (times X)?)?
+//     attributes : types
 //
 // By hand, because a region must belong to the state before it is parsed: an
 // op before this one may use a value of a region that then turns out to be
@@ -26,25 +32,34 @@ double AttentionOp::getScaleOrDefault() {
 //===----------------------------------------------------------------------===//
 
 ParseResult AttentionOp::parse(OpAsmParser &parser, OperationState &result) {
-  Region *score = result.addRegion(), *mask = result.addRegion();
+  Region *score = result.addRegion(), *mask = result.addRegion(),
+         *keep = result.addRegion();
   SmallVector<OpAsmParser::UnresolvedOperand, 3> operands(3);
   SMLoc loc = parser.getCurrentLocation();
   if (parser.parseOperand(operands[0]) || parser.parseComma() ||
       parser.parseOperand(operands[1]) || parser.parseComma() ||
       parser.parseOperand(operands[2]))
     return failure();
-  if (succeeded(parser.parseOptionalKeyword("scale"))) {
-    FloatAttr scale;
-    if (parser.parseAttribute(scale, parser.getBuilder().getF64Type()))
-      return failure();
-    result.getOrAddProperties<AttentionOp::Properties>().scale = scale;
-  }
+  auto parseFactor = [&](StringRef keyword, FloatAttr &factor) -> ParseResult {
+    if (failed(parser.parseOptionalKeyword(keyword)))
+      return success();
+    return parser.parseAttribute(factor, parser.getBuilder().getF64Type());
+  };
+  FloatAttr scale, times;
+  if (parseFactor("scale", scale))
+    return failure();
   if (succeeded(parser.parseOptionalKeyword("score")) &&
       parser.parseRegion(*score))
     return failure();
   if (succeeded(parser.parseOptionalKeyword("mask")) &&
       parser.parseRegion(*mask))
     return failure();
+  if (succeeded(parser.parseOptionalKeyword("keep")) &&
+      (parser.parseRegion(*keep) || parseFactor("times", times)))
+    return failure();
+  auto &properties = result.getOrAddProperties<AttentionOp::Properties>();
+  properties.scale = scale;
+  properties.times = times;
   FunctionType type;
   if (parser.parseOptionalAttrDict(result.attributes) ||
       parser.parseColonType(type) ||
@@ -68,7 +83,15 @@ void AttentionOp::print(OpAsmPrinter &printer) {
     printer << " mask ";
     printer.printRegion(getMask());
   }
-  printer.printOptionalAttrDict((*this)->getAttrs(), {"scale"});
+  if (!getKeep().empty()) {
+    printer << " keep ";
+    printer.printRegion(getKeep());
+    if (FloatAttr times = getTimesAttr()) {
+      printer << " times ";
+      printer.printAttributeWithoutType(times);
+    }
+  }
+  printer.printOptionalAttrDict((*this)->getAttrs(), {"scale", "times"});
   printer << " : ";
   printer.printFunctionalType(*this);
 }
@@ -246,13 +269,19 @@ LogicalResult AttentionOp::verify() {
   if (failed(verifyRanksAndTypes(*this)) || failed(verifyHeads(*this)) ||
       failed(verifyShapes(*this)))
     return failure();
-  if (std::optional<APFloat> scale = getScale(); scale && !scale->isFinite())
-    return emitOpError() << "expected a finite scale, got "
-                         << (scale->isNaN()        ? "nan"
-                             : scale->isNegative() ? "-inf"
-                                                   : "inf")
-                         << "; give a finite number or leave it out for "
-                            "1/sqrt(D) (fa_attention_c5)";
+  std::tuple<StringRef, std::optional<APFloat>, StringRef> factors[] = {
+      {"scale", getScale(), "1/sqrt(D)"}, {"times", getTimes(), "1"}};
+  for (auto &[name, factor, otherwise] : factors)
+    if (factor && !factor->isFinite())
+      return emitOpError() << "expected a finite " << name << ", got "
+                           << (factor->isNaN()        ? "nan"
+                               : factor->isNegative() ? "-inf"
+                                                      : "inf")
+                           << "; give a finite number or leave it out for "
+                           << otherwise << " (fa_attention_c5)";
+  if (getTimes() && getKeep().empty())
+    return emitOpError("expected times only with a keep region; scale the "
+                       "values instead (fa_attention_c5)");
   return success();
 }
 
@@ -296,6 +325,11 @@ LogicalResult AttentionOp::verifyRegions() {
                                   {b.getF32Type(), index, index, index, index},
                                   b.getF32Type())))
     return failure();
-  return verifyFunctionRegion(*this, getMask(), "mask",
-                              {index, index, index, index}, b.getI1Type());
+  for (auto [name, region] :
+       {std::pair<StringRef, Region *>("mask", &getMask()),
+        std::pair<StringRef, Region *>("keep", &getKeep())})
+    if (failed(verifyFunctionRegion(
+            *this, *region, name, {index, index, index, index}, b.getI1Type())))
+      return failure();
+  return success();
 }

@@ -138,6 +138,28 @@ Value SoftmaxBuilder::divideOrZero(Value x, Value y) {
       });
 }
 
+Value SoftmaxBuilder::keep(
+    Value x, llvm::function_ref<Value(OpBuilder &, ValueRange)> kept) {
+  Type type = elementTypeOf(x);
+  return elementwise(
+      x, type, [&](OpBuilder &b, Location loc, ValueRange args) -> Value {
+        SmallVector<Value> at = {linalg::IndexOp::create(b, loc, 0),
+                                 linalg::IndexOp::create(b, loc, 1)};
+        Value condition = kept(b, at);
+        return arith::SelectOp::create(b, loc, condition, args[0],
+                                       floatConstant(b, loc, type, 0.0));
+      });
+}
+
+Value SoftmaxBuilder::scale(Value x, double factor) {
+  Type type = elementTypeOf(x);
+  return elementwise(
+      x, type, [=](OpBuilder &b, Location loc, ValueRange args) -> Value {
+        return arith::MulFOp::create(b, loc, args[0],
+                                     floatConstant(b, loc, type, factor));
+      });
+}
+
 /// One scalar to another float type.
 static Value convertScalar(OpBuilder &b, Location loc, Value x, Type to) {
   unsigned from = x.getType().getIntOrFloatBitWidth(),

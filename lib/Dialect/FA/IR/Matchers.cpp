@@ -201,6 +201,18 @@ std::optional<ValuePair> fa::matchMultiply(Value v) {
   return ValuePair(op.getDpsInputs()[0], op.getDpsInputs()[1]);
 }
 
+std::optional<KeptWeights> fa::matchKeep(Value v) {
+  linalg::GenericOp op = elementwiseOf(v, 1);
+  auto select = op ? yieldedBy(op).getDefiningOp<arith::SelectOp>() : nullptr;
+  Value x = op ? op.getBody()->getArgument(0) : Value();
+  if (!select || select.getTrueValue() != x || !x.hasOneUse() ||
+      !isConstant(select.getFalseValue(), 0.0) ||
+      !llvm::all_of(op.getIndexingMapsArray(),
+                    [](AffineMap map) { return map.isIdentity(); }))
+    return std::nullopt;
+  return KeptWeights{v, op.getDpsInputs()[0], select.getCondition()};
+}
+
 Value fa::matchConvert(Value v) {
   linalg::GenericOp op = elementwiseOf(v, 1);
   Operation *convert = op ? yieldedBy(op).getDefiningOp() : nullptr;

@@ -5,9 +5,11 @@
 #include "fa/Dialect/FA/IR/FA.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Arith/Utils/Utils.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "mlir/IR/IRMapping.h"
 
 using namespace mlir;
 using namespace fa;
@@ -44,6 +46,51 @@ LogicalResult OnlineSoftmaxOp::verify() {
       return emitOpError() << "expected " << what << ", got " << a << " and "
                            << b;
   return success();
+}
+
+LogicalResult OnlineSoftmaxOp::verifyRegions() {
+  if (getKeep().empty())
+    return success();
+  if (getKeep().size() > 1)
+    return emitOpError() << "expected at most one keep region, got "
+                         << getKeep().size();
+  Block &block = getKeep().front().front();
+  Type index = IndexType::get(getContext());
+  if (!llvm::equal(block.getArgumentTypes(), ArrayRef<Type>{index, index}))
+    return emitOpError() << "expected the keep region to take two indices, row "
+                            "and column, got "
+                         << block.getNumArguments() << " arguments";
+  auto yield = block.empty() ? YieldOp() : dyn_cast<YieldOp>(block.back());
+  if (!yield || !yield.getResult().getType().isInteger(1))
+    return emitOpError("expected the keep region to end in fa.yield of an i1");
+  for (Operation &inner : block)
+    if (!isMemoryEffectFree(&inner) ||
+        inner.hasTrait<OpTrait::IsIsolatedFromAbove>())
+      return inner.emitOpError(
+          "has side effects or is not understood in a keep "
+          "region; only pure ops may be used there");
+  return success();
+}
+
+void OnlineSoftmaxOp::buildKeep(
+    OpBuilder &builder, function_ref<Value(OpBuilder &, ValueRange)> body) {
+  OpBuilder::InsertionGuard guard(builder);
+  Location loc = getLoc();
+  Type index = builder.getIndexType();
+  Block *block =
+      builder.createBlock(&getKeep().front(), {}, {index, index}, {loc, loc});
+  Value kept = body(builder, block->getArguments());
+  YieldOp::create(builder, loc, kept);
+}
+
+/// Copies what a merge keeps, of these coordinates.
+static Value cloneKeep(OpBuilder &b, OnlineSoftmaxOp op, ValueRange at) {
+  Block &block = op.getKeep().front().front();
+  IRMapping map;
+  map.map(block.getArguments(), at);
+  for (Operation &inner : block.without_terminator())
+    b.clone(inner, map);
+  return map.lookupOrDefault(block.getTerminator()->getOperand(0));
 }
 
 //===----------------------------------------------------------------------===//
@@ -88,7 +135,17 @@ OnlineSoftmaxOp::getTiledImplementation(OpBuilder &b,
   Value state[] = {slice(getMax(), {offsets[0]}, {sizes[0]}),
                    slice(getSum(), {offsets[0]}, {sizes[0]}),
                    slice(getAcc(), {offsets[0], zero}, {sizes[0], dv})};
-  auto tiled = OnlineSoftmaxOp::create(b, loc, s, v, ValueRange(state));
+  auto tiled = OnlineSoftmaxOp::create(b, loc, s, v, ValueRange(state),
+                                       /*keeps=*/!getKeep().empty());
+  if (!getKeep().empty())
+    tiled.buildKeep(b, [&](OpBuilder &nested, ValueRange at) {
+      Value whole[2];
+      for (unsigned d = 0; d < 2; ++d)
+        whole[d] = nested.createOrFold<arith::AddIOp>(
+            loc, at[d],
+            getValueOrCreateConstantIndexOp(nested, loc, offsets[d]));
+      return cloneKeep(nested, *this, whole);
+    });
   return TilingResult{{tiled}, SmallVector<Value>(tiled->getResults()), slices};
 }
 
@@ -122,6 +179,10 @@ OnlineSoftmaxOp::decomposeOperation(OpBuilder &builder) {
   Value carried = b.multiply(getAcc(), scaledSum);
   Type elementType = getValues().getType().getElementType();
   Value narrow = b.convert(weights, elementType);
+  if (!getKeep().empty())
+    narrow = b.keep(narrow, [&](OpBuilder &nested, ValueRange at) {
+      return cloneKeep(nested, *this, at);
+    });
   Value numerator = b.contractRowsByColumns(narrow, getValues(), carried);
   Value newAcc = b.divideOrZero(numerator, newSum);
   return SmallVector<Value>{newMax, newSum, newAcc};

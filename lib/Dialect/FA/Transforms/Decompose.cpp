@@ -43,7 +43,7 @@ static Value headOf(OpBuilder &b, Location loc, Value tensor,
                                         strides);
 }
 
-/// Copies a score or mask region's ops and returns what it yields.
+/// Copies a region's ops and returns what it yields.
 static Value inlineFunction(OpBuilder &b, Region &region,
                             ValueRange arguments) {
   IRMapping map;
@@ -120,8 +120,15 @@ static SmallVector<Value> buildStandardAttention(OpBuilder &builder,
   Value weights = b.expDifference(scores, b.finiteOrZero(max));
   Value sum = b.rowSum(weights, b.fill({rows}, f32, 0.0));
   Value probabilities = b.convert(b.divideOrZero(weights, sum), elementType);
+  if (!op.getKeep().empty())
+    probabilities = b.keep(probabilities, [&](OpBuilder &nested,
+                                              ValueRange at) {
+      return inlineFunction(nested, op.getKeep(), {batch, head, at[0], at[1]});
+    });
   Value out = b.contractRowsByColumns(probabilities, v,
                                       b.fill({rows, valueDim}, f32, 0.0));
+  if (op.getTimes())
+    out = b.scale(out, op.getTimesOrDefault());
   SmallVector<Value> results = {b.convert(out, elementType)};
   if (op.getLse())
     results.push_back(buildLogSumExp(builder, loc, max, sum));

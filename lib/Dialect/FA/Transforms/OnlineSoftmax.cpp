@@ -14,6 +14,7 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/IRMapping.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 
 #include <limits>
@@ -46,6 +47,23 @@ static void buildOnlineNormalizer(OpBuilder &b, Location loc, ValueRange args) {
   Value carried = arith::MulFOp::create(b, loc, l, exp(m));
   Value newSum = arith::AddFOp::create(b, loc, carried, exp(s));
   linalg::YieldOp::create(b, loc, ValueRange{newMax, newSum});
+}
+
+/// What decides on weights becomes the merge's region.
+static void moveKeep(PatternRewriter &rewriter, KeptWeights kept,
+                     OnlineSoftmaxOp merge) {
+  merge.buildKeep(rewriter, [&](OpBuilder &b, ValueRange at) {
+    IRMapping map;
+    auto generic = kept.kept.getDefiningOp<linalg::GenericOp>();
+    Operation *end = generic.getBody()->getTerminator();
+    for (Operation &op : generic.getBody()->without_terminator()) {
+      if (auto coordinate = dyn_cast<linalg::IndexOp>(op))
+        map.map(coordinate.getResult(), at[coordinate.getDim()]);
+      else if (op.getResults() != end->getOperands())
+        b.clone(op, map);
+    }
+    return map.lookupOrDefault(kept.condition);
+  });
 }
 
 namespace {
@@ -107,9 +125,11 @@ struct FuseWeightedSum : OpRewritePattern<linalg::GenericOp> {
     std::optional<Contraction> product = matchContraction(op.getResult(0));
     if (!product || product->rhsTransposed)
       return rewriter.notifyMatchFailure(op, "not a product P V");
-    Value narrow = matchConvert(product->lhs);
+    std::optional<KeptWeights> kept = matchKeep(product->lhs);
+    Value probabilities = kept ? kept->weights : product->lhs;
+    Value narrow = matchConvert(probabilities);
     std::optional<ValuePair> quotient =
-        matchDivideOrZero(narrow ? narrow : product->lhs);
+        matchDivideOrZero(narrow ? narrow : probabilities);
     std::optional<ValuePair> weights =
         quotient ? matchExpDifference(quotient->first) : std::nullopt;
     Value max = weights ? matchFiniteOrZero(weights->second) : Value();
@@ -127,7 +147,10 @@ struct FuseWeightedSum : OpRewritePattern<linalg::GenericOp> {
     Value state[] = {normalizer.getDpsInits()[0], normalizer.getDpsInits()[1],
                      product->init};
     auto merged = OnlineSoftmaxOp::create(rewriter, op.getLoc(), weights->first,
-                                          product->rhs, ValueRange(state));
+                                          product->rhs, ValueRange(state),
+                                          kept.has_value());
+    if (kept)
+      moveKeep(rewriter, *kept, merged);
     rewriter.replaceOp(op, merged.getNewAcc());
     // What is left of the old form is dead except for uses by the LSE.
     rewriter.replaceUsesWithIf(

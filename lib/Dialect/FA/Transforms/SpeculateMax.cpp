@@ -50,8 +50,10 @@ struct Recurrence {
   /// Which carried values the state is.
   unsigned max = 0, sum = 0, output = 0;
   Value scores, weights, alpha;
-  /// The weights as the contraction reads them.
+  /// The weights as the contraction reads them, but for those that are dropped.
   Value rounded;
+  /// The weights that are kept; null: all are.
+  linalg::GenericOp keep;
   linalg::GenericOp contraction;
   /// Scores to log2 units.
   float scale = 0;
@@ -167,6 +169,12 @@ static LogicalResult matchState(Recurrence &r, StringRef &reason) {
       r.output = i;
       r.contraction = yielded.getDefiningOp<linalg::GenericOp>();
       r.rounded = output->lhs;
+      if (std::optional<KeptWeights> kept = matchKeep(r.rounded)) {
+        r.keep = r.rounded.getDefiningOp<linalg::GenericOp>();
+        if (!r.rounded.hasOneUse())
+          return failure();
+        r.rounded = kept->weights;
+      }
     }
     if (!yielded.hasOneUse())
       return failure();
@@ -295,7 +303,8 @@ public:
   void run();
 
 private:
-  /// The state of a step: `exact` and `exactSum` only for a log-sum-exp.
+  /// The state of a step: `exact` where exact weights are summed, `exactSum`
+  /// where rounded ones are, too, for a log-sum-exp.
   struct State {
     Value reference, rounded, exact, sum, output, exactSum;
     /// What the weights join.
@@ -356,8 +365,12 @@ private:
   Range range;
   Location loc;
   Type f32, type;
-  /// Which carried value the sum of the unrounded weights is.
+  /// Which carried value the sum of the unrounded weights is, beside that of
+  /// the rounded ones.
   std::optional<unsigned> exactSum;
+  /// Where weights are dropped, their rounding errors are not those of the sum:
+  /// it is of exact weights.
+  bool sumsExact() const { return exactSum || r.keep; }
 };
 } // namespace
 
@@ -494,7 +507,7 @@ Value Speculator::exactWeights(Value reference) {
 void Speculator::makeWeights(State &state, Value reference) {
   Value weights = exactWeights(reference);
   state.rounded = b.convert(weights, type);
-  if (exactSum)
+  if (sumsExact())
     state.exact = weights;
 }
 
@@ -656,7 +669,7 @@ Speculator::State Speculator::shiftDown(const State &state, Value top) {
                            : arith::TruncFOp::create(nested, l, type, weight);
       });
   // Not from the exact weights: nothing need keep them.
-  if (exactSum)
+  if (sumsExact())
     next.exact = exactWeights(next.reference);
   rescale(next, factor);
   return next;
@@ -696,9 +709,12 @@ SmallVector<Value> Speculator::recover(const State &state, Value first,
 void Speculator::finishStep(const State &state) {
   Operation *yield = r.loop.getBody()->getTerminator();
   yield->setOperand(r.max, state.reference);
-  yield->setOperand(r.sum, b.rowSum(b.convert(state.rounded, f32), state.sum));
+  Value summed = r.keep ? state.exact : b.convert(state.rounded, f32);
+  yield->setOperand(r.sum, b.rowSum(summed, state.sum));
   IRMapping map;
-  map.map(r.contraction.getDpsInputs()[0], state.rounded);
+  map.map(r.rounded, state.rounded);
+  if (r.keep)
+    rewriter.clone(*r.keep, map);
   map.map(r.contraction.getDpsInits()[0], state.output);
   Operation *contraction = rewriter.clone(*r.contraction, map);
   yield->setOperand(r.output, contraction->getResult(0));
@@ -710,8 +726,8 @@ void Speculator::finishStep(const State &state) {
 void Speculator::finishLogSumExp() {
   rewriter.setInsertionPoint(r.logSumExp);
   Value lse = b.elementwise(
-      {r.loop.getResult(r.max), r.loop.getResult(*exactSum)}, f32,
-      [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
+      {r.loop.getResult(r.max), r.loop.getResult(exactSum.value_or(r.sum))},
+      f32, [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
         Value log = math::Log2Op::create(nested, l, args[1]);
         Value sum = arith::AddFOp::create(nested, l, args[0], log);
         return arith::MulFOp::create(nested, l, sum,
@@ -721,7 +737,7 @@ void Speculator::finishLogSumExp() {
 }
 
 void Speculator::run() {
-  if (r.logSumExp)
+  if (r.logSumExp && !r.keep)
     exactSum = carry(r.loop.getInitArgs()[r.sum]);
   // Blocks before this one are wary.
   unsigned wary = carry(r.loop.getLowerBound());

@@ -135,12 +135,15 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
     IRRewriter rewriter(&getContext());
     for (OnlineSoftmaxOp op : ops) {
       std::optional<Contraction> product = findScoreProduct(op.getScores());
+      TileProblem problem;
       // The maximum is used for nothing else.
-      bool logSumExp = !op.getNewMax().use_empty();
+      problem.logSumExp = !op.getNewMax().use_empty();
+      problem.scoreFunction = hasScoreFunction(op.getScores());
+      problem.blockMask = hasBlockMask(op.getScores());
+      problem.dropout = !op.getKeep().empty();
       llvm::Expected<TileSizes> tiles = chooseTiles(
           product ? product->lhs : op.getValues(), op.getValues(),
-          op.getScores().getType(), target, algorithm, rows, keys, logSumExp,
-          hasScoreFunction(op.getScores()), hasBlockMask(op.getScores()));
+          op.getScores().getType(), target, algorithm, rows, keys, problem);
       if (!tiles) {
         op.emitOpError() << llvm::toString(tiles.takeError());
         return signalPassFailure();
@@ -152,6 +155,12 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
           << " keys=" << std::to_string(tiles->keys) << ": " << tiles->reason;
       if (failed(tileMerge(rewriter, op, tiles->rows, tiles->keys)))
         return signalPassFailure();
+      // Here, and nowhere later, tiles begin at multiples of their sizes for
+      // all to see.
+      func.walk([&](RandomBitsOp random) {
+        if (random->getParentOfType<scf::ForOp>() && !random.getTile())
+          random.setTile(ArrayRef<int64_t>{tiles->rows, tiles->keys});
+      });
     }
     if (failed(cleanUp(func)))
       signalPassFailure();

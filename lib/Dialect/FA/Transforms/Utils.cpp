@@ -148,8 +148,7 @@ llvm::Expected<TileSizes> fa::chooseTiles(Value query, Value values,
                                           RankedTensorType scores,
                                           StringRef target, StringRef algorithm,
                                           int64_t rows, int64_t keys,
-                                          bool logSumExp, bool scoreFunction,
-                                          bool blockMask) {
+                                          TileProblem problem) {
   TileSizes given;
   given.rows = rows;
   given.keys = keys;
@@ -165,13 +164,9 @@ llvm::Expected<TileSizes> fa::chooseTiles(Value query, Value values,
     return size;
   };
   auto valuesType = cast<RankedTensorType>(values.getType());
-  TileProblem problem;
   problem.headDim = cast<RankedTensorType>(query.getType()).getDimSize(1);
   problem.valueDim = valuesType.getDimSize(1);
   problem.elementBits = valuesType.getElementTypeBitWidth();
-  problem.logSumExp = logSumExp;
-  problem.scoreFunction = scoreFunction;
-  problem.blockMask = blockMask;
   problem.queryLength = length(scores.getDimSize(0));
   problem.keyLength = length(scores.getDimSize(1));
   llvm::Expected<TileSizes> chosen =

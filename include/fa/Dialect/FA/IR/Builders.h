@@ -44,6 +44,13 @@ public:
   mlir::Value multiply(mlir::Value x, mlir::Value y);
   /// x / y, and 0 where y is 0.
   mlir::Value divideOrZero(mlir::Value x, mlir::Value y);
+  /// x where `kept` of its coordinates (i, j) is true, 0 elsewhere.
+  mlir::Value
+  keep(mlir::Value x,
+       llvm::function_ref<mlir::Value(mlir::OpBuilder &, mlir::ValueRange)>
+           kept);
+  /// x times a constant.
+  mlir::Value scale(mlir::Value x, double factor);
   /// Float conversion; nothing where the type is the same.
   mlir::Value convert(mlir::Value x, mlir::Type elementType);
   /// init + a [M,K] * b [K,N], accumulated in init's element type.

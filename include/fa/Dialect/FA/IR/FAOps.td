@@ -27,7 +27,7 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
     ```
     s(j)  = score(scale * sum_d query[b,h,i,d] * key[b,h/g,j,d], b, h, i, j)
     p(j)  = exp(s(j)) where mask(b, h, i, j), 0 elsewhere
-    out[b,h,i,:] = sum_j p(j) * value[b,h/g,j,:] / sum_j p(j)
+    out[b,h,i,:] = times * sum_{j kept} p(j) * value[b,h/g,j,:] / sum_j p(j)
     lse[b,h,i]   = ln sum_j p(j)
     ```
 
@@ -38,8 +38,11 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
     The `score` region takes `(s : f32, b, h, i, j : index)` and yields an f32;
     without it the score is the scaled product. The `mask` region takes
     `(b, h, i, j : index)` and yields an i1, true where the key is seen;
-    without it every key is. Both may use values from above (captured tensors,
-    read with `tensor.extract`) and must be free of side effects. An index of such
+    without it every key is. The `keep` region takes the same and yields an i1,
+    true where the normalised weight is kept: dropout (Srivastava et al. 2014)
+    by `fa.random_bits`; `times`, 1 where it is missing, makes up for what is
+    dropped. Regions may use values from above (captured tensors, read with
+    `tensor.extract`) and must be free of side effects. An index of such
     a read is clamped to the tensor: a region may be evaluated for coordinates
     whose result is thrown away (masked keys, the padding of an edge tile), and
     that must not read what is not there. A missing `scale` means `1/sqrt(D)`.
@@ -55,7 +58,8 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
       elements.
     - `fa_attention_c4`: batch, head, length and head dim agree between
       operands and results.
-    - `fa_attention_c5`: the scale is finite.
+    - `fa_attention_c5`: the scale and `times` are finite; `times` comes with
+      a `keep` region.
     - `fa_attention_c6`: the regions have the arguments and yields given above
       and no side effects.
 
@@ -80,13 +84,15 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
     Arg<FA_QKVTensor, "queries, [B,Hq,Sq,D]">:$query,
     Arg<FA_QKVTensor, "keys, [B,Hk,Sk,D]">:$key,
     Arg<FA_QKVTensor, "values, [B,Hk,Sk,Dv]">:$value,
-    OptionalAttr<F64Attr>:$scale
+    OptionalAttr<F64Attr>:$scale,
+    OptionalAttr<F64Attr>:$times
   );
   let results = (outs
     Res<FA_QKVTensor, "outputs, [B,Hq,Sq,Dv]">:$out,
     Res<Optional<FA_StateTensor>, "log-sum-exp, natural log, [B,Hq,Sq]">:$lse
   );
-  let regions = (region MaxSizedRegion<1>:$score, MaxSizedRegion<1>:$mask);
+  let regions = (region MaxSizedRegion<1>:$score, MaxSizedRegion<1>:$mask,
+    MaxSizedRegion<1>:$keep);
   let hasCustomAssemblyFormat = 1;
   let hasVerifier = 1;
   let hasRegionVerifier = 1;
@@ -110,14 +116,79 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
     void clampCapturedIndices(::mlir::OpBuilder &builder);
     /// The scale given, or 1/sqrt(D).
     double getScaleOrDefault();
+    /// The factor of the output, 1 if none is given.
+    double getTimesOrDefault();
   }];
 }
 
 def FA_YieldOp : FA_Op<"yield", [Pure, Terminator, ReturnLike,
-    ParentOneOf<["AttentionOp", "ListBlocksOp"]>]> {
-  let summary = "result of a score or mask region";
+    ParentOneOf<["AttentionOp", "ListBlocksOp", "OnlineSoftmaxOp"]>]> {
+  let summary = "result of a score, mask or keep region";
   let arguments = (ins AnyTypeOf<[F32, I1]>:$result);
   let assemblyFormat = "$result attr-dict `:` type($result)";
+}
+
+def FA_RandomBitsOp : FA_Op<"random_bits", [Pure]> {
+  let summary = "eight random bits of an element, always the same";
+  let description = [{
+    One of 256 numbers for each element (b, h, i, j), from a counter-based
+    generator: the same for a seed wherever and in whichever order elements are
+    computed. The coordinates count modulo 2^32.
+
+    ```
+    words[0..3], words[4..7] = for c in {0, 1}: Philox4x32-7(key = seed,
+        counter = (8 * (i / 16) + i % 8, 8 * (j / 64) + j % 8 / 2 * 2 + c, h, b))
+    bit n of the result = bit 8 * (2 * (i / 8 % 2) + j % 2) + 7 - j / 8 % 8
+        of words[n]
+    ```
+
+    Eight words thus serve 2 rows of 16 columns each, which are what a thread has
+    of a tile of 16 x 64 elements in the layout of NVIDIA's matrix instructions;
+    and a comparison of all 32 numbers with a constant is an operation on words
+    for each bit of the constant, from its lowest 1 on. Source: Salmon, Moraes,
+    Dror and Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3".
+
+    `tile` is a promise that fa-tile makes: the elements that are computed
+    together are tiles, which begin at multiples of these sizes.
+
+    Constraint `fa_random_bits_c1`: `tile` has two sizes of at least 1.
+
+    It exists because random bits are made for many elements at once, which no
+    element's arithmetic says. `expand` gives that arithmetic.
+
+    Example (dropout of a tenth):
+
+    ```mlir
+    %bits = fa.random_bits %seed at [%b, %h, %i, %j]
+    %kept = arith.cmpi uge, %bits, %c26 : i8
+    ```
+  }];
+  let arguments = (ins
+    Arg<I64, "the key">:$seed,
+    Arg<Index, "b">:$batch,
+    Arg<Index, "h">:$head,
+    Arg<Index, "i">:$row,
+    Arg<Index, "j">:$column,
+    OptionalAttr<DenseI64ArrayAttr>:$tile
+  );
+  let results = (outs I8:$bits);
+  let assemblyFormat = [{
+    $seed `at` `[` $batch `,` $head `,` $row `,` $column `]` (`tile` $tile^)?
+    attr-dict
+  }];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Rows and columns of the elements that eight words serve 32 threads for.
+    static constexpr int64_t kGroupRows = 16, kGroupColumns = 64;
+    /// Whether what is computed together is whole groups, or an aligned part of
+    /// one.
+    bool isInGroups();
+    /// The four words of call c of (row, column), as i32.
+    ::llvm::SmallVector<::mlir::Value>
+    buildWords(::mlir::OpBuilder &builder, unsigned c);
+    /// The result, as arithmetic of this element alone.
+    ::mlir::Value expand(::mlir::OpBuilder &builder);
+  }];
 }
 
 def FA_OnlineSoftmaxOp : FA_Op<"online_softmax", [
@@ -138,8 +209,11 @@ def FA_OnlineSoftmaxOp : FA_Op<"online_softmax", [
     ```
     m'   = max(m, max_j s(j))
     l'   = l * exp(m - m') + sum_j exp(s(j) - m')
-    o'   = (l * exp(m - m') * o + sum_j exp(s(j) - m') * v(j,:)) / l'
+    o'   = (l * exp(m - m') * o + sum_{j kept} exp(s(j) - m') * v(j,:)) / l'
     ```
+
+    The `keep` region takes `(row, column : index)` within the block and yields
+    an i1; without it every weight is kept. It must be free of side effects.
 
     `-inf` scores contribute nothing; a row that has seen nothing has
     `m = -inf`, `l = 0`, `o = 0`. The merge is associative, so the reduction
@@ -167,22 +241,31 @@ def FA_OnlineSoftmaxOp : FA_Op<"online_softmax", [
   );
   let results = (outs FA_StateTensor:$new_max, FA_StateTensor:$new_sum,
     FA_StateTensor:$new_acc);
+  // One or none: upstream's patterns do not expect a region without a block.
+  let regions = (region VariadicRegion<SizedRegion<1>>:$keep);
   let assemblyFormat = [{
     `ins` `(` $scores `,` $values `:` type($scores) `,` type($values) `)`
     `outs` `(` $max `,` $sum `,` $acc `:` type($max) `,` type($sum) `,`
-    type($acc) `)` attr-dict
+    type($acc) `)` (`keep` $keep^)? attr-dict
   }];
   let builders = [OpBuilder<(ins "::mlir::Value":$scores,
-    "::mlir::Value":$values, "::mlir::ValueRange":$state), [{
+    "::mlir::Value":$values, "::mlir::ValueRange":$state,
+    CArg<"bool", "false">:$keeps), [{
       build($_builder, $_state,
             ::mlir::TypeRange(state), scores, values, state[0], state[1],
-            state[2]);
+            state[2], /*keepCount=*/keeps);
     }]>];
   let hasVerifier = 1;
+  let hasRegionVerifier = 1;
   let extraClassDeclaration = [{
     ::mlir::MutableOperandRange getDpsInitsMutable() {
       return ::mlir::MutableOperandRange(*this, 2, 3);
     }
+    /// Builds the keep region, of an op that was made with one, of what `body`
+    /// makes of (row, column).
+    void buildKeep(::mlir::OpBuilder &builder,
+                   ::llvm::function_ref<::mlir::Value(
+                       ::mlir::OpBuilder &, ::mlir::ValueRange)> body);
     /// AggregatedOpInterface: the merge as `linalg.generic` ops.
     ::mlir::FailureOr<::mlir::SmallVector<::mlir::Value>>
     decomposeOperation(::mlir::OpBuilder &builder);

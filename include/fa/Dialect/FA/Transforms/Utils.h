@@ -24,15 +24,12 @@ std::optional<int64_t> getStaticBound(mlir::OpFoldResult size);
 
 /// Tile sizes for one head by the target's memory, the given ones where they
 /// are not 0. `query` is [Sq,D], `values` [Sk,Dv], `scores` their [Sq,Sk];
-/// `logSumExp`: that is a result too; `scoreFunction`: scores are more than
-/// scaled and masked; `blockMask`: their mask is given for blocks.
+/// `problem` says what else is asked, but for sizes.
 llvm::Expected<TileSizes> chooseTiles(mlir::Value query, mlir::Value values,
                                       mlir::RankedTensorType scores,
                                       llvm::StringRef target,
                                       llvm::StringRef algorithm, int64_t rows,
-                                      int64_t keys, bool logSumExp = false,
-                                      bool scoreFunction = false,
-                                      bool blockMask = false);
+                                      int64_t keys, TileProblem problem = {});
 
 } // namespace fa
 

@@ -74,6 +74,7 @@ def Hopper_SlotType : Hopper_Type<"Slot", "slot"> {
 }
 
 def Hopper_Tile : RankedTensorOf<[F16, BF16, F32]>;
+def Hopper_Computed : RankedTensorOf<[F16, BF16, F32, I1]>;
 def Hopper_SlotOrTile : AnyTypeOf<[Hopper_SlotType, Hopper_Tile]>;
 
 //===----------------------------------------------------------------------===//
@@ -291,8 +292,8 @@ def Hopper_PinOp : Hopper_Op<"pin", [AllTypesMatch<["values", "results"]>]> {
     Nothing moves a computation down across this point: it keeps the work that
     is to run under a matrix product in front of the wait for it.
   }];
-  let arguments = (ins Variadic<Hopper_Tile>:$values);
-  let results = (outs Variadic<Hopper_Tile>:$results);
+  let arguments = (ins Variadic<Hopper_Computed>:$values);
+  let results = (outs Variadic<Hopper_Computed>:$results);
   let assemblyFormat = "$values attr-dict `:` type($values)";
   let hasVerifier = 1;
 }
