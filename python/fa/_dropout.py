@@ -26,6 +26,18 @@ _SEED_TYPES = {"i32": "tensor<i32>", "i64": "tensor<i64>"}
 _PLAIN = Variant()
 
 
+def is_probability(dropout_p: float) -> bool:
+    """Whether it is one that leaves some weights; false for what is not a number."""
+    return 0 <= dropout_p <= MAX_DROPOUT
+
+
+def probability_error(dropout_p: float) -> ValueError:
+    return ValueError(
+        f"expected dropout_p in [0, {MAX_DROPOUT:.3f}], got {dropout_p}; it is the share of "
+        f"weights that are dropped, in steps of 1/{STEPS}: pass one that leaves some"
+    )
+
+
 def dropped_of(dropout_p: float) -> int:
     """Of how many of 256 random numbers a weight is dropped.
 
@@ -34,12 +46,8 @@ def dropped_of(dropout_p: float) -> int:
     """
     if type(dropout_p) not in (int, float):
         dropout_p = float(dropout_p)
-    # The comparison is false for what is not a number, too.
-    if not 0 <= dropout_p <= MAX_DROPOUT:
-        raise ValueError(
-            f"expected dropout_p in [0, {MAX_DROPOUT:.3f}], got {dropout_p}; it is the share of "
-            f"weights that are dropped, in steps of 1/{STEPS}"
-        )
+    if not is_probability(dropout_p):
+        raise probability_error(dropout_p)
     # A kernel has one number: of a symbol of torch.compile's, `range` makes it.
     return range(round(dropout_p * STEPS)).stop
 
@@ -50,22 +58,23 @@ def _check_number(seed: int) -> int:
     return seed - (1 << 64) if seed >= 1 << 63 else seed
 
 
+def _seed_error(what: str, got: str) -> TypeError:
+    return TypeError(
+        f"expected dropout_seed as an integer, or one int64 or int32 in {what}, got {got}; "
+        "convert it"
+    )
+
+
 def torch_seed(torch: Any, seed: Any, device: Any) -> Any:
     """A seed as a tensor without dimensions; torch.compile traces it."""
     if seed is None:
         return torch.randint(0, (1 << 63) - 1, (), dtype=torch.int64, device=device)
     if isinstance(seed, torch.Tensor):
         if seed.numel() != 1 or seed.dtype not in (torch.int32, torch.int64):
-            raise TypeError(
-                "expected dropout_seed as an integer, or one int64 or int32 in a tensor, got "
-                f"{seed.dtype} of shape {list(seed.shape)}; convert it"
-            )
+            raise _seed_error("a tensor", f"{seed.dtype} of shape {list(seed.shape)}")
         return seed.reshape(())
     if type(seed) is not int:
-        raise TypeError(
-            "expected dropout_seed as an integer, or one int64 or int32 in a tensor, got "
-            f"{type(seed).__name__}; convert it"
-        )
+        raise _seed_error("a tensor", type(seed).__name__)
     return torch.full((), _check_number(seed), dtype=torch.int64, device=device)
 
 
@@ -91,10 +100,7 @@ def _seed_array(seed: Any, like: Any) -> Any:
         )
     view = library_of(seed).view(seed)
     if view.dtype not in _SEED_TYPES or any(size != 1 for size in view.shape):
-        raise TypeError(
-            "expected dropout_seed as an integer, or one int64 or int32 in an array, got "
-            f"{view.dtype} of shape {list(view.shape)}; convert it"
-        )
+        raise _seed_error("an array", f"{view.dtype} of shape {list(view.shape)}")
     return seed.reshape(())
 
 
@@ -138,6 +144,7 @@ def with_dropout(traced: Traced, dropout_p: float, seed: Any, like: Any) -> Trac
     return add_dropout(traced, dropped, _seed_array(seed, like)) if dropped else traced
 
 
-def variant_text(dropped: int, is_short: bool) -> str:
+@functools.cache
+def variant_text(dropped: int, is_short: bool = False) -> str:
     """The text of the variant that is dropout alone."""
     return with_seed_type(None, dropped, _SEED_TYPES["i32" if is_short else "i64"]).to_text()

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fa import _torch_op
 from fa import math as fa_math
-from fa._dropout import add_dropout, dropped_of, torch_seed, variant_text
+from fa._dropout import add_dropout, dropped_of, torch_seed
 from fa._functions import dtype_name
 from fa._scalars import TraceError, is_tracing
 from fa._trace import key_length, query_length, trace_both
@@ -209,12 +209,6 @@ def _check_version() -> None:
         )
 
 
-@torch.compiler.assume_constant_result
-def _dropout_text(dropped: int, is_short: bool) -> str:
-    """The text of the variant that is dropout alone, a constant of compiled code."""
-    return variant_text(dropped, is_short)
-
-
 def attention(
     q: Any,
     k: Any,
@@ -236,7 +230,7 @@ def attention(
     dropped = dropped_of(dropout_p)
     if dropped:
         seeds = [torch_seed(torch, dropout_seed, q.device)]
-        options["variant"] = _dropout_text(dropped, seeds[0].dtype == torch.int32)
+        options["variant"] = _torch_op.dropout_text(dropped, seeds[0].dtype == torch.int32)
     operator = torch.ops.fa.attention_with_lse if return_lse else torch.ops.fa.attention
     if score_mod is None and mask_mod is None:
         return operator(q, k, v, seeds, **options)

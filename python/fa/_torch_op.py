@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fa._arrays import describe
 from fa._attention import NOTHING, attend, check
+from fa._dropout import variant_text
 from fa._trace import Traced, number_of
 from fa._variant import Variant, is_padded
 
@@ -44,6 +45,12 @@ def traced_of(text: str, captured: Sequence[Tensor]) -> Traced:
     variant, number = _parse(text)
     arrays = tuple(map(_with_unit_stride, captured, variant.captured))
     return Traced(variant, arrays, number)
+
+
+@torch.compiler.assume_constant_result
+def dropout_text(dropped: int, is_short: bool = False) -> str:
+    """The text of the variant that is dropout alone, a constant of compiled code."""
+    return variant_text(dropped, is_short)
 
 
 def _with_unit_stride(tensor: Tensor, type: str) -> Tensor:

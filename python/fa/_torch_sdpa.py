@@ -20,9 +20,15 @@ from fa import _torch_op
 from fa._api import attention
 from fa._arrays import is_seen_by
 from fa._attention import attend
-from fa._dropout import MAX_DROPOUT, dropped_of, torch_seed, with_seed_type
+from fa._dropout import (
+    dropped_of,
+    is_probability,
+    probability_error,
+    torch_seed,
+    with_seed_type,
+)
 from fa._scalars import MAX_RANK, get_item
-from fa._trace import Traced, trace
+from fa._trace import trace
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _MASK_DTYPES = (torch.bool, *_DTYPES)
@@ -101,7 +107,7 @@ def why_not(
             return "function transform"
         if torch.jit.is_tracing():
             return "torch.jit"
-    if dropout_p < 0 or dropout_p > MAX_DROPOUT:
+    if not is_probability(dropout_p):
         return "dropout"
     dtype, device = query.dtype, query.device
     if dtype not in _DTYPES or key.dtype != dtype or value.dtype != dtype:
@@ -158,10 +164,7 @@ def _error(reason: str, query: Any, key: Any, value: Any, mask: Any, **options: 
             "in one; use torch.export or torch.compile"
         )
     if reason == "dropout":
-        return ValueError(
-            f"expected dropout_p in [0, {MAX_DROPOUT:.3f}], got {options['dropout_p']}; it is the "
-            "share of weights that are dropped"
-        )
+        return probability_error(options["dropout_p"])
     shapes = _shapes(query=query, key=key, value=value)
     if reason == "dtype":
         return TypeError(
@@ -224,8 +227,12 @@ def _batch_coordinates(b: Any, leads: tuple[int, ...]) -> tuple[Any, ...]:
 
 @functools.cache
 def _trace_mask(
-    dtype: torch.dtype, is_single: tuple[bool, ...], is_strided: bool, leads: tuple[int, ...]
-) -> Traced:
+    dtype: torch.dtype,
+    is_single: tuple[bool, ...],
+    is_strided: bool,
+    leads: tuple[int, ...],
+    dropped: int,
+) -> str:
     sizes = [1 if single else 2 for single in is_single]
     values = torch.empty(sizes, dtype=dtype)
     if is_strided:
@@ -242,7 +249,8 @@ def _trace_mask(
     functions: dict[str, Callable[..., Any]] = (
         {"mask_mod": mask_mod} if dtype == torch.bool else {"score_mod": score_mod}
     )
-    return Traced(trace(**functions).without_arrays(), (), -1)
+    variant = trace(**functions).without_arrays()
+    return (with_seed_type(variant, dropped) if dropped else variant).to_text()
 
 
 @torch.compiler.assume_constant_result
@@ -263,19 +271,12 @@ def _mask_variant(
         leads: sizes of the batch dimensions, if there are several.
         dropped: of how many of 256 random numbers a weight is.
     """
-    traced = _trace_mask(dtype, is_single, is_strided, leads)
-    variant = with_seed_type(traced.variant, dropped) if dropped else traced.variant
-    return variant.to_text()
-
-
-@torch.compiler.assume_constant_result
-def _dropout_variant(dropped: int) -> str:
-    return with_seed_type(None, dropped).to_text()
+    return _trace_mask(dtype, is_single, is_strided, leads, dropped)
 
 
 def _variant_of(mask: Tensor | None, leads: tuple[Any, ...], dropped: int) -> str:
     if mask is None:
-        return _dropout_variant(dropped) if dropped else ""
+        return _torch_op.dropout_text(dropped) if dropped else ""
     # Branches, which torch.compile decides where sizes are symbols.
     is_single = tuple([True if size == 1 else False for size in mask.shape])
     is_strided = True if mask.shape[-1] > 1 and mask.stride(-1) != 1 else False

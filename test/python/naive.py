@@ -78,6 +78,15 @@ def inputs(batch, heads, key_heads, rows, keys, dim, value_dim=None, seed=0):
     return tuple(rng.standard_normal(shape).astype(np.float32) for shape in shapes)
 
 
+def back(array):
+    """A result, of NumPy or PyTorch, as NumPy has it."""
+    if isinstance(array, np.ndarray):
+        return array
+    if array.is_floating_point():
+        array = array.detach().double()
+    return array.cpu().numpy()
+
+
 def assert_close(out, exact, tolerance=1e-5):
     """No NaN, and errors below the tolerance, relative to the largest value."""
     out = np.asarray(out, np.float64)

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from fa import masks, scores
 from fa._variant import Variant
+from naive import back
 
 DEVICE = os.environ.get("FA_TEST_DEVICE", "cpu")
 DTYPES = {"float32": 1e-5 if DEVICE == "cpu" else 2e-4, "float16": 2e-3, "bfloat16": 2e-2}
@@ -46,15 +47,6 @@ def on(array, library, dtype=None):
     if library == "numpy":
         return array if dtype is None else array.astype(dtype)
     return torch.from_numpy(np.array(array)).to(DEVICE, dtype and getattr(torch, dtype))
-
-
-def back(array):
-    """A result as NumPy has it."""
-    if isinstance(array, np.ndarray):
-        return array
-    if array.is_floating_point():
-        array = array.detach().double()
-    return array.cpu().numpy()
 
 
 def dtypes(library):

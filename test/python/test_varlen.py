@@ -15,6 +15,7 @@ import naive
 import numpy as np
 import pytest
 from fa import masks, scores
+from naive import back
 
 DEVICE = os.environ.get("FA_TEST_DEVICE", "cpu")
 DTYPES = {"float32": 1e-5} if DEVICE == "cpu" else {"float32": 2e-4, "bfloat16": 2e-2}
@@ -33,15 +34,6 @@ def on(array, library, dtype=None):
     import torch
 
     return torch.from_numpy(array).to(DEVICE, dtype and getattr(torch, dtype))
-
-
-def back(array):
-    """A result as NumPy has it."""
-    if isinstance(array, np.ndarray):
-        return array
-    if array.is_floating_point():
-        array = array.detach().double()
-    return array.cpu().numpy()
 
 
 def offsets_of(lengths, dtype="int32"):

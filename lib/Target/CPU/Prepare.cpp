@@ -41,7 +41,8 @@ MemRefType fa::getBoundaryBufferType(RankedTensorType type,
   return MemRefType::get(type.getShape(), type.getElementType(), layout);
 }
 
-/// Replaces ops that have an aggregate definition by it.
+/// Replaces ops that have an aggregate definition by it, and random bits by
+/// their arithmetic.
 static LogicalResult decomposeAggregates(RewriterBase &rewriter,
                                          func::FuncOp func) {
   SmallVector<linalg::AggregatedOpInterface> ops;

@@ -273,9 +273,9 @@ Value ReferenceBuilder::weightedSum(Value row, Value sum, Value at[3],
       Value kept = cloneFunction(op.getKeep(), {at[0], at[1], at[2], j});
       p = arith::SelectOp::create(b, loc, kept, p, zero);
     }
-    if (op.getTimes())
+    if (std::optional<APFloat> times = op.getTimes())
       p = rounded(
-          arith::MulFOp::create(b, loc, p, number(op.getTimesOrDefault())));
+          arith::MulFOp::create(b, loc, p, number(times->convertToDouble())));
     // A weight of 0 adds nothing. Masked keys have it, often half of them.
     Value counts =
         arith::CmpFOp::create(b, loc, arith::CmpFPredicate::UNE, p, zero);

@@ -26,7 +26,6 @@ public:
 
 private:
   void sortOps();
-  void findAhead();
 
   void guardedPipeline(OpBuilder &b, IRMapping &results);
   void pipeline(OpBuilder &b, IRMapping &results);
@@ -46,7 +45,7 @@ private:
   Value startScores(OpBuilder &b, Value k);
   SmallVector<Value> startOutput(OpBuilder &b, ValueRange state, Value v);
   ValueRange waitFor(OpBuilder &b, int64_t pending, ValueRange values);
-  void runAhead(OpBuilder &b, IRMapping &map, Value first);
+  void makeMask(OpBuilder &b, IRMapping &map);
   void pin(OpBuilder &b, ArrayRef<Value> tiles, IRMapping &map);
   Value splitPoint(OpBuilder &b, Value from);
   SmallVector<Value> carry(IRMapping &map);
@@ -64,10 +63,9 @@ private:
   scf::ForOp loop;
   Location loc;
   HopperConsumers made;
-  /// The body without its contractions and loads; what of it can run before the
-  /// wait for the first contraction; and of the others what runs before and
-  /// after the wait for the second one.
-  SmallVector<Operation *> ops, aheadOps, earlyOps, lateOps;
+  /// The body without its contractions and loads, and what of it runs before
+  /// and after the wait for the second contraction.
+  SmallVector<Operation *> ops, earlyOps, lateOps;
   /// Tiles that are computed early for the late operations.
   SetVector<Value> pinned;
   Value isFirst, isLater;
@@ -78,26 +76,6 @@ private:
 // Early and late
 //===----------------------------------------------------------------------===//
 
-/// The tile of random bits, and what its coordinates are computed from.
-void ConsumersBuilder::findAhead() {
-  DenseSet<Operation *> ahead;
-  SmallVector<Operation *> work;
-  auto add = [&](Operation *op) {
-    if (op && op->getParentOp() == loop && ahead.insert(op).second)
-      work.push_back(op);
-  };
-  if (!program.mask)
-    return;
-  add(program.mask.getDefiningOp());
-  while (!work.empty())
-    work.pop_back_val()->walk([&](Operation *inner) {
-      for (Value operand : inner->getOperands())
-        add(operand.getDefiningOp());
-    });
-  llvm::copy_if(ops, std::back_inserter(aheadOps),
-                [&](Operation *op) { return ahead.contains(op); });
-}
-
 void ConsumersBuilder::sortOps() {
   DenseSet<Operation *> loads;
   for (Value tile : {k(), v()})
@@ -106,7 +84,6 @@ void ConsumersBuilder::sortOps() {
     if (&op != program.first.op && &op != program.second.op &&
         &op != program.sums && !loads.contains(&op))
       ops.push_back(&op);
-  findAhead();
   if (!shape.overlap) {
     earlyOps = ops;
     return;
@@ -225,10 +202,10 @@ void ConsumersBuilder::pin(OpBuilder &b, ArrayRef<Value> tiles,
 }
 
 /// What needs no scores, while they are made.
-void ConsumersBuilder::runAhead(OpBuilder &b, IRMapping &map, Value first) {
-  if (aheadOps.empty())
+void ConsumersBuilder::makeMask(OpBuilder &b, IRMapping &map) {
+  if (!program.mask)
     return;
-  cloneBlock(b, loop, aheadOps, map, first);
+  cloneSlice(b, program.mask, loop.getRegion(), map);
   pin(b, program.mask, map);
 }
 
@@ -268,7 +245,7 @@ SmallVector<Value> ConsumersBuilder::firstBlock(OpBuilder &b, Value &next) {
   map.map(loop.getInductionVar(), lower);
   Value slot = acquire(b, rings.k, cloneTile(b, k(), lower));
   Value scores = startScores(b, slot);
-  runAhead(b, map, isFirst);
+  makeMask(b, map);
   map.map(s(), waitFor(b, 0, scores)[0]);
   ReleaseOp::create(b, loc, slot, Value());
   next = releaseQ(b, lower);
@@ -304,7 +281,7 @@ SmallVector<Value> ConsumersBuilder::steadyLoop(OpBuilder &b, Value from,
   for (auto [i, arg] : llvm::enumerate(loop.getRegionIterArgs()))
     if (!program.isAccumulated(i))
       map.map(arg, steady.getRegionIterArg(i));
-  runAhead(b, map, isLater);
+  makeMask(b, map);
   if (shape.overlap)
     overlapped(b, map, kSlot, vSlot, scores, output);
   else

@@ -274,11 +274,20 @@ private:
   cloneBlock(mlir::Block &body, mlir::ValueRange args, mlir::ValueRange wanted,
              mlir::IRMapping &map,
              mlir::ArrayRef<mlir::Operation *> skipped = {});
-  /// Of an op without inputs that gives random bits >= c: them, and c.
-  static std::optional<std::pair<RandomBitsOp, uint8_t>>
-  matchRandomMask(mlir::linalg::LinalgOp op, const FragmentLayout &layout);
-  /// A word of a tile of such: 8 tiles of 16 x 8, of which the thread's first
-  /// element lies at (row, col).
+  /// The value of the lane whose number differs by this bit.
+  mlir::Value shuffle(mlir::Value v, unsigned distance);
+  mlir::FailureOr<mlir::Value> operandElement(mlir::linalg::LinalgOp op,
+                                              mlir::OpOperand *operand,
+                                              const FragmentLayout &layout,
+                                              unsigned reg);
+
+  //--- Random bits (EmitRandom.cpp)
+  /// Emits an op that makes a tile of i1 of random bits, or that selects by
+  /// one; none where it is another.
+  std::optional<mlir::LogicalResult> emitMask(mlir::linalg::LinalgOp op,
+                                              const FragmentLayout &layout);
+  /// A word of a tile of random bits >= limit: 8 tiles of 16 x 8, of which the
+  /// thread's first element lies at (row, col).
   mlir::FailureOr<mlir::Value> emitMaskWord(mlir::linalg::LinalgOp op,
                                             RandomBitsOp random, uint8_t limit,
                                             mlir::Value row, mlir::Value col);
@@ -290,12 +299,6 @@ private:
   /// A seed, which is the same in all threads, as one that ptxas knows to be:
   /// what is computed of it then takes no registers of each thread.
   mlir::Value uniformSeed(mlir::Value seed);
-  /// The value of the lane whose number differs by this bit.
-  mlir::Value shuffle(mlir::Value v, unsigned distance);
-  mlir::FailureOr<mlir::Value> operandElement(mlir::linalg::LinalgOp op,
-                                              mlir::OpOperand *operand,
-                                              const FragmentLayout &layout,
-                                              unsigned reg);
 
   //--- Hopper's roles and their tiles (EmitRoles.cpp)
   enum class Role { Both, Producer, Consumers };

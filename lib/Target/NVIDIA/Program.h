@@ -24,7 +24,7 @@ llvm::SmallVector<mlir::func::FuncOp> collectPrograms(mlir::ModuleOp module);
 
 /// What random bits decide in elementwise operations becomes a tile of its own,
 /// of i1: it depends on nothing that is computed, and is made for many elements
-/// at once.
+/// at once. (SplitRandomMasks.cpp)
 void splitRandomMasks(mlir::func::FuncOp func);
 
 /// Whether a loop in the forall has a bound that depends on a value. Where that

@@ -11,7 +11,8 @@ def CPUPreparePass : Pass<"fa-cpu-prepare", "::mlir::func::FuncOp"> {
   let description = [{
     Rewrites that decide where values live, while they are still values:
 
-    - ops with an aggregate definition (`fa.online_softmax`) become `linalg`;
+    - ops with an aggregate definition (`fa.online_softmax`) become `linalg`, and
+      `fa.random_bits` arithmetic;
     - results become writable destination arguments at the end of the argument
       list, so the caller owns all memory that outlives the call;
     - `tensor.pad` becomes an insertion into a fresh tensor of which only the

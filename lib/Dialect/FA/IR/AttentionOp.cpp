@@ -17,11 +17,6 @@ double AttentionOp::getScaleOrDefault() {
   return 1.0 / std::sqrt(static_cast<double>(getHeadDim()));
 }
 
-double AttentionOp::getTimesOrDefault() {
-  std::optional<APFloat> times = getTimes();
-  return times ? times->convertToDouble() : 1.0;
-}
-
 //===----------------------------------------------------------------------===//
 // %q, %k, %v (scale X)? (score {...})? (mask {...})? (keep {...} (times X)?)?
 //     attributes : types

@@ -7,11 +7,20 @@
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/IRMapping.h"
 
 #include <limits>
 
 using namespace mlir;
 using namespace fa;
+
+Value fa::inlineRegion(OpBuilder &b, Region &region, ValueRange arguments) {
+  IRMapping map;
+  map.map(region.front().getArguments(), arguments);
+  for (Operation &op : region.front().without_terminator())
+    b.clone(op, map);
+  return map.lookupOrDefault(region.front().getTerminator()->getOperand(0));
+}
 
 static unsigned rankOf(Value v) {
   return cast<RankedTensorType>(v.getType()).getRank();

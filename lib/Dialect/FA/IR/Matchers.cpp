@@ -201,7 +201,7 @@ std::optional<ValuePair> fa::matchMultiply(Value v) {
   return ValuePair(op.getDpsInputs()[0], op.getDpsInputs()[1]);
 }
 
-std::optional<KeptWeights> fa::matchKeep(Value v) {
+Value fa::matchKeep(Value v) {
   linalg::GenericOp op = elementwiseOf(v, 1);
   auto select = op ? yieldedBy(op).getDefiningOp<arith::SelectOp>() : nullptr;
   Value x = op ? op.getBody()->getArgument(0) : Value();
@@ -209,8 +209,8 @@ std::optional<KeptWeights> fa::matchKeep(Value v) {
       !isConstant(select.getFalseValue(), 0.0) ||
       !llvm::all_of(op.getIndexingMapsArray(),
                     [](AffineMap map) { return map.isIdentity(); }))
-    return std::nullopt;
-  return KeptWeights{v, op.getDpsInputs()[0], select.getCondition()};
+    return {};
+  return op.getDpsInputs()[0];
 }
 
 Value fa::matchConvert(Value v) {

@@ -9,7 +9,6 @@
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
-#include "mlir/IR/IRMapping.h"
 
 using namespace mlir;
 using namespace fa;
@@ -83,16 +82,6 @@ void OnlineSoftmaxOp::buildKeep(
   YieldOp::create(builder, loc, kept);
 }
 
-/// Copies what a merge keeps, of these coordinates.
-static Value cloneKeep(OpBuilder &b, OnlineSoftmaxOp op, ValueRange at) {
-  Block &block = op.getKeep().front().front();
-  IRMapping map;
-  map.map(block.getArguments(), at);
-  for (Operation &inner : block.without_terminator())
-    b.clone(inner, map);
-  return map.lookupOrDefault(block.getTerminator()->getOperand(0));
-}
-
 //===----------------------------------------------------------------------===//
 // TilingInterface: (i, j), rows parallel, keys a reduction.
 //===----------------------------------------------------------------------===//
@@ -144,7 +133,7 @@ OnlineSoftmaxOp::getTiledImplementation(OpBuilder &b,
         whole[d] = nested.createOrFold<arith::AddIOp>(
             loc, at[d],
             getValueOrCreateConstantIndexOp(nested, loc, offsets[d]));
-      return cloneKeep(nested, *this, whole);
+      return inlineRegion(nested, getKeep().front(), whole);
     });
   return TilingResult{{tiled}, SmallVector<Value>(tiled->getResults()), slices};
 }
@@ -181,7 +170,7 @@ OnlineSoftmaxOp::decomposeOperation(OpBuilder &builder) {
   Value narrow = b.convert(weights, elementType);
   if (!getKeep().empty())
     narrow = b.keep(narrow, [&](OpBuilder &nested, ValueRange at) {
-      return cloneKeep(nested, *this, at);
+      return inlineRegion(nested, getKeep().front(), at);
     });
   Value numerator = b.contractRowsByColumns(narrow, getValues(), carried);
   Value newAcc = b.divideOrZero(numerator, newSum);

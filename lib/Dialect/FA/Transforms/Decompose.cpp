@@ -14,7 +14,6 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
-#include "mlir/IR/IRMapping.h"
 
 #include <limits>
 
@@ -43,16 +42,6 @@ static Value headOf(OpBuilder &b, Location loc, Value tensor,
                                         strides);
 }
 
-/// Copies a region's ops and returns what it yields.
-static Value inlineFunction(OpBuilder &b, Region &region,
-                            ValueRange arguments) {
-  IRMapping map;
-  map.map(region.front().getArguments(), arguments);
-  for (Operation &op : region.front().without_terminator())
-    b.clone(op, map);
-  return map.lookupOrDefault(region.front().getTerminator()->getOperand(0));
-}
-
 /// scale, score, mask: S' from Q K^T, masked elements -inf.
 static Value buildScores(OpBuilder &builder, AttentionOp op, Value product,
                          Value batch, Value head) {
@@ -73,10 +62,10 @@ static Value buildScores(OpBuilder &builder, AttentionOp op, Value product,
         Value j = linalg::IndexOp::create(nested, loc, 1);
         if (!op.getScore().empty())
           score =
-              inlineFunction(nested, op.getScore(), {score, batch, head, i, j});
+              inlineRegion(nested, op.getScore(), {score, batch, head, i, j});
         if (op.getMask().empty())
           return score;
-        Value seen = inlineFunction(nested, op.getMask(), {batch, head, i, j});
+        Value seen = inlineRegion(nested, op.getMask(), {batch, head, i, j});
         Value nothing = constant(-std::numeric_limits<double>::infinity());
         return arith::SelectOp::create(nested, loc, seen, score, nothing);
       });
@@ -123,12 +112,12 @@ static SmallVector<Value> buildStandardAttention(OpBuilder &builder,
   if (!op.getKeep().empty())
     probabilities = b.keep(probabilities, [&](OpBuilder &nested,
                                               ValueRange at) {
-      return inlineFunction(nested, op.getKeep(), {batch, head, at[0], at[1]});
+      return inlineRegion(nested, op.getKeep(), {batch, head, at[0], at[1]});
     });
   Value out = b.contractRowsByColumns(probabilities, v,
                                       b.fill({rows, valueDim}, f32, 0.0));
-  if (op.getTimes())
-    out = b.scale(out, op.getTimesOrDefault());
+  if (std::optional<APFloat> times = op.getTimes())
+    out = b.scale(out, times->convertToDouble());
   SmallVector<Value> results = {b.convert(out, elementType)};
   if (op.getLse())
     results.push_back(buildLogSumExp(builder, loc, max, sum));

@@ -49,20 +49,21 @@ static void buildOnlineNormalizer(OpBuilder &b, Location loc, ValueRange args) {
   linalg::YieldOp::create(b, loc, ValueRange{newMax, newSum});
 }
 
-/// What decides on weights becomes the merge's region.
-static void moveKeep(PatternRewriter &rewriter, KeptWeights kept,
+/// What selects weights (matchKeep) becomes the merge's region.
+static void moveKeep(PatternRewriter &rewriter, linalg::GenericOp keep,
                      OnlineSoftmaxOp merge) {
+  Block &body = *keep.getBody();
+  auto select =
+      body.getTerminator()->getOperand(0).getDefiningOp<arith::SelectOp>();
   merge.buildKeep(rewriter, [&](OpBuilder &b, ValueRange at) {
     IRMapping map;
-    auto generic = kept.kept.getDefiningOp<linalg::GenericOp>();
-    Operation *end = generic.getBody()->getTerminator();
-    for (Operation &op : generic.getBody()->without_terminator()) {
+    for (Operation &op : body.without_terminator()) {
       if (auto coordinate = dyn_cast<linalg::IndexOp>(op))
         map.map(coordinate.getResult(), at[coordinate.getDim()]);
-      else if (op.getResults() != end->getOperands())
+      else if (&op != select)
         b.clone(op, map);
     }
-    return map.lookupOrDefault(kept.condition);
+    return map.lookupOrDefault(select.getCondition());
   });
 }
 
@@ -125,8 +126,8 @@ struct FuseWeightedSum : OpRewritePattern<linalg::GenericOp> {
     std::optional<Contraction> product = matchContraction(op.getResult(0));
     if (!product || product->rhsTransposed)
       return rewriter.notifyMatchFailure(op, "not a product P V");
-    std::optional<KeptWeights> kept = matchKeep(product->lhs);
-    Value probabilities = kept ? kept->weights : product->lhs;
+    Value kept = matchKeep(product->lhs);
+    Value probabilities = kept ? kept : product->lhs;
     Value narrow = matchConvert(probabilities);
     std::optional<ValuePair> quotient =
         matchDivideOrZero(narrow ? narrow : probabilities);
@@ -148,9 +149,10 @@ struct FuseWeightedSum : OpRewritePattern<linalg::GenericOp> {
                      product->init};
     auto merged = OnlineSoftmaxOp::create(rewriter, op.getLoc(), weights->first,
                                           product->rhs, ValueRange(state),
-                                          kept.has_value());
+                                          /*keeps=*/bool(kept));
     if (kept)
-      moveKeep(rewriter, *kept, merged);
+      moveKeep(rewriter, product->lhs.getDefiningOp<linalg::GenericOp>(),
+               merged);
     rewriter.replaceOp(op, merged.getNewAcc());
     // What is left of the old form is dead except for uses by the LSE.
     rewriter.replaceUsesWithIf(

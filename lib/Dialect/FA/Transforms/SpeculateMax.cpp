@@ -169,11 +169,11 @@ static LogicalResult matchState(Recurrence &r, StringRef &reason) {
       r.output = i;
       r.contraction = yielded.getDefiningOp<linalg::GenericOp>();
       r.rounded = output->lhs;
-      if (std::optional<KeptWeights> kept = matchKeep(r.rounded)) {
+      if (Value kept = matchKeep(r.rounded)) {
         r.keep = r.rounded.getDefiningOp<linalg::GenericOp>();
         if (!r.rounded.hasOneUse())
           return failure();
-        r.rounded = kept->weights;
+        r.rounded = kept;
       }
     }
     if (!yielded.hasOneUse())

@@ -61,6 +61,11 @@ static LogicalResult tileMerge(IRRewriter &rewriter, OnlineSoftmaxOp op,
     return op.emitOpError("could not be tiled");
   for (OpResult value : op->getResults())
     rewriter.replaceAllUsesWith(value, result->replacements.lookup(value));
+  // Here, and nowhere later, tiles begin at multiples of their sizes for all to
+  // see.
+  result->loops.front()->walk([&](RandomBitsOp random) {
+    random.setTile(ArrayRef<int64_t>{rows, keys});
+  });
   rewriter.eraseOp(op);
   return success();
 }
@@ -155,12 +160,6 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
           << " keys=" << std::to_string(tiles->keys) << ": " << tiles->reason;
       if (failed(tileMerge(rewriter, op, tiles->rows, tiles->keys)))
         return signalPassFailure();
-      // Here, and nowhere later, tiles begin at multiples of their sizes for
-      // all to see.
-      func.walk([&](RandomBitsOp random) {
-        if (random->getParentOfType<scf::ForOp>() && !random.getTile())
-          random.setTile(ArrayRef<int64_t>{tiles->rows, tiles->keys});
-      });
     }
     if (failed(cleanUp(func)))
       signalPassFailure();

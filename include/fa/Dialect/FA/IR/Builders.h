@@ -13,6 +13,10 @@
 
 namespace fa {
 
+/// Copies the operations of a region's one block; gives what it yields.
+mlir::Value inlineRegion(mlir::OpBuilder &b, mlir::Region &region,
+                         mlir::ValueRange arguments);
+
 /// Builds softmax's ops as `linalg.generic` on tensors: matrices [M,N] and row
 /// vectors [M]. A row vector broadcasts along the columns of a matrix.
 class SoftmaxBuilder {

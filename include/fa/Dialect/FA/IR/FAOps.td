@@ -116,8 +116,6 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
     void clampCapturedIndices(::mlir::OpBuilder &builder);
     /// The scale given, or 1/sqrt(D).
     double getScaleOrDefault();
-    /// The factor of the output, 1 if none is given.
-    double getTimesOrDefault();
   }];
 }
 

@@ -48,12 +48,8 @@ mlir::Value matchFiniteOrZero(mlir::Value v);
 std::optional<ValuePair> matchDivideOrZero(mlir::Value v);
 /// x * y.
 std::optional<ValuePair> matchMultiply(mlir::Value v);
-/// `kept` is `weights` where a condition in its body, on the coordinates,
-/// holds, and 0 elsewhere.
-struct KeptWeights {
-  mlir::Value kept, weights, condition;
-};
-std::optional<KeptWeights> matchKeep(mlir::Value v);
+/// x where a condition on its coordinates holds, 0 elsewhere.
+mlir::Value matchKeep(mlir::Value v);
 /// x converted to another float type.
 mlir::Value matchConvert(mlir::Value v);
 
