@@ -284,3 +284,39 @@ func.func @sinks_and_window(%q: tensor<1x1x4096x64xbf16>, %k: tensor<1x1x4096x64
    -> tensor<1x1x4096x64xbf16>
   return %o : tensor<1x1x4096x64xbf16>
 }
+
+// -----
+
+// Under a causal mask |i - j| is i - j, with the mask and without it; of the
+// mask itself nothing changes.
+// CHECK-LABEL: func @distance(
+// CHECK: scf.for
+// CHECK: scf.if
+// CHECK-NOT: arith.maxsi
+// CHECK: %[[D:.+]] = arith.subi
+// CHECK-NEXT: arith.index_cast %[[D]]
+// CHECK: else
+// CHECK-NOT: arith.maxsi
+// CHECK: %[[D:.+]] = arith.subi
+// CHECK-NEXT: arith.index_cast %[[D]]
+// CHECK-NOT: arith.maxsi
+// CHECK: fa.online_softmax
+// REMARK: [Passed] Split {{.*}}Function=distance
+func.func @distance(%q: tensor<1x1x512x64xf32>) -> tensor<1x1x512x64xf32> {
+  %o = fa.attention %q, %q, %q score {
+  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+    %zero = arith.constant 0 : index
+    %d = arith.subi %i, %j : index
+    %minus = arith.subi %zero, %d : index
+    %size = arith.maxsi %d, %minus : index
+    %n = arith.index_cast %size : index to i32
+    %f = arith.sitofp %n : i32 to f32
+    %y = arith.subf %s, %f : f32
+    fa.yield %y : f32
+  } mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %seen = arith.cmpi sle, %j, %i : index
+    fa.yield %seen : i1
+  } : (tensor<1x1x512x64xf32>, tensor<1x1x512x64xf32>, tensor<1x1x512x64xf32>) -> tensor<1x1x512x64xf32>
+  return %o : tensor<1x1x512x64xf32>
+}

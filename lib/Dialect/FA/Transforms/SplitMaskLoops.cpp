@@ -188,6 +188,68 @@ std::string LoopSplitter::run() {
 }
 
 //===----------------------------------------------------------------------===//
+// What the mask says of distances
+//===----------------------------------------------------------------------===//
+
+/// Whether a condition says x >= y.
+static bool saysNotBelow(Value condition, Value x, Value y) {
+  using P = arith::CmpIPredicate;
+  if (auto both = condition.getDefiningOp<arith::AndIOp>())
+    return saysNotBelow(both.getLhs(), x, y) ||
+           saysNotBelow(both.getRhs(), x, y);
+  auto compare = condition.getDefiningOp<arith::CmpIOp>();
+  if (!compare)
+    return false;
+  P predicate = compare.getPredicate();
+  bool greater = predicate == P::sge || predicate == P::sgt,
+       less = predicate == P::sle || predicate == P::slt;
+  return (greater && compare.getLhs() == x && compare.getRhs() == y) ||
+         (less && compare.getLhs() == y && compare.getRhs() == x);
+}
+
+/// max(x - y, 0 - (x - y)) in scores is x - y where the mask lets nothing else
+/// through, and 0 - (x - y) where it lets only that: what a score function
+/// makes of |i - j| needs no magnitude under a causal mask.
+static void resolveMagnitudes(MaskedLoop &masked) {
+  DenseSet<Operation *> ofMask;
+  SmallVector<Value> worklist;
+  for (auto [condition, isNegated] : masked.mask.conditions)
+    worklist.push_back(condition);
+  while (!worklist.empty()) {
+    Operation *op = worklist.pop_back_val().getDefiningOp();
+    if (op && ofMask.insert(op).second)
+      llvm::append_range(worklist, op->getOperands());
+  }
+  for (auto max : llvm::make_early_inc_range(
+           masked.scores.getBody()->getOps<arith::MaxSIOp>())) {
+    Value difference = max.getLhs(), minus = max.getRhs();
+    if (minus.getDefiningOp<arith::SubIOp>() &&
+        minus.getDefiningOp<arith::SubIOp>().getRhs() != difference)
+      std::swap(difference, minus);
+    auto sub = difference.getDefiningOp<arith::SubIOp>(),
+         zeroMinus = minus.getDefiningOp<arith::SubIOp>();
+    if (!sub || !zeroMinus || zeroMinus.getRhs() != difference ||
+        getConstantIntValue(zeroMinus.getLhs()) != 0 || ofMask.contains(max))
+      continue;
+    Value resolved;
+    for (auto [condition, isNegated] : masked.mask.conditions) {
+      if (isNegated)
+        continue;
+      if (saysNotBelow(condition, sub.getLhs(), sub.getRhs()))
+        resolved = difference;
+      else if (saysNotBelow(condition, sub.getRhs(), sub.getLhs()))
+        resolved = minus;
+    }
+    if (!resolved)
+      continue;
+    max.getResult().replaceAllUsesWith(resolved);
+    max.erase();
+    if (zeroMinus->use_empty())
+      zeroMinus.erase();
+  }
+}
+
+//===----------------------------------------------------------------------===//
 // The pass
 //===----------------------------------------------------------------------===//
 
@@ -218,6 +280,7 @@ struct SplitMaskLoopsPass
         remark::missed(merge.getLoc(), remarkOptions("NotSplit")) << reason;
       return;
     }
+    resolveMagnitudes(*masked);
     MaskIntervals intervals = masked->computeIntervals();
     std::string text;
     llvm::raw_string_ostream stream(text);

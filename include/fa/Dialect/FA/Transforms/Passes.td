@@ -241,6 +241,10 @@ def SplitMaskLoopsPass : FA_Pass<"fa-split-mask-loops"> {
     Skipping a block is legal because `fa.online_softmax` with scores that are
     all -inf is the identity on its state.
 
+    What the mask says holds in the score function, too, whose value is not
+    seen elsewhere: under a causal mask, `|i - j|` in it (`max(d, 0 - d)`) is
+    `i - j`.
+
     Before (causal):
     ```mlir
     %st:3 = scf.for %j0 = %c0 to %Sk step %c64 iter_args(...) {
