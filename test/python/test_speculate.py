@@ -187,6 +187,79 @@ def test_error_is_that_of_the_running_maximum(dtype, kind, mask):
     assert error.max() <= max(1e-4, 1.5 * allowed.max())
 
 
+@functools.cache
+def alibi_kernel(keys: int, magnitude: bool, causal: bool, speculate: str) -> fa.Kernel:
+    """score + slopes[h] d, or - slopes[h] |d|, of the distance d to the diagonal that
+    ends in the last row's last key."""
+    q, k, o = (f"tensor<1x2x{n}x{DIM}xbf16>" for n in (ROWS, keys, ROWS))
+    results = f"{o}, tensor<1x2x{ROWS}xf32>"
+    distance = f"""
+      %last = arith.constant {keys - ROWS} : index
+      %row = arith.addi %i, %last : index
+      %d = arith.subi %j, %row : index"""
+    size = """
+      %zero = arith.constant 0 : index
+      %minus = arith.subi %zero, %d : index
+      %size = arith.maxsi %d, %minus : index"""
+    ir = f"""func.func @f(%q: {q}, %k: {k}, %v: {k}, %slopes: tensor<2xf32>) -> ({results}) {{
+      %o, %l = fa.attention %q, %k, %v scale {DIM**-0.5!r} score {{
+      ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+        %slope = tensor.extract %slopes[%h] : tensor<2xf32>
+        {distance}
+        {size if magnitude else ""}
+        %n = arith.index_cast {"%size" if magnitude else "%d"} : index to i32
+        %f = arith.sitofp %n : i32 to f32
+        %bias = arith.mulf %slope, %f : f32
+        %y = {"arith.subf" if magnitude else "arith.addf"} %s, %bias : f32
+        fa.yield %y : f32
+      }} mask {{
+      ^bb0(%b: index, %h: index, %i: index, %j: index):
+        {distance}
+        %zero = arith.constant {0 if causal else keys} : index
+        %seen = arith.cmpi sle, %d, %zero : index
+        fa.yield %seen : i1
+      }} : ({q}, {k}, {k}) -> ({results})
+      return %o, %l : {results}
+    }}"""
+    return fa.compile(ir, rows=BLOCK, keys=BLOCK, speculate=speculate)
+
+
+@pytest.mark.parametrize("keys", [320, 65536])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("magnitude", [False, True])
+@pytest.mark.parametrize("slopes", [(0.7, 2**-8), (0, -0.7), (100, 1e4), (math.nan, math.inf)])
+def test_bias_of_the_distance(slopes, magnitude, causal, keys):
+    rng = np.random.default_rng(0)
+    inputs = [
+        torch.tensor(rng.standard_normal((1, 2, n, DIM))).to(torch.bfloat16)
+        for n in (ROWS, keys, keys)
+    ]
+    outs = {}
+    for speculate in ("on", "off"):
+        out = torch.full((1, 2, ROWS, DIM), 7, dtype=torch.bfloat16)
+        lse = torch.full((1, 2, ROWS), 7.0)
+        kernel = alibi_kernel(keys, magnitude, causal, speculate)
+        kernel(*inputs, torch.tensor(slopes, dtype=torch.float32), out, lse)
+        outs[speculate] = out.double().numpy(), lse.double().numpy()
+    q, k, v = (x.double().numpy() for x in inputs)
+    with np.errstate(all="ignore"):
+        d = np.arange(keys)[None, :] - (np.arange(ROWS)[:, None] + keys - ROWS)
+        bias = np.asarray(slopes, "f4").astype("f8")[:, None, None] * (-abs(d) if magnitude else d)
+        s = q @ k.transpose(0, 1, 3, 2) * DIM**-0.5 + bias
+        s = np.where((d <= 0) | (not causal), s, -np.inf)
+        m = s.max(-1, keepdims=True)
+        p = np.exp(s - m)
+        exact = (p / p.sum(-1, keepdims=True)) @ v, (m + np.log(p.sum(-1, keepdims=True)))[..., 0]
+    for got, classic, right in zip(outs["on"], outs["off"], exact, strict=True):
+        finite = np.isfinite(right)
+        np.testing.assert_array_equal(np.isfinite(got), finite)
+        # In units of f32: scores of 1e8 have errors of their own.
+        size = np.maximum(1, abs(right[finite]))
+        error, allowed = (abs(x[finite] - right[finite]) / size for x in (got, classic))
+        if finite.any():
+            assert error.max() <= max(1e-4 if right.ndim == 3 else 4e-3, 1.5 * allowed.max())
+
+
 def put(row, value, column=slice(None)):
     def change(x):
         x[..., row, column] = value

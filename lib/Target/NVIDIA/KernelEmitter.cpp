@@ -429,7 +429,13 @@ LogicalResult KernelEmitter::emitBranch(Block &from, scf::IfOp source,
     bool reads =
         from.walk([](tensor::ExtractOp) { return WalkResult::interrupt(); })
             .wasInterrupted();
-    if (ringsMovedIn(source).empty() && (!isCommon || reads))
+    // Where the other side does nothing, this one is the exception: what it
+    // shared with the common way would take registers all along it.
+    bool isException =
+        isCommon && llvm::hasSingleElement(*source.elseBlock()) &&
+        from.walk([](linalg::IndexOp) { return WalkResult::interrupt(); })
+            .wasInterrupted();
+    if (ringsMovedIn(source).empty() && (!isCommon || reads || isException))
       branchThread = readThread();
     if (failed(emitBlock(from)))
       return failure();

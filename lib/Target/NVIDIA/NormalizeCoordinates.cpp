@@ -91,6 +91,23 @@ struct MoveToOneSide : OpRewritePattern<arith::CmpIOp> {
   }
 };
 
+/// x of |x|, which may be written max(x, 0 - x).
+static Value matchMagnitude(Value v) {
+  if (auto abs = v.getDefiningOp<math::AbsIOp>())
+    return abs.getOperand();
+  auto max = v.getDefiningOp<arith::MaxSIOp>();
+  if (!max)
+    return {};
+  for (auto [x, y] : {std::pair(max.getLhs(), max.getRhs()),
+                      std::pair(max.getRhs(), max.getLhs())}) {
+    auto minus = y.getDefiningOp<arith::SubIOp>();
+    if (minus && minus.getRhs() == x &&
+        getConstantIntValue(minus.getLhs()) == 0)
+      return x;
+  }
+  return {};
+}
+
 /// Coordinates as floats: one conversion for all elements of a thread, and an
 /// addition for each. Exact below 2^24, and beyond it within the rounding of
 /// floats of that size.
@@ -112,9 +129,9 @@ struct ConvertOnce : OpRewritePattern<arith::SIToFPOp> {
         v = arith::IndexCastOp::create(b, loc, op.getIn().getType(), v);
       return arith::SIToFPOp::create(b, loc, op.getType(), v);
     };
-    auto magnitude = from.getDefiningOp<math::AbsIOp>();
+    Value magnitude = matchMagnitude(from);
     if (magnitude)
-      from = magnitude.getOperand();
+      from = magnitude;
     LinearForm form;
     form.add(from, 1);
     bool isApart = form.constant != 0 && std::abs(form.constant) <= maxExact &&
@@ -136,6 +153,16 @@ struct ConvertOnce : OpRewritePattern<arith::SIToFPOp> {
   static constexpr int64_t maxExact = int64_t(1) << 24;
 };
 
+/// A coordinate and a constant, if `v` is their sum: the coordinate is the same
+/// for all elements of a thread.
+static arith::AddFOp matchCoordinate(Value v) {
+  auto sum = v.getDefiningOp<arith::AddFOp>();
+  bool matches = sum && sum->hasOneUse() &&
+                 sum.getLhs().getDefiningOp<arith::SIToFPOp>() &&
+                 matchPattern(sum.getRhs(), m_Constant());
+  return matches ? sum : arith::AddFOp();
+}
+
 /// y * (coordinate + constant) as y * constant + y * coordinate: the second
 /// product is one for all elements of a thread, and the first one's addition
 /// takes no operation.
@@ -145,13 +172,30 @@ struct Distribute : OpRewritePattern<arith::MulFOp> {
                                 PatternRewriter &b) const override {
     for (auto [factor, other] : {std::pair(op.getLhs(), op.getRhs()),
                                  std::pair(op.getRhs(), op.getLhs())}) {
-      auto sum = other.getDefiningOp<arith::AddFOp>();
-      if (!sum || !sum->hasOneUse() ||
-          !sum.getLhs().getDefiningOp<arith::SIToFPOp>() ||
-          !matchPattern(sum.getRhs(), m_Constant()))
+      arith::AddFOp sum = matchCoordinate(other);
+      if (!sum)
         continue;
       Value common =
           arith::MulFOp::create(b, op.getLoc(), factor, sum.getLhs());
+      b.replaceOpWithNewOp<math::FmaOp>(op, factor, sum.getRhs(), common);
+      return success();
+    }
+    return b.notifyMatchFailure(op, "not of a coordinate and a constant");
+  }
+};
+
+/// The same with something added, such as a number of the row.
+struct DistributeFma : OpRewritePattern<math::FmaOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(math::FmaOp op,
+                                PatternRewriter &b) const override {
+    for (auto [factor, other] :
+         {std::pair(op.getA(), op.getB()), std::pair(op.getB(), op.getA())}) {
+      arith::AddFOp sum = matchCoordinate(other);
+      if (!sum)
+        continue;
+      Value common =
+          math::FmaOp::create(b, op.getLoc(), factor, sum.getLhs(), op.getC());
       b.replaceOpWithNewOp<math::FmaOp>(op, factor, sum.getRhs(), common);
       return success();
     }
@@ -164,7 +208,7 @@ struct NormalizeCoordinates
   void runOnOperation() override {
     MLIRContext *context = &getContext();
     RewritePatternSet floats(context), compares(context);
-    floats.add<ConvertOnce, Distribute>(context);
+    floats.add<ConvertOnce, Distribute, DistributeFma>(context);
     compares.add<MoveToOneSide>(context);
     FrozenRewritePatternSet everywhere(std::move(floats)),
         withRoles(std::move(compares));

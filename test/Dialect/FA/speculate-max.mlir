@@ -129,3 +129,82 @@ func.func @f16(%q: tensor<1x1x128x64xf16>) -> tensor<1x1x128x64xf16> {
   } : (tensor<1x1x128x64xf16>, tensor<1x1x128x64xf16>, tensor<1x1x128x64xf16>) -> tensor<1x1x128x64xf16>
   return %o : tensor<1x1x128x64xf16>
 }
+
+// -----
+
+// Scores that are sums: the branch that masks gives products of queries and
+// keys alone. The bias is added where weights are made, with the reference in
+// the same fma, and where the maximum is taken.
+// CHECK-LABEL: func @bias
+// CHECK: %[[SLOPE:.*]] = arith.mulf
+// CHECK: scf.for
+// CHECK: %[[S:.*]] = linalg.generic
+// CHECK: %[[MASKED:.*]]:4 = scf.if
+// CHECK-NEXT: scf.yield %[[S]], %[[R:.*]], %{{.*}}, %{{.*}}
+// CHECK-NEXT: } else {
+// CHECK: ^bb0(%[[X:.*]]: f32, %{{.*}}: f32):
+// CHECK-NOT: arith.sitofp
+// CHECK: arith.select %{{.*}}, %[[X]], %{{.*}} : f32
+// CHECK: scf.if
+// CHECK: arith.sitofp
+// CHECK: arith.maxnumf
+// CHECK: } {fa.rowwise}
+// CHECK: } {fa.rowwise}
+// CHECK: %[[SHIFT:.*]] = linalg.generic {{.*}} ins(%[[MASKED]]#1
+// CHECK: arith.negf
+// CHECK: ins(%[[MASKED]]#0, %[[SHIFT]]
+// CHECK: ^bb0(%[[X:.*]]: f32, %[[REF:.*]]: f32, %{{.*}}: f32):
+// CHECK: %[[P:.*]] = arith.mulf %[[X]],
+// CHECK: %[[D:.*]] = arith.sitofp
+// CHECK: %[[REST:.*]] = math.fma %[[SLOPE]], %[[D]], %[[REF]]
+// CHECK: %[[E:.*]] = arith.addf %[[P]], %[[REST]]
+// CHECK: math.exp2 %[[E]]
+func.func @bias(%q: tensor<1x2x128x64xbf16>, %slopes: tensor<2xf32>) -> tensor<1x2x128x64xbf16> {
+  %o = fa.attention %q, %q, %q score {
+  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+    %slope = tensor.extract %slopes[%h] : tensor<2xf32>
+    %d = arith.subi %j, %i : index
+    %n = arith.index_cast %d : index to i32
+    %f = arith.sitofp %n : i32 to f32
+    %bias = arith.mulf %slope, %f : f32
+    %y = arith.addf %s, %bias : f32
+    fa.yield %y : f32
+  } mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %seen = arith.cmpi sle, %j, %i : index
+    fa.yield %seen : i1
+  } : (tensor<1x2x128x64xbf16>, tensor<1x2x128x64xbf16>, tensor<1x2x128x64xbf16>) -> tensor<1x2x128x64xbf16>
+  return %o : tensor<1x2x128x64xbf16>
+}
+
+// -----
+
+// A bias that may not be finite where nothing is seen stays under the mask.
+// CHECK-LABEL: func @not_finite
+// CHECK: scf.for
+// CHECK: scf.if
+// CHECK: math.log
+// CHECK: else
+// CHECK: math.log
+// CHECK: arith.select
+// CHECK: scf.if
+// CHECK-NOT: math.log
+// CHECK: return
+func.func @not_finite(%q: tensor<1x2x128x64xbf16>) -> tensor<1x2x128x64xbf16> {
+  %o = fa.attention %q, %q, %q score {
+  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+    %d = arith.subi %i, %j : index
+    %n = arith.index_cast %d : index to i32
+    %f = arith.sitofp %n : i32 to f32
+    %log = math.log %f : f32
+    %two = arith.constant 2.0 : f32
+    %bias = arith.mulf %log, %two : f32
+    %y = arith.addf %s, %bias : f32
+    fa.yield %y : f32
+  } mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %seen = arith.cmpi slt, %j, %i : index
+    fa.yield %seen : i1
+  } : (tensor<1x2x128x64xbf16>, tensor<1x2x128x64xbf16>, tensor<1x2x128x64xbf16>) -> tensor<1x2x128x64xbf16>
+  return %o : tensor<1x2x128x64xbf16>
+}

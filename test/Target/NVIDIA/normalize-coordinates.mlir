@@ -66,6 +66,33 @@ gpu.module @kernels {
     gpu.return
   }
 
+  // So is one that is written as a maximum, and a number of the row joins what
+  // is the same for all elements.
+  // CHECK-LABEL: gpu.func @added
+  // CHECK-SAME: %[[I:.*]]: index, %[[J:.*]]: index, %[[SLOPE:.*]]: f32, %[[R:.*]]: f32
+  // CHECK: %[[F:.*]] = arith.sitofp
+  // CHECK: %[[EIGHT:.*]] = arith.constant 8.000000e+00 : f32
+  // CHECK: %[[COMMON:.*]] = math.fma %[[SLOPE]], %[[F]], %[[R]]
+  // CHECK-NEXT: math.fma %[[SLOPE]], %[[EIGHT]], %[[COMMON]]
+  // CHECK: math.absf
+  gpu.func @added(%i: index, %j: index, %slope: f32, %r: f32, %out: memref<2xf32>) kernel {
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %c8 = arith.constant 8 : index
+    %column = arith.addi %j, %c8 : index
+    %d = arith.subi %column, %i : index
+    %n = arith.index_cast %d : index to i32
+    %f = arith.sitofp %n : i32 to f32
+    %x = math.fma %slope, %f, %r : f32
+    memref.store %x, %out[%c0] : memref<2xf32>
+    %minus = arith.subi %c0, %d : index
+    %size = arith.maxsi %d, %minus : index
+    %n1 = arith.index_cast %size : index to i32
+    %f1 = arith.sitofp %n1 : i32 to f32
+    memref.store %f1, %out[%c1] : memref<2xf32>
+    gpu.return
+  }
+
   // Kernels without tensor maps keep the registers that masks would take.
   // CHECK-LABEL: gpu.func @other
   // CHECK: arith.addi

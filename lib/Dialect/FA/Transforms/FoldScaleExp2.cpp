@@ -1,7 +1,8 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// exp -> exp2, with the scale folded into one fma.
+// exp -> exp2, with the scale folded into one fma, or the fma's factor folded
+// into the score function.
 
 #include "fa/Dialect/FA/IR/Builders.h"
 #include "fa/Dialect/FA/IR/FA.h"
@@ -29,64 +30,166 @@ using namespace fa;
 
 #define DEBUG_TYPE "fa-fold-scale-exp2"
 
-static constexpr double kLog2E = 1.4426950408889634;
+static constexpr double kLog2E = 1.4426950408889634, kLn2 = 0.6931471805599453;
 
-/// The positive constant that a score generic multiplies its input by, where
-/// that and a mask is all it does.
-static std::optional<double> matchScale(linalg::GenericOp op) {
+namespace {
+/// What a block's scores can be divided by without an operation more, so that
+/// the fma before exp2 multiplies by it.
+struct ScoreUnit {
+  double size;
+  /// A sum: what is added takes the factor, and the scores are in log2 units.
+  bool isSum;
+  bool operator!=(const ScoreUnit &other) const {
+    return size != other.size || isSum != other.isSum;
+  }
+};
+
+/// Multiplies by a constant in a score generic's body, where that costs least.
+class Multiplier {
+public:
+  Multiplier(IRRewriter &rewriter, linalg::GenericOp op, double factor)
+      : rewriter(rewriter), op(op), loop(op->getParentOfType<scf::ForOp>()),
+        factor(factor) {}
+  /// The operations more that `v` times the factor takes than `v`.
+  int extraCost(Value v);
+  Value multiply(Value v);
+
+private:
+  bool isUniform(Value v);
+  Operation *linearOp(Value v);
+  Value times(Value v);
+
+  IRRewriter &rewriter;
+  linalg::GenericOp op;
+  scf::ForOp loop;
+  double factor;
+};
+} // namespace
+
+/// Whether `v` is the same for all blocks of keys: its product is made once.
+bool Multiplier::isUniform(Value v) {
+  return loop ? loop.isDefinedOutsideOfLoop(v) : matchPattern(v, m_Constant());
+}
+
+/// The operation that makes `v`, if a factor of some of its operands is one of
+/// it, and nothing else reads it.
+Operation *Multiplier::linearOp(Value v) {
+  Operation *def = v.getDefiningOp();
+  bool isLinear = isa_and_nonnull<arith::NegFOp, arith::DivFOp, arith::MulFOp,
+                                  arith::AddFOp, arith::SubFOp>(def) &&
+                  def->getBlock() == op.getBody() && v.hasOneUse();
+  return isLinear ? def : nullptr;
+}
+
+int Multiplier::extraCost(Value v) {
+  if (isUniform(v))
+    return 0;
+  Operation *def = linearOp(v);
+  if (!def)
+    return 1;
+  Value x = def->getOperand(0);
+  if (isa<arith::NegFOp, arith::DivFOp>(def))
+    return extraCost(x);
+  Value y = def->getOperand(1);
+  if (isa<arith::MulFOp>(def))
+    return std::min(extraCost(x), extraCost(y));
+  // A sum and one of two products are an fma.
+  auto isProduct = [](Value v) { return v.getDefiningOp<arith::MulFOp>(); };
+  bool newFma =
+      !isProduct(x) && !isProduct(y) &&
+      ((!isUniform(x) && !linearOp(x)) || (!isUniform(y) && !linearOp(y)));
+  return extraCost(x) + extraCost(y) - newFma;
+}
+
+Value Multiplier::times(Value v) {
+  Value c = arith::ConstantOp::create(rewriter, v.getLoc(),
+                                      rewriter.getF32FloatAttr(factor));
+  return arith::MulFOp::create(rewriter, v.getLoc(), v, c);
+}
+
+Value Multiplier::multiply(Value v) {
+  if (isUniform(v) && loop) {
+    OpBuilder::InsertionGuard guard(rewriter);
+    rewriter.setInsertionPoint(loop);
+    return times(v);
+  }
+  Operation *def = linearOp(v);
+  if (!def)
+    return times(v);
+  SmallVector<Value> operands(def->getOperands());
+  if (isa<arith::AddFOp, arith::SubFOp>(def)) {
+    for (Value &operand : operands)
+      operand = multiply(operand);
+  } else {
+    bool second = isa<arith::MulFOp>(def) &&
+                  extraCost(operands[1]) < extraCost(operands[0]);
+    operands[second] = multiply(operands[second]);
+  }
+  Operation *copy = rewriter.clone(*def);
+  copy->setOperands(operands);
+  return copy->getResult(0);
+}
+
+/// Where a score generic has its score: what it yields, or what it yields
+/// where the mask, if that comes last, does not forbid it.
+static OpOperand *scoreOf(linalg::GenericOp op) {
+  OpOperand &yielded = op.getBody()->getTerminator()->getOpOperand(0);
+  auto select = yielded.get().getDefiningOp<arith::SelectOp>();
+  if (!select)
+    return &yielded;
+  APFloat masked(0.0f);
+  if (!select->hasOneUse() ||
+      !matchPattern(select.getFalseValue(), m_ConstantFloat(&masked)) ||
+      !masked.isInfinity() || !masked.isNegative())
+    return nullptr;
+  return &select.getTrueValueMutable();
+}
+
+/// What the scores of a generic can be divided by.
+static std::optional<ScoreUnit> matchUnit(IRRewriter &rewriter,
+                                          linalg::GenericOp op) {
   if (!isElementwise(op) || op.getNumDpsInputs() != 1)
     return std::nullopt;
-  Value score = op.getBody()->getTerminator()->getOperand(0);
-  if (auto select = score.getDefiningOp<arith::SelectOp>()) {
-    APFloat masked(0.0f);
-    if (!matchPattern(select.getFalseValue(), m_ConstantFloat(&masked)) ||
-        !masked.isInfinity() || !masked.isNegative())
-      return std::nullopt;
-    score = select.getTrueValue();
-  }
-  auto mul = score.getDefiningOp<arith::MulFOp>();
-  APFloat scale(0.0f);
-  if (!mul || !mul->hasOneUse() ||
-      mul.getLhs() != op.getBody()->getArgument(0) ||
-      !op.getBody()->getArgument(0).hasOneUse() ||
-      !matchPattern(mul.getRhs(), m_ConstantFloat(&scale)) ||
-      !scale.isFinite() || scale.isNegative() || scale.isZero())
+  OpOperand *score = scoreOf(op);
+  if (!score || !score->get().hasOneUse())
     return std::nullopt;
-  return scale.convertToFloat();
+  Value value = score->get();
+  APFloat factor(0.0f);
+  if (auto mul = value.getDefiningOp<arith::MulFOp>();
+      mul && matchPattern(mul.getRhs(), m_ConstantFloat(&factor)) &&
+      factor.isFinite() && !factor.isNegative() && !factor.isZero())
+    return ScoreUnit{factor.convertToFloat(), false};
+  Operation *sum = value.getDefiningOp();
+  if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(sum) &&
+      Multiplier(rewriter, op, kLog2E).extraCost(value) <= 0)
+    return ScoreUnit{kLn2, true};
+  return std::nullopt;
 }
 
-/// The generics that compute a score block: one, or one per arm of an scf.if.
-static SmallVector<linalg::GenericOp> scoreGenerics(Value scores) {
-  if (auto branch = scores.getDefiningOp<scf::IfOp>()) {
-    unsigned i = cast<OpResult>(scores).getResultNumber();
-    SmallVector<linalg::GenericOp> all;
-    for (scf::YieldOp yield : {branch.thenYield(), branch.elseYield()})
-      all.push_back(yield.getOperand(i).getDefiningOp<linalg::GenericOp>());
-    return all;
-  }
-  return {scores.getDefiningOp<linalg::GenericOp>()};
-}
-
-/// The constant that all of a score block's generics scale by.
-static std::optional<double> commonScale(Value scores) {
-  std::optional<double> common;
+/// The unit that all of a score block's generics have.
+static std::optional<ScoreUnit> commonUnit(IRRewriter &rewriter, Value scores) {
+  std::optional<ScoreUnit> common;
   for (linalg::GenericOp op : scoreGenerics(scores)) {
-    std::optional<double> scale = op ? matchScale(op) : std::nullopt;
-    if (!scale || (common && *common != *scale))
+    std::optional<ScoreUnit> unit = op ? matchUnit(rewriter, op) : std::nullopt;
+    if (!unit || (common && *common != *unit))
       return std::nullopt;
-    common = scale;
+    common = unit;
   }
   return common;
 }
 
-static void dropScale(IRRewriter &rewriter, Value scores) {
-  for (linalg::GenericOp op : scoreGenerics(scores))
-    for (auto mul :
-         llvm::make_early_inc_range(op.getBody()->getOps<arith::MulFOp>()))
-      if (mul.getLhs() == op.getBody()->getArgument(0)) {
-        rewriter.replaceOp(mul, mul.getLhs());
-        break;
-      }
+/// Divides a block's scores by their unit.
+static void divideScores(IRRewriter &rewriter, Value scores, ScoreUnit unit) {
+  for (linalg::GenericOp op : scoreGenerics(scores)) {
+    OpOperand *score = scoreOf(op);
+    Value value = score->get();
+    OpBuilder::InsertionGuard guard(rewriter);
+    rewriter.setInsertionPointAfterValue(value);
+    Value divided = unit.isSum
+                        ? Multiplier(rewriter, op, kLog2E).multiply(value)
+                        : value.getDefiningOp<arith::MulFOp>().getLhs();
+    rewriter.modifyOpInPlace(score->getOwner(), [&] { score->set(divided); });
+  }
 }
 
 /// exp(x - shift) as exp2(fma(x, c, -(shift * c))).
@@ -114,20 +217,21 @@ struct ScaledMaximum {
   scf::ForOp loop;
   unsigned index; // of the carried maximum
   Value scores;
-  double scale;
+  ScoreUnit unit;
 };
 } // namespace
 
 /// Finds a carried maximum of scores that only exponentials use, too.
-static std::optional<ScaledMaximum> matchScaledMaximum(scf::ForOp loop) {
+static std::optional<ScaledMaximum> matchScaledMaximum(IRRewriter &rewriter,
+                                                       scf::ForOp loop) {
   for (unsigned i = 0; i < loop.getNumRegionIterArgs(); ++i) {
     std::optional<RowReduction> max = matchRowMax(loop.getYieldedValues()[i]);
     if (!max || max->init != loop.getRegionIterArg(i))
       continue;
-    std::optional<double> scale = commonScale(max->matrix);
+    std::optional<ScoreUnit> unit = commonUnit(rewriter, max->matrix);
     std::optional<APFloat> start = matchFill(loop.getInitArgs()[i]);
     // Only -inf is the same number in both units.
-    if (!scale || !start || !start->isInfinity())
+    if (!unit || !start || !start->isInfinity())
       continue;
     auto usedByExp = [](Value v, auto also) {
       return llvm::all_of(v.getUsers(), [&](Operation *user) {
@@ -144,14 +248,14 @@ static std::optional<ScaledMaximum> matchScaledMaximum(scf::ForOp loop) {
     if (usedByExp(max->matrix, isMax) &&
         usedByExp(loop.getRegionIterArg(i), isMax) &&
         usedByExp(loop.getYieldedValues()[i], isYield))
-      return ScaledMaximum{loop, i, max->matrix, *scale};
+      return ScaledMaximum{loop, i, max->matrix, *unit};
   }
   return std::nullopt;
 }
 
-/// Takes the maximum of the unscaled product and scales it after the loop.
+/// Takes the maximum of the divided scores and scales it after the loop.
 static void unscaleMaximum(IRRewriter &rewriter, const ScaledMaximum &match) {
-  dropScale(rewriter, match.scores);
+  divideScores(rewriter, match.scores, match.unit);
   scf::ForOp loop = match.loop;
   Value max = loop.getResult(match.index);
   if (max.use_empty())
@@ -166,7 +270,7 @@ static void unscaleMaximum(IRRewriter &rewriter, const ScaledMaximum &match) {
       max, rewriter.getF32Type(),
       [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
         Value c = arith::ConstantOp::create(
-            nested, l, nested.getF32FloatAttr(match.scale));
+            nested, l, nested.getF32FloatAttr(match.unit.size));
         return arith::MulFOp::create(nested, l, args[0], c);
       });
   for (OpOperand *use : uses)
@@ -182,9 +286,9 @@ struct FoldScaleExp2Pass : fa::impl::FoldScaleExp2PassBase<FoldScaleExp2Pass> {
     SmallVector<scf::ForOp> loops;
     func.walk([&](scf::ForOp loop) { loops.push_back(loop); });
     for (scf::ForOp loop : loops)
-      if (auto match = matchScaledMaximum(loop)) {
+      if (auto match = matchScaledMaximum(rewriter, loop)) {
         unscaleMaximum(rewriter, *match);
-        scaleOf[loop] = match->scale;
+        scaleOf[loop] = match->unit.size;
       }
     SmallVector<linalg::GenericOp> exponentials;
     func.walk([&](linalg::GenericOp op) {

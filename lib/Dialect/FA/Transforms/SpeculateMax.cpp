@@ -3,6 +3,7 @@
 //
 // Weights against a reference from earlier blocks, checked afterwards.
 
+#include "ScoreSum.h"
 #include "fa/Dialect/FA/IR/Builders.h"
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/IR/Matchers.h"
@@ -57,6 +58,9 @@ struct Recurrence {
   linalg::GenericOp contraction;
   /// Scores to log2 units.
   float scale = 0;
+  /// Where they are sums, `scores` are the products of queries and keys alone,
+  /// and the bias is added where scores are read.
+  ScoreSum scoreSum;
   /// The log-sum-exp after the loop, if there is one.
   linalg::GenericOp logSumExp;
 };
@@ -429,6 +433,8 @@ Value Speculator::anyNotBelow(Value vector, double limit) {
 
 /// The block's largest scores.
 Value Speculator::rowMax(Value scores) {
+  if (r.scoreSum)
+    scores = r.scoreSum.build(rewriter, scores);
   Value reference = r.loop.getRegionIterArg(r.max);
   return b.rowMax(scores,
                   b.fill({tensor::getMixedSize(rewriter, loc, reference, 0)},
@@ -500,7 +506,9 @@ void Speculator::rescale(State &state, Value factor) {
 
 /// exp2(score * c - reference).
 Value Speculator::exactWeights(Value reference) {
-  return b.scaledExp2(r.scores, negate(reference), r.scale);
+  Value shift = negate(reference);
+  return r.scoreSum ? r.scoreSum.build(rewriter, r.scores, shift)
+                    : b.scaledExp2(r.scores, shift, r.scale);
 }
 
 /// The weights, as the contraction reads them and exact.
@@ -737,6 +745,8 @@ void Speculator::finishLogSumExp() {
 }
 
 void Speculator::run() {
+  if (r.scale == 1)
+    r.scoreSum = ScoreSum::split(rewriter, r.scores);
   if (r.logSumExp && !r.keep)
     exactSum = carry(r.loop.getInitArgs()[r.sum]);
   // Blocks before this one are wary.

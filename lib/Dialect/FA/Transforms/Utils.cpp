@@ -144,6 +144,17 @@ std::optional<int64_t> fa::getStaticBound(OpFoldResult size) {
   return bound;
 }
 
+SmallVector<linalg::GenericOp> fa::scoreGenerics(Value scores) {
+  auto branch = scores.getDefiningOp<scf::IfOp>();
+  if (!branch)
+    return {scores.getDefiningOp<linalg::GenericOp>()};
+  unsigned i = cast<OpResult>(scores).getResultNumber();
+  SmallVector<linalg::GenericOp> all;
+  for (scf::YieldOp yield : {branch.thenYield(), branch.elseYield()})
+    all.push_back(yield.getOperand(i).getDefiningOp<linalg::GenericOp>());
+  return all;
+}
+
 llvm::Expected<TileSizes> fa::chooseTiles(Value query, Value values,
                                           RankedTensorType scores,
                                           StringRef target, StringRef algorithm,

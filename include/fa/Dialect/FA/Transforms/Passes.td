@@ -316,12 +316,33 @@ def FoldScaleExp2Pass : FA_Pass<"fa-fold-scale-exp2"> {
   let summary = "exp as exp2 with the scale folded into one fma";
   let description = [{
     Rewrites `exp(x - shift)` as `exp2(fma(x, c, -shift * c))` with
-    `c = log2(e)`. Where the scores are a positive constant times the product,
-    with nothing but the mask between (a score region forbids it), the constant
-    moves into `c` and the maximum is taken of the unscaled product; what uses
-    the maximum after the loop gets it scaled.
+    `c = log2(e)`. Where all scores of a block are a positive constant times
+    something, with nothing but the mask after it (the scale, or the `c` of a
+    softcap `c tanh(s / c)`), the constant moves into `c`. Where they are a sum
+    whose parts take the factor log2(e) without an operation more, they do, and
+    `c` is 1: in `s scale + slope (j - i)` it joins the scale and the slope,
+    which is multiplied once, before the loop. Of a sum with something that is
+    read for each element it would be one more multiplication, and nothing is
+    done.
 
-    Numeric contract: approximate, within rounding of one f32 operation.
+    The maximum is then of scores in other units; what uses it after the loop
+    gets it scaled. Nothing that may be negative moves: it would turn the
+    maximum into a minimum.
+
+    Before:
+    ```mlir
+    %x = linalg.generic ... { yield %s * %scale + %slope * %d }
+    %p = linalg.generic ... { yield exp(%x - %m) }
+    ```
+    After:
+    ```mlir
+    %slope2 = arith.mulf %slope, %log2e
+    %x = linalg.generic ... { yield %s * (%scale * %log2e) + %slope2 * %d }
+    %p = linalg.generic ... { yield exp2(fma(%x, 1, -%m)) }
+    ```
+
+    Numeric contract: approximate, within rounding of one f32 operation, of
+    each part of a sum.
   }];
 }
 
@@ -381,6 +402,15 @@ def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
     %l3 = linalg.generic ...         // l2 + rowsum pt1
     %o3 = linalg.generic ...         // o2 + pt1 V
     ```
+    Where scores are already in log2 units and the sum of a product of queries
+    and keys and a bias of coordinates (`s c + slope (j - i)`), the branch that
+    masks gives the products, and each reader adds the bias. For the weights it
+    is `exp2(s c + (slope (j - i) - R))`, where the reference is in the fma of
+    the distance: the bias takes one operation of an element. It has to be
+    finite where nothing is seen, so it may only be made of sums, products,
+    magnitudes, minima and maxima of coordinates and of scalars from before the
+    loop (which are taken to be finite).
+
     Weights that are too large, but finite, are shifted by a power of two:
     exactly, without an exponential. (f16 has no room for such weights; there
     they are made again, and a few blocks are wary afterwards.)

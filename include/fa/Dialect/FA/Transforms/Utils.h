@@ -7,6 +7,7 @@
 #include "fa/Target/TargetInfo.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
 #include <optional>
@@ -21,6 +22,10 @@ mlir::LogicalResult cleanUp(mlir::func::FuncOp func);
 /// The largest constant that a tile's size can have: the constant itself, or
 /// the constant result of the affine.min that clamps it at the edge.
 std::optional<int64_t> getStaticBound(mlir::OpFoldResult size);
+
+/// The generics that compute a block of scores: one, or one for each side of an
+/// scf.if. Null where something else does.
+llvm::SmallVector<mlir::linalg::GenericOp> scoreGenerics(mlir::Value scores);
 
 /// Tile sizes for one head by the target's memory, the given ones where they
 /// are not 0. `query` is [Sq,D], `values` [Sk,Dv], `scores` their [Sq,Sk];

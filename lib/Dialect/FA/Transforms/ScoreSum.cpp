@@ -1,0 +1,224 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "ScoreSum.h"
+#include "fa/Dialect/FA/IR/Matchers.h"
+#include "fa/Dialect/FA/Transforms/Utils.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/IRMapping.h"
+#include "mlir/IR/Matchers.h"
+
+using namespace mlir;
+using namespace fa;
+
+namespace {
+/// A score in a generic's body, factor * first + bias or with one of them
+/// subtracted.
+struct Parts {
+  /// What reads the score.
+  OpOperand *score;
+  Operation *sum;
+  /// Which operand of the sum the bias is.
+  unsigned biasAt;
+  /// The other one, without its factor, which may be missing.
+  Value first, factor;
+  Value bias() const { return sum->getOperand(biasAt); }
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// What is matched
+//===----------------------------------------------------------------------===//
+
+/// Whether `v` is computed of an argument of the body.
+static bool readsArgument(Value v, Block *body) {
+  if (auto argument = dyn_cast<BlockArgument>(v))
+    return argument.getOwner() == body;
+  Operation *def = v.getDefiningOp();
+  return def && def->getBlock() == body &&
+         (def->getNumRegions() ||
+          llvm::any_of(def->getOperands(), [&](Value operand) {
+            return readsArgument(operand, body);
+          }));
+}
+
+/// Whether `v` knows nothing of a product of queries and keys, and is finite
+/// where what is read outside of the body is, also where nothing is seen: sums
+/// and products of coordinates.
+static bool isFiniteBias(Value v, Block *body) {
+  Operation *def = v.getDefiningOp();
+  if (!def || def->getBlock() != body)
+    return !readsArgument(v, body);
+  if (isa<arith::SIToFPOp, arith::UIToFPOp>(def))
+    return !readsArgument(v, body);
+  return isa<arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::NegFOp,
+             arith::MaximumFOp, arith::MinimumFOp, arith::MaxNumFOp,
+             arith::MinNumFOp, math::AbsFOp>(def) &&
+         llvm::all_of(def->getOperands(), [&](Value operand) {
+           return isFiniteBias(operand, body);
+         });
+}
+
+static std::optional<Parts> matchParts(linalg::GenericOp op) {
+  if (!op || !isElementwise(op) || op.getNumDpsInputs() != 1 ||
+      op.getNumLoops() != 2 ||
+      !llvm::all_of(op.getIndexingMapsArray(),
+                    [](AffineMap map) { return map.isIdentity(); }))
+    return std::nullopt;
+  Block *body = op.getBody();
+  Parts parts;
+  parts.score = &body->getTerminator()->getOpOperand(0);
+  APFloat number(0.0f);
+  if (auto mask = parts.score->get().getDefiningOp<arith::SelectOp>()) {
+    if (!mask->hasOneUse() ||
+        !matchPattern(mask.getFalseValue(), m_ConstantFloat(&number)) ||
+        !number.isInfinity() || !number.isNegative())
+      return std::nullopt;
+    parts.score = &mask.getTrueValueMutable();
+  }
+  parts.sum = parts.score->get().getDefiningOp();
+  if (!isa_and_nonnull<arith::AddFOp, arith::SubFOp>(parts.sum) ||
+      parts.sum->getBlock() != body)
+    return std::nullopt;
+  auto isBias = [&](unsigned i) {
+    return isFiniteBias(parts.sum->getOperand(i), body);
+  };
+  // bias - x would be -inf where x is inf.
+  if (!isBias(1) && !(isa<arith::AddFOp>(parts.sum) && isBias(0)))
+    return std::nullopt;
+  parts.biasAt = isBias(1);
+  parts.first = parts.sum->getOperand(1 - parts.biasAt);
+  auto mul = parts.first.getDefiningOp<arith::MulFOp>();
+  if (mul && matchPattern(mul.getRhs(), m_ConstantFloat(&number)) &&
+      number.isFinite() && !number.isNegative() && !number.isZero()) {
+    parts.first = mul.getLhs();
+    parts.factor = mul.getRhs();
+  }
+  return parts;
+}
+
+/// Whether two bodies compute the same.
+static bool isSame(Value x, Value y) {
+  if (x == y)
+    return true;
+  auto ofX = dyn_cast<BlockArgument>(x), ofY = dyn_cast<BlockArgument>(y);
+  if (ofX || ofY)
+    return ofX && ofY && ofX.getArgNumber() == ofY.getArgNumber() &&
+           isa<linalg::GenericOp>(ofX.getOwner()->getParentOp()) &&
+           isa<linalg::GenericOp>(ofY.getOwner()->getParentOp());
+  Operation *a = x.getDefiningOp(), *b = y.getDefiningOp();
+  return a->getName() == b->getName() && !a->getNumRegions() &&
+         !b->getNumRegions() && isPure(a) &&
+         a->getAttrDictionary() == b->getAttrDictionary() &&
+         a->getResultTypes() == b->getResultTypes() &&
+         cast<OpResult>(x).getResultNumber() ==
+             cast<OpResult>(y).getResultNumber() &&
+         a->getNumOperands() == b->getNumOperands() &&
+         llvm::all_of(llvm::zip(a->getOperands(), b->getOperands()),
+                      [](auto pair) {
+                        return isSame(std::get<0>(pair), std::get<1>(pair));
+                      });
+}
+
+//===----------------------------------------------------------------------===//
+// The rewrite
+//===----------------------------------------------------------------------===//
+
+/// Clones what computes `v` in a body.
+static Value cloneValue(OpBuilder &b, Value v, Block *body, IRMapping &map) {
+  Operation *def = v.getDefiningOp();
+  if (map.contains(v) || !def || def->getBlock() != body)
+    return map.lookupOrDefault(v);
+  for (Value operand : def->getOperands())
+    cloneValue(b, operand, body, map);
+  b.clone(*def, map);
+  return map.lookup(v);
+}
+
+ScoreSum ScoreSum::split(RewriterBase &rewriter, Value scores) {
+  SmallVector<linalg::GenericOp> generics = scoreGenerics(scores);
+  SmallVector<Parts> all;
+  for (linalg::GenericOp op : generics) {
+    std::optional<Parts> parts = matchParts(op);
+    if (!parts || (!all.empty() && (all[0].biasAt != parts->biasAt ||
+                                    !isSame(all[0].sum->getResult(0),
+                                            parts->sum->getResult(0)))))
+      return {};
+    all.push_back(*parts);
+  }
+  const Parts &parts = all.front();
+  linalg::GenericOp first = generics.front();
+  Block *body = first.getBody();
+  auto type = cast<RankedTensorType>(scores.getType());
+  rewriter.setInsertionPointAfterValue(scores);
+  Value empty =
+      tensor::EmptyOp::create(rewriter, scores.getLoc(), type, ValueRange());
+  ScoreSum result;
+  result.sum = linalg::GenericOp::create(
+      rewriter, scores.getLoc(), type, scores, empty,
+      SmallVector<AffineMap>(2, rewriter.getMultiDimIdentityMap(2)),
+      first.getIteratorTypesArray(),
+      [&](OpBuilder &b, Location loc, ValueRange args) {
+        Value x = args[0];
+        if (parts.factor)
+          x = arith::MulFOp::create(b, loc, x, parts.factor);
+        IRMapping map;
+        Value operands[2];
+        operands[parts.biasAt] = cloneValue(b, parts.bias(), body, map);
+        operands[1 - parts.biasAt] = x;
+        Operation *sum = b.clone(*parts.sum);
+        sum->setOperands(operands);
+        linalg::YieldOp::create(b, loc, sum->getResult(0));
+      });
+  for (const Parts &parts : all)
+    parts.score->set(parts.first);
+  return result;
+}
+
+/// shift + bias or shift - bias, as an fma where that can be.
+static Value shiftBias(OpBuilder &b, Value bias, bool isSubtracted,
+                       Value shift) {
+  Location loc = bias.getLoc();
+  if (auto mul = bias.getDefiningOp<arith::MulFOp>()) {
+    Value factor = mul.getLhs();
+    if (isSubtracted)
+      factor = arith::NegFOp::create(b, loc, factor);
+    return math::FmaOp::create(b, loc, factor, mul.getRhs(), shift);
+  }
+  return isSubtracted ? arith::SubFOp::create(b, loc, shift, bias).getResult()
+                      : arith::AddFOp::create(b, loc, shift, bias);
+}
+
+Value ScoreSum::build(OpBuilder &b, Value first, Value shift) {
+  SmallVector<Value> inputs = {first};
+  SmallVector<AffineMap> maps(2, b.getMultiDimIdentityMap(2));
+  if (shift) {
+    inputs.push_back(shift);
+    maps.insert(maps.begin() + 1, AffineMap::get(2, 0, b.getAffineDimExpr(0)));
+  }
+  auto op = linalg::GenericOp::create(b, sum.getLoc(), sum.getResultTypes(),
+                                      inputs, sum.getDpsInits(), maps,
+                                      sum.getIteratorTypesArray());
+  IRMapping map;
+  sum.getRegion().cloneInto(&op.getRegion(), map);
+  if (!shift)
+    return op.getResult(0);
+  Block *body = op.getBody();
+  Location loc = op.getLoc();
+  Value added = body->insertArgument(1, b.getF32Type(), loc);
+  Operation *yield = body->getTerminator(),
+            *whole = yield->getOperand(0).getDefiningOp();
+  unsigned biasAt = readsArgument(whole->getOperand(0), body);
+  OpBuilder inner(yield);
+  Value rest = shiftBias(inner, whole->getOperand(biasAt),
+                         isa<arith::SubFOp>(whole), added);
+  Value exponent =
+      arith::AddFOp::create(inner, loc, whole->getOperand(1 - biasAt), rest);
+  yield->setOperand(0, math::Exp2Op::create(inner, loc, exponent));
+  whole->erase();
+  return op.getResult(0);
+}
