@@ -64,6 +64,10 @@ typedef struct fa_compile_options {
   /** Whether fa-speculate-max runs: "on", "off" or "auto", which asks the
    * target. Default "auto". */
   const char *speculate;
+  /** The order of a row's blocks of keys: "ascending", "descending", or "auto",
+   * which takes the largest scores first where it knows them. Default "auto".
+   */
+  const char *order;
   /** For experts: options of the target's schedule pass, such as "overlap=1
    * stages=2" for fa-schedule-hopper (sm_90a) and "warps=8" for
    * fa-schedule-ampere; NULL or "" lets it choose. A program that the pass does

@@ -340,10 +340,10 @@ void EventFinder::nameExtent(LoopDim &dim) {
     }
   };
   SmallVector<Operation *> users(dim.iv.getUsers());
-  for (Operation *user : dim.iv.getUsers())
-    if (auto sum = dyn_cast<arith::AddIOp>(user);
-        sum && walkerOf(sum.getResult()) == dim.iv)
-      llvm::append_range(users, sum->getUsers());
+  for (unsigned i = 0; i < users.size(); ++i)
+    if (isa<arith::AddIOp, arith::SubIOp>(users[i]) &&
+        walkerOf(users[i]->getResult(0)) == dim.iv)
+      llvm::append_range(users, users[i]->getUsers());
   for (Operation *user : users) {
     if (auto slice = dyn_cast<tensor::ExtractSliceOp>(user))
       walk(slice.getSource(), slice.getMixedOffsets());

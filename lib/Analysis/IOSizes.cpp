@@ -22,10 +22,13 @@ static RankedTensorType tensorType(Value value) {
 
 Value fa::walkerOf(OpFoldResult offset) {
   auto value = dyn_cast_if_present<Value>(offset);
+  auto difference =
+      value ? value.getDefiningOp<arith::SubIOp>() : arith::SubIOp();
+  if (difference && isa<BlockArgument>(difference.getRhs()))
+    return difference.getRhs();
   auto sum = value ? value.getDefiningOp<arith::AddIOp>() : arith::AddIOp();
-  if (sum && isa<BlockArgument>(sum.getLhs()) &&
-      sum.getRhs().getDefiningOp<arith::SelectOp>())
-    return sum.getLhs();
+  if (sum && sum.getRhs().getDefiningOp<arith::SelectOp>())
+    return walkerOf(sum.getLhs());
   return value;
 }
 

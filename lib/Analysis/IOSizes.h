@@ -23,8 +23,9 @@ struct Size {
   mlir::Value offset;
 };
 
-/// The induction variable that an offset is, or is ahead of by a choice of
-/// values (a gap that the loop leaves out); else the offset.
+/// The induction variable that an offset is, or is something less of (a loop
+/// that visits the last tile first), or is ahead of by a choice of values (a
+/// gap that the loop leaves out); else the offset.
 mlir::Value walkerOf(mlir::OpFoldResult offset);
 
 /// The values that an integer can have.

@@ -41,6 +41,7 @@ void fa_compile_options_init(fa_compile_options *options) {
   options->target = "cpu";
   options->algorithm = "fa2";
   options->speculate = "auto";
+  options->order = "auto";
 }
 
 fa_status fa_compile(const char *ir, size_t size,
@@ -71,6 +72,8 @@ fa_status fa_compile(const char *ir, size_t size,
   request.pipeline.keys = options->keys;
   if (options->speculate)
     request.pipeline.speculate = options->speculate;
+  if (options->order)
+    request.pipeline.order = options->order;
   if (options->schedule)
     request.schedule = options->schedule;
   request.keepStages = options->keep_stages != 0;

@@ -45,6 +45,7 @@ stagesOf(const PipelineOptions &options, const TargetInfo &target,
       {"fa-pad-tiles", ""},
       {"fa-list-blocks", bits},
       {"fa-split-mask-loops", bits},
+      {"fa-order-keys", "order=" + options.order},
       {"fa-defer-normalization", ""},
       {"fa-fuse", ""},
       {"fa-fold-scale-exp2", ""}};
@@ -85,6 +86,14 @@ fa::getStages(const PipelineOptions &options) {
     return optionError("expected tile sizes of at least 1, or 0 to choose, "
                        "got rows=" +
                        Twine(options.rows) + " keys=" + Twine(options.keys));
+  if (!llvm::is_contained({"auto", "ascending", "descending"}, options.order))
+    return optionError("unknown order '" + options.order +
+                       "'; expected auto, ascending or descending");
+  if (options.order == "descending" && options.algorithm != "fa2")
+    return optionError("expected order auto or ascending with algorithm " +
+                       options.algorithm +
+                       ", got descending; only fa2 has a loop over keys in a "
+                       "block of rows");
   llvm::Expected<bool> speculate = speculates(options, *target);
   if (!speculate)
     return speculate.takeError();
@@ -137,6 +146,10 @@ struct TextOptions : PassPipelineOptions<TextOptions> {
   Option<std::string> speculate{
       *this, "speculate", llvm::cl::desc("fa-speculate-max: auto, on or off"),
       llvm::cl::init("auto")};
+  Option<std::string> order{
+      *this, "order",
+      llvm::cl::desc("fa-order-keys: auto, ascending or descending"),
+      llvm::cl::init("auto")};
 };
 } // namespace
 
@@ -155,6 +168,7 @@ void fa::registerPipelines() {
         options.rows = parsed->rows;
         options.keys = parsed->keys;
         options.speculate = parsed->speculate;
+        options.order = parsed->order;
         if (llvm::Error e = buildPipeline(manager, options))
           return error(llvm::toString(std::move(e)));
         return success();

@@ -104,6 +104,9 @@ class Schedule:
     keys: int = 0
     """Keys of a tile, 0 to let the target choose."""
     speculate: str = "auto"
+    order: str = "auto"
+    """Of a row's blocks of keys: "ascending" or "descending"; "auto" goes by
+    the score function."""
     options: str = ""
     """Options of the target's schedule pass: "overlap=1 stages=2" for
     fa-schedule-hopper, "warps=8" for fa-schedule-ampere."""
@@ -113,14 +116,14 @@ class Schedule:
         """The schedule of a dictionary.
 
         Args:
-            given: rows, keys and speculate; all else is an option of the
+            given: rows, keys, speculate and order; all else is an option of the
                 schedule pass with "_" for "-", `True` and `False` being 1 and 0.
             defaults: what holds where `given` says nothing.
         """
         own = dict(defaults)
         options = []
         for name, value in (given or {}).items():
-            if name in ("rows", "keys", "speculate"):
+            if name in ("rows", "keys", "speculate", "order"):
                 own[name] = value
             else:
                 value = int(value) if isinstance(value, bool) else value

@@ -44,6 +44,7 @@ class Kernel:
             schedule.rows,
             schedule.keys,
             schedule.speculate,
+            schedule.order,
             schedule.options,
         )
         self._programs: dict[int, Any] = {}
@@ -201,8 +202,10 @@ def compile(
         keys: keys of a tile, 0 to let the IO model choose.
         speculate: "on" or "off": whether `fa-speculate-max` takes the running
             maximum out of the loop's common path; "auto" asks the target.
-        schedule: for experts: rows, keys and speculate as above, and options of
-            the target's schedule pass: of fa-schedule-hopper for "sm_90a",
+        schedule: for experts: rows, keys and speculate as above, "order"
+            ("ascending" or "descending": which of a row's blocks of keys comes
+            first; "auto" goes by the score function), and options of the target's
+            schedule pass: of fa-schedule-hopper for "sm_90a",
             {"rows": 128, "overlap": 1, "ping_pong": 0, "stages": 2}, of
             fa-schedule-ampere for another GPU, {"warps": 8}. A program that the
             pass does not take is then an error.

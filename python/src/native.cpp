@@ -183,8 +183,8 @@ class Kernel {
 public:
   Kernel(const std::string &ir, const std::string &target,
          const std::string &algorithm, int64_t rows, int64_t keys,
-         const std::string &speculate, const std::string &schedule,
-         int32_t threads, bool keepStages)
+         const std::string &speculate, const std::string &order,
+         const std::string &schedule, int32_t threads, bool keepStages)
       : compiler(openCompiler()) {
     fa_compile_options options;
     compiler.fa_compile_options_init(&options);
@@ -193,6 +193,7 @@ public:
     options.rows = rows;
     options.keys = keys;
     options.speculate = speculate.c_str();
+    options.order = order.c_str();
     options.schedule = schedule.c_str();
     options.threads = threads;
     options.keep_stages = keepStages;
@@ -310,15 +311,15 @@ PYBIND11_MODULE(_native, m) {
       "compile",
       [](const std::string &ir, const std::string &target,
          const std::string &algorithm, int64_t rows, int64_t keys,
-         const std::string &speculate, const std::string &schedule,
-         int32_t threads, bool keepStages) {
+         const std::string &speculate, const std::string &order,
+         const std::string &schedule, int32_t threads, bool keepStages) {
         return std::make_unique<Kernel>(ir, target, algorithm, rows, keys,
-                                        speculate, schedule, threads,
+                                        speculate, order, schedule, threads,
                                         keepStages);
       },
       py::arg("ir"), py::arg("target"), py::arg("algorithm"), py::arg("rows"),
-      py::arg("keys"), py::arg("speculate"), py::arg("schedule"),
-      py::arg("threads"), py::arg("keep_stages"));
+      py::arg("keys"), py::arg("speculate"), py::arg("order"),
+      py::arg("schedule"), py::arg("threads"), py::arg("keep_stages"));
   m.def(
       "load",
       [](int device, const std::string &ptx) {

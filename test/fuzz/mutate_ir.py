@@ -150,6 +150,7 @@ PASSES = [
     "fa-pad-tiles",
     "fa-list-blocks",
     "fa-split-mask-loops",
+    "fa-order-keys",
     "fa-defer-normalization",
     "fa-fuse",
     "fa-fold-scale-exp2",

@@ -188,7 +188,7 @@ def test_error_is_that_of_the_running_maximum(dtype, kind, mask):
 
 
 @functools.cache
-def alibi_kernel(keys: int, magnitude: bool, causal: bool, speculate: str) -> fa.Kernel:
+def alibi_kernel(keys: int, magnitude: bool, causal: bool, **options) -> fa.Kernel:
     """score + slopes[h] d, or - slopes[h] |d|, of the distance d to the diagonal that
     ends in the last row's last key."""
     q, k, o = (f"tensor<1x2x{n}x{DIM}xbf16>" for n in (ROWS, keys, ROWS))
@@ -221,7 +221,7 @@ def alibi_kernel(keys: int, magnitude: bool, causal: bool, speculate: str) -> fa
       }} : ({q}, {k}, {k}) -> ({results})
       return %o, %l : {results}
     }}"""
-    return fa.compile(ir, rows=BLOCK, keys=BLOCK, speculate=speculate)
+    return fa.compile(ir, schedule={"rows": BLOCK, "keys": BLOCK, **options})
 
 
 @pytest.mark.parametrize("keys", [320, 65536])
@@ -235,10 +235,13 @@ def test_bias_of_the_distance(slopes, magnitude, causal, keys):
         for n in (ROWS, keys, keys)
     ]
     outs = {}
-    for speculate in ("on", "off"):
+    for speculate in ("on", "off", "descending"):
+        options = {"speculate": speculate, "order": "ascending"}
+        if speculate == "descending":
+            options = {"speculate": "on", "order": "descending"}
         out = torch.full((1, 2, ROWS, DIM), 7, dtype=torch.bfloat16)
         lse = torch.full((1, 2, ROWS), 7.0)
-        kernel = alibi_kernel(keys, magnitude, causal, speculate)
+        kernel = alibi_kernel(keys, magnitude, causal, **options)
         kernel(*inputs, torch.tensor(slopes, dtype=torch.float32), out, lse)
         outs[speculate] = out.double().numpy(), lse.double().numpy()
     q, k, v = (x.double().numpy() for x in inputs)
@@ -250,7 +253,8 @@ def test_bias_of_the_distance(slopes, magnitude, causal, keys):
         m = s.max(-1, keepdims=True)
         p = np.exp(s - m)
         exact = (p / p.sum(-1, keepdims=True)) @ v, (m + np.log(p.sum(-1, keepdims=True)))[..., 0]
-    for got, classic, right in zip(outs["on"], outs["off"], exact, strict=True):
+    pairs = [(outs[name], outs["off"]) for name in ("on", "descending")]
+    for got, classic, right in (x for pair in pairs for x in zip(*pair, exact, strict=True)):
         finite = np.isfinite(right)
         np.testing.assert_array_equal(np.isfinite(got), finite)
         # In units of f32: scores of 1e8 have errors of their own.

@@ -432,3 +432,27 @@ def test_as_ptx(name):
     exact, exact_lse = naive.attention(*(x.raw for x in given), score=formula, mask=mask_formula)
     naive.assert_close(out, exact, 3e-3)
     naive.assert_close_lse(lse, exact_lse, 1e-3)
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="runs on a GPU")
+def test_last_keys_first_as_ptx():
+    """Blocks of keys from the last to the first, which is loaded ahead."""
+    import types
+
+    import variant_fuzzer
+
+    length = 75
+    q, k, v = naive.inputs(BATCH, HEADS, KEY_HEADS, length, length, DIM)
+    slopes = np.array([0.7, 2**-8, 0.0, -0.3][:HEADS], "f4")
+    given = [variant_fuzzer.EmulatedArray(x, "float16") for x in (q, k, v)]
+    case = types.SimpleNamespace(
+        dtype="float16", heads=(HEADS, KEY_HEADS), dims=(DIM, DIM), is_causal=True, scale=None
+    )
+    out, lse = variant_fuzzer.emulated(case, fa.scores.alibi(slopes), None, given, keys=16, rows=32)
+    exact, exact_lse = naive.attention(
+        *(x.raw for x in given),
+        score=lambda s, b, h, i, j: s - slopes[h] * abs(i - j),
+        mask=lambda b, h, i, j: j <= i,
+    )
+    naive.assert_close(out, exact, 3e-3)
+    naive.assert_close_lse(lse, exact_lse, 1e-3)

@@ -34,6 +34,9 @@ struct PipelineOptions {
   /// whose tensor cores are wgmma. It leaves tiles as they are that the target
   /// could not schedule afterwards.
   std::string speculate = "auto";
+  /// The order of a row's blocks of keys, of fa-order-keys: `ascending`,
+  /// `descending`, or `auto`: descending where scores grow with the key.
+  std::string order = "auto";
 };
 
 /// One pass of the algorithm and tile levels.

@@ -272,6 +272,43 @@ def SplitMaskLoopsPass : FA_Pass<"fa-split-mask-loops"> {
   ];
 }
 
+def OrderKeysPass : FA_Pass<"fa-order-keys"> {
+  let summary = "the last keys come first, where their scores are the largest";
+  let description = [{
+    Where scores grow with the key, a loop that begins at the first key finds a
+    new maximum in each block: what was summed is rescaled every time, or, where
+    the maximum is speculated, the reference is too small every time. From the
+    last block to the first, the largest scores come first.
+
+    The loop keeps its bounds, and its body works on another key: `first + last`
+    less the variable.
+
+    Before:
+    ```mlir
+    scf.for %j0 = %lb to %ub step %c64 iter_args(...) { ... %j0 ... }
+    ```
+    After:
+    ```mlir
+    %sum = ...                         // lb + lb + (ub - lb - 1) / 64 * 64
+    scf.for %n = %lb to %ub step %c64 iter_args(...) {
+      %j0 = arith.subi %sum, %n
+      ... %j0 ...
+    ```
+    With `order=auto` that is done where the score function is known to grow with
+    the key (signs of differences, through sums, products with what has a known
+    sign, and monotone functions), and where it changes with the key in a way that
+    is not known, such as by a captured slope, and the rows bound the keys from
+    above: under a causal mask the last keys are the nearest. Loops that follow
+    a list of blocks stay as they are. A remark says why.
+
+    Numeric contract: reassociated.
+  }];
+  let options = [
+    Option<"order", "order", "std::string", "\"auto\"",
+           "auto, ascending or descending">
+  ];
+}
+
 def DeferNormalizationPass : FA_Pass<"fa-defer-normalization"> {
   let summary = "divide by the sum once, after the loop";
   let description = [{
