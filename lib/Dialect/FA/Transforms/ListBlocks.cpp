@@ -138,8 +138,12 @@ static bool dependsOnScores(Value value, linalg::GenericOp scores) {
 /// the keys.
 bool BlockLister::findConditions() {
   SmallVector<std::pair<Value, bool>> work(masked.mask.conditions);
+  // Parts may be shared.
+  DenseSet<Value> seen[2];
   while (!work.empty()) {
     auto [condition, negated] = work.pop_back_val();
+    if (!seen[negated].insert(condition).second)
+      continue;
     auto both = condition.getDefiningOp<arith::AndIOp>();
     if (both && !negated &&
         masked.scores.getRegion().isAncestor(both->getParentRegion())) {

@@ -70,7 +70,34 @@ static bool keepsSign(Operation *op) {
              arith::TruncFOp>(op);
 }
 
-static Sign signOf(Value v) {
+namespace {
+/// The trend of values in the body that computes a block of scores.
+class TrendFinder {
+public:
+  explicit TrendFinder(Value firstKey) : firstKey(firstKey) {}
+  Trend find(Value v);
+
+private:
+  Trend findOf(Operation *op);
+  Sign signOf(Value v);
+  Sign findSign(Value v);
+
+  Value firstKey;
+  /// What was found, since values may be read many times.
+  DenseMap<Value, Trend> trends;
+  DenseMap<Value, Sign> signs;
+};
+} // namespace
+
+Sign TrendFinder::signOf(Value v) {
+  if (auto known = signs.find(v); known != signs.end())
+    return known->second;
+  Sign sign = findSign(v);
+  signs[v] = sign;
+  return sign;
+}
+
+Sign TrendFinder::findSign(Value v) {
   APFloat number(0.0f);
   if (matchPattern(v, m_ConstantFloat(&number)))
     return number.isNegative() ? Sign::NotPositive : Sign::NotNegative;
@@ -91,21 +118,17 @@ static Sign signOf(Value v) {
   return Sign::Unknown;
 }
 
-namespace {
-/// The trend of values in the body that computes a block of scores.
-struct TrendFinder {
-  /// The block's first key.
-  Value key;
-  Trend find(Value v);
-  Trend findOf(Operation *op);
-};
-} // namespace
-
 Trend TrendFinder::find(Value v) {
-  if (v == key)
+  if (v == firstKey)
     return Trend::Grows;
   Operation *op = v.getDefiningOp();
-  return op ? findOf(op) : Trend::None;
+  if (!op)
+    return Trend::None;
+  if (auto known = trends.find(v); known != trends.end())
+    return known->second;
+  Trend trend = findOf(op);
+  trends[v] = trend;
+  return trend;
 }
 
 Trend TrendFinder::findOf(Operation *op) {
@@ -165,19 +188,24 @@ static Trend trendOf(Value scores, scf::ForOp loop) {
   for (linalg::GenericOp op : scoreGenerics(scores))
     trend = join(
         trend, op && op.getNumLoops() == 2
-                   ? TrendFinder{loop.getInductionVar()}.find(unmaskedScore(op))
+                   ? TrendFinder(loop.getInductionVar()).find(unmaskedScore(op))
                    : Trend::Unknown);
   return trend;
 }
 
 /// Whether a value is computed of another.
 static bool dependsOn(Value v, Value on) {
-  if (v == on)
-    return true;
-  Operation *op = v.getDefiningOp();
-  return op && llvm::any_of(op->getOperands(), [&](Value operand) {
-           return dependsOn(operand, on);
-         });
+  SmallVector<Value> work{v};
+  DenseSet<Value> seen;
+  while (!work.empty()) {
+    Value next = work.pop_back_val();
+    if (next == on)
+      return true;
+    Operation *op = next.getDefiningOp();
+    if (op && seen.insert(next).second)
+      llvm::append_range(work, op->getOperands());
+  }
+  return false;
 }
 
 //===----------------------------------------------------------------------===//

@@ -36,31 +36,46 @@ struct Parts {
 
 /// Whether `v` is computed of an argument of the body.
 static bool readsArgument(Value v, Block *body) {
-  if (auto argument = dyn_cast<BlockArgument>(v))
-    return argument.getOwner() == body;
-  Operation *def = v.getDefiningOp();
-  return def && def->getBlock() == body &&
-         (def->getNumRegions() ||
-          llvm::any_of(def->getOperands(), [&](Value operand) {
-            return readsArgument(operand, body);
-          }));
+  SmallVector<Value> work{v};
+  DenseSet<Value> seen;
+  while (!work.empty()) {
+    Value next = work.pop_back_val();
+    if (auto argument = dyn_cast<BlockArgument>(next)) {
+      if (argument.getOwner() == body)
+        return true;
+      continue;
+    }
+    Operation *def = next.getDefiningOp();
+    if (def->getBlock() != body || !seen.insert(next).second)
+      continue;
+    if (def->getNumRegions())
+      return true;
+    llvm::append_range(work, def->getOperands());
+  }
+  return false;
 }
 
 /// Whether `v` knows nothing of a product of queries and keys, and is finite
 /// where what is read outside of the body is, also where nothing is seen: sums
 /// and products of coordinates.
 static bool isFiniteBias(Value v, Block *body) {
-  Operation *def = v.getDefiningOp();
-  if (!def || def->getBlock() != body)
-    return !readsArgument(v, body);
-  if (isa<arith::SIToFPOp, arith::UIToFPOp>(def))
-    return !readsArgument(v, body);
-  return isa<arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::NegFOp,
+  if (readsArgument(v, body))
+    return false;
+  SmallVector<Value> work{v};
+  DenseSet<Value> seen;
+  while (!work.empty()) {
+    Value next = work.pop_back_val();
+    Operation *def = next.getDefiningOp();
+    if (!def || def->getBlock() != body ||
+        isa<arith::SIToFPOp, arith::UIToFPOp>(def) || !seen.insert(next).second)
+      continue;
+    if (!isa<arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::NegFOp,
              arith::MaximumFOp, arith::MinimumFOp, arith::MaxNumFOp,
-             arith::MinNumFOp, math::AbsFOp>(def) &&
-         llvm::all_of(def->getOperands(), [&](Value operand) {
-           return isFiniteBias(operand, body);
-         });
+             arith::MinNumFOp, math::AbsFOp>(def))
+      return false;
+    llvm::append_range(work, def->getOperands());
+  }
+  return true;
 }
 
 static std::optional<Parts> matchParts(linalg::GenericOp op) {
@@ -101,27 +116,39 @@ static std::optional<Parts> matchParts(linalg::GenericOp op) {
   return parts;
 }
 
-/// Whether two bodies compute the same.
-static bool isSame(Value x, Value y) {
-  if (x == y)
-    return true;
-  auto ofX = dyn_cast<BlockArgument>(x), ofY = dyn_cast<BlockArgument>(y);
-  if (ofX || ofY)
-    return ofX && ofY && ofX.getArgNumber() == ofY.getArgNumber() &&
-           isa<linalg::GenericOp>(ofX.getOwner()->getParentOp()) &&
-           isa<linalg::GenericOp>(ofY.getOwner()->getParentOp());
-  Operation *a = x.getDefiningOp(), *b = y.getDefiningOp();
-  return a->getName() == b->getName() && !a->getNumRegions() &&
+/// Whether two operations are the same but for their operands.
+static bool isAlike(Operation *a, Operation *b) {
+  return a && b && a->getName() == b->getName() && !a->getNumRegions() &&
          !b->getNumRegions() && isPure(a) &&
          a->getAttrDictionary() == b->getAttrDictionary() &&
          a->getResultTypes() == b->getResultTypes() &&
-         cast<OpResult>(x).getResultNumber() ==
-             cast<OpResult>(y).getResultNumber() &&
-         a->getNumOperands() == b->getNumOperands() &&
-         llvm::all_of(llvm::zip(a->getOperands(), b->getOperands()),
-                      [](auto pair) {
-                        return isSame(std::get<0>(pair), std::get<1>(pair));
-                      });
+         a->getNumOperands() == b->getNumOperands();
+}
+
+/// Whether two bodies compute the same.
+static bool isSame(Value first, Value second) {
+  SmallVector<std::pair<Value, Value>> work{{first, second}};
+  DenseSet<std::pair<Value, Value>> seen;
+  while (!work.empty()) {
+    auto [a, b] = work.pop_back_val();
+    if (a == b || !seen.insert({a, b}).second)
+      continue;
+    auto ofA = dyn_cast<BlockArgument>(a), ofB = dyn_cast<BlockArgument>(b);
+    if (ofA || ofB) {
+      if (ofA && ofB && ofA.getArgNumber() == ofB.getArgNumber() &&
+          isa<linalg::GenericOp>(ofA.getOwner()->getParentOp()) &&
+          isa<linalg::GenericOp>(ofB.getOwner()->getParentOp()))
+        continue;
+      return false;
+    }
+    Operation *defA = a.getDefiningOp(), *defB = b.getDefiningOp();
+    if (!isAlike(defA, defB) || cast<OpResult>(a).getResultNumber() !=
+                                    cast<OpResult>(b).getResultNumber())
+      return false;
+    for (auto [x, y] : llvm::zip(defA->getOperands(), defB->getOperands()))
+      work.push_back({x, y});
+  }
+  return true;
 }
 
 //===----------------------------------------------------------------------===//

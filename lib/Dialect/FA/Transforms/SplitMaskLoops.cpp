@@ -191,20 +191,31 @@ std::string LoopSplitter::run() {
 // What the mask says of distances
 //===----------------------------------------------------------------------===//
 
-/// Whether a condition says x >= y.
-static bool saysNotBelow(Value condition, Value x, Value y) {
+/// Whether a comparison says x >= y.
+static bool saysNotBelow(arith::CmpIOp compare, Value x, Value y) {
   using P = arith::CmpIPredicate;
-  if (auto both = condition.getDefiningOp<arith::AndIOp>())
-    return saysNotBelow(both.getLhs(), x, y) ||
-           saysNotBelow(both.getRhs(), x, y);
-  auto compare = condition.getDefiningOp<arith::CmpIOp>();
-  if (!compare)
-    return false;
   P predicate = compare.getPredicate();
   bool greater = predicate == P::sge || predicate == P::sgt,
        less = predicate == P::sle || predicate == P::slt;
   return (greater && compare.getLhs() == x && compare.getRhs() == y) ||
          (less && compare.getLhs() == y && compare.getRhs() == x);
+}
+
+/// Whether a condition says x >= y.
+static bool saysNotBelow(Value condition, Value x, Value y) {
+  SmallVector<Value> work{condition};
+  DenseSet<Value> seen;
+  while (!work.empty()) {
+    Value next = work.pop_back_val();
+    if (!seen.insert(next).second)
+      continue;
+    if (auto both = next.getDefiningOp<arith::AndIOp>())
+      llvm::append_range(work, both->getOperands());
+    else if (auto compare = next.getDefiningOp<arith::CmpIOp>();
+             compare && saysNotBelow(compare, x, y))
+      return true;
+  }
+  return false;
 }
 
 /// max(x - y, 0 - (x - y)) in scores is x - y where the mask lets nothing else
