@@ -98,7 +98,18 @@ LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
   std::string name = "wgmma.mma_async.sync.aligned.m64n" +
                      std::to_string(n + (sums ? 8 : 0)) + "k16.f32" +
                      element.str() + registerList(0, all) + ", ";
-  std::string text = "wgmma.fence.sync.aligned;\n";
+  std::string text;
+  if (op.getCondition()) {
+    Value condition = scalar(op.getCondition());
+    if (!condition)
+      return failure();
+    operands.push_back(
+        arith::ExtUIOp::create(b, loc, b.getI32Type(), condition));
+    constraints += ",r";
+    text = "{\n.reg .pred p;\nsetp.ne.b32 p, $" + std::to_string(next++) +
+           ", 0;\n";
+  }
+  text += "wgmma.fence.sync.aligned;\n";
   for (int64_t step = 0; step < steps; ++step) {
     text += name;
     if (fromShared) {
@@ -116,13 +127,15 @@ LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
         stepped(bBase, stepOffset(step, transposed, bType.panelBytes())));
     constraints += ",l";
     text += ", $" + std::to_string(next++);
-    text += zero && step == 0 ? ", 0" : ", 1";
+    text += step > 0 ? ", 1" : op.getCondition() ? ", p" : zero ? ", 0" : ", 1";
     text += ", 1, 1";
     if (fromShared)
       text += ", 0";
     text += transposed ? ", 1;\n" : ", 0;\n";
   }
   text += "wgmma.commit_group.sync.aligned;";
+  if (op.getCondition())
+    text += "\n}";
   SmallVector<Type> types(all, b.getF32Type());
   SmallVector<Value> results = ptx(text, constraints, operands, types);
   bindRegisters(c, ArrayRef(results).take_front(regs));

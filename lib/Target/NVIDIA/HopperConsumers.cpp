@@ -9,6 +9,7 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "mlir/IR/Matchers.h"
 
 using namespace mlir;
 using namespace fa::nvidia;
@@ -43,7 +44,9 @@ private:
   Value releaseQ(OpBuilder &b, Value iv);
   void pollNextK(OpBuilder &b, Value next);
   Value startScores(OpBuilder &b, Value k);
-  SmallVector<Value> startOutput(OpBuilder &b, ValueRange state, Value v);
+  SmallVector<Value> startOutput(OpBuilder &b, ValueRange state, Value v,
+                                 Value isLater);
+  bool leaveOutZeros(OpBuilder &b, SmallVector<Value> &state);
   ValueRange waitFor(OpBuilder &b, int64_t pending, ValueRange values);
   void makeMask(OpBuilder &b, IRMapping &map);
   void pin(OpBuilder &b, ArrayRef<Value> tiles, IRMapping &map);
@@ -69,6 +72,10 @@ private:
   /// Tiles that are computed early for the late operations.
   SetVector<Value> pinned;
   Value isFirst, isLater;
+  /// Where the steady blocks begin; the sums of the first of them, or of the
+  /// last block where there are none, start from zero.
+  Value second;
+  bool fromZero = false;
 };
 } // namespace
 
@@ -166,19 +173,21 @@ void ConsumersBuilder::pollNextK(OpBuilder &b, Value next) {
 
 Value ConsumersBuilder::startScores(OpBuilder &b, Value k) {
   return WgmmaOp::create(b, program.first.op.getLoc(), s().getType(),
-                         made.qSlot, k, ValueRange(), /*transposed=*/false)
+                         made.qSlot, k, ValueRange(), /*condition=*/Value(),
+                         /*transposed=*/false)
       .getResults()[0];
 }
 
-/// The second contraction on what the rotated loop carries.
+/// The second contraction on what the rotated loop carries, which is nothing
+/// yet where `isLater` is false.
 SmallVector<Value> ConsumersBuilder::startOutput(OpBuilder &b, ValueRange state,
-                                                 Value v) {
+                                                 Value v, Value isLater) {
   SmallVector<Value> inits{state[program.outputIndex]};
   if (program.sums)
     inits.push_back(state[program.sumsIndex]);
   return WgmmaOp::create(b, program.second.op.getLoc(),
                          TypeRange(ValueRange(inits)), state.back(), v, inits,
-                         /*transposed=*/true)
+                         fromZero ? isLater : Value(), /*transposed=*/true)
       .getResults();
 }
 
@@ -269,7 +278,10 @@ SmallVector<Value> ConsumersBuilder::steadyLoop(OpBuilder &b, Value from,
   Value scores = startScores(b, kSlot);
   Value before = arith::SubIOp::create(b, loc, iv, loop.getStep());
   Value vSlot = acquire(b, rings.v, cloneTile(b, v(), before));
-  SmallVector<Value> output = startOutput(b, steady.getRegionIterArgs(), vSlot);
+  Value hasOutput =
+      arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne, iv, second);
+  SmallVector<Value> output =
+      startOutput(b, steady.getRegionIterArgs(), vSlot, hasOutput);
   if (shape.pingPong)
     TurnEndOp::create(b, loc);
 
@@ -323,7 +335,9 @@ void ConsumersBuilder::inTurn(OpBuilder &b, IRMapping &map, Value kSlot,
 void ConsumersBuilder::lastBlock(OpBuilder &b, Value iv, ValueRange state,
                                  IRMapping &results) {
   Value slot = acquire(b, rings.v, cloneTile(b, v(), iv));
-  ValueRange done = waitFor(b, 0, startOutput(b, state, slot));
+  Value hasOutput = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne, iv,
+                                          loop.getLowerBound());
+  ValueRange done = waitFor(b, 0, startOutput(b, state, slot, hasOutput));
   ReleaseOp::create(b, loc, slot, Value());
   for (unsigned i = 0; i < loop.getNumResults(); ++i)
     results.map(loop.getResult(i), i == program.outputIndex   ? done[0]
@@ -349,6 +363,24 @@ Value ConsumersBuilder::splitPoint(OpBuilder &b, Value from) {
   return arith::MinSIOp::create(b, loc, split, loop.getUpperBound());
 }
 
+/// Zeros that the second contraction starts from need no registers.
+bool ConsumersBuilder::leaveOutZeros(OpBuilder &b, SmallVector<Value> &state) {
+  SmallVector<Value *> values{&state[program.outputIndex]};
+  if (program.sums)
+    values.push_back(&state[program.sumsIndex]);
+  for (Value *v : values) {
+    auto fill = v->getDefiningOp<linalg::FillOp>();
+    if (!fill || !matchPattern(fill.getInputs()[0], m_AnyZeroFloat()))
+      return false;
+  }
+  for (Value *v : values) {
+    auto type = cast<RankedTensorType>(v->getType());
+    *v =
+        tensor::EmptyOp::create(b, loc, type.getShape(), type.getElementType());
+  }
+  return true;
+}
+
 /// The loop, which visits at least one block.
 void ConsumersBuilder::pipeline(OpBuilder &b, IRMapping &results) {
   isFirst = arith::ConstantOp::create(b, loc, b.getBoolAttr(true));
@@ -364,16 +396,16 @@ void ConsumersBuilder::pipeline(OpBuilder &b, IRMapping &results) {
   Value last = arith::AddIOp::create(
       b, loc, lower, arith::MulIOp::create(b, loc, whole, step));
 
-  Value next;
-  SmallVector<Value> state = firstBlock(b, next);
+  SmallVector<Value> state = firstBlock(b, second);
   if (shape.overlap)
-    pollNextK(b, next);
+    pollNextK(b, second);
+  fromZero = leaveOutZeros(b, state);
   if (program.wholeTile) {
-    Value split = splitPoint(b, next);
-    state = steadyLoop(b, next, split, state, true);
+    Value split = splitPoint(b, second);
+    state = steadyLoop(b, second, split, state, true);
     state = steadyLoop(b, split, upper, state, false);
   } else {
-    state = steadyLoop(b, next, upper, state, std::nullopt);
+    state = steadyLoop(b, second, upper, state, std::nullopt);
   }
   lastBlock(b, last, state, results);
 }

@@ -527,7 +527,7 @@ func.func @results_0(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64
     hopper.consumers 1 registers 240 {
       %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected one or two results, got 0}}
-      "hopper.wgmma"(%a, %a) : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> ()
+      "hopper.wgmma"(%a, %a) <{operandSegmentSizes = array<i32: 1, 1, 0, 0>}> : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> ()
     }
   }
   return
@@ -543,7 +543,7 @@ func.func @results_3(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64
     hopper.consumers 1 registers 240 {
       %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected one or two results, got 3}}
-      %c:3 = "hopper.wgmma"(%a, %a) : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> (tensor<64x64xf32>, tensor<64x8xf32>, tensor<64x8xf32>)
+      %c:3 = "hopper.wgmma"(%a, %a) <{operandSegmentSizes = array<i32: 1, 1, 0, 0>}> : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> (tensor<64x64xf32>, tensor<64x8xf32>, tensor<64x8xf32>)
     }
   }
   return
@@ -560,6 +560,22 @@ func.func @inits(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf
       %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected an init of each result's type, or none}}
       %c = hopper.wgmma %a, %a init(%s) : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>, tensor<64x8xf32>) -> tensor<64x64xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @conditional_inits(%true: i1) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.wgmma' op expected inits where it has a condition, which says whether they count}}
+      %c = hopper.wgmma %a, %a if %true : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>, i1) -> tensor<64x64xf32>
     }
   }
   return

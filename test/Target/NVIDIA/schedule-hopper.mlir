@@ -14,6 +14,7 @@
 // The canonical case: all sizes known, D=128.
 
 // CHECK-LABEL: func.func @dense(
+// CHECK: %[[NONE:.*]] = tensor.empty() : tensor<128x128xf32>
 // CHECK: %[[QT:.*]] = tensor.extract_slice %arg0
 // CHECK: %[[Q:.*]] = hopper.ring "q" at 1024 barriers 0 : <1, tensor<128x128xbf16>>
 // CHECK: %[[K:.*]] = hopper.ring "k" at 33792 barriers 16 : <3, tensor<128x128xbf16>>
@@ -49,13 +50,15 @@
 // CHECK-NOT: scf.if
 // CHECK: hopper.partial_sums
 // CHECK-NEXT: hopper.poll %[[K]]
-// The rotated loop carries O before it is added to, and P.
-// CHECK-NEXT: %[[R:.*]]:5 = scf.for %[[J:.*]] = %c128 to %c1024 step %c128 iter_args(%[[M:.*]] = %{{.*}}, %[[L:.*]] = %{{.*}}, %[[O:.*]] = %{{.*}}, %[[UNTIL:.*]] = %c0, %[[PP:.*]] = %{{.*}}) -> (tensor<128xf32>, tensor<128x8xf32>, tensor<128x128xf32>, index, tensor<128x128xbf16>)
+// The rotated loop carries O before it is added to, and P. Of O there is nothing
+// before the second step.
+// CHECK-NEXT: %[[R:.*]]:5 = scf.for %[[J:.*]] = %c128 to %c1024 step %c128 iter_args(%[[M:.*]] = %{{.*}}, %[[L:.*]] = %{{.*}}, %[[O:.*]] = %[[NONE]], %[[UNTIL:.*]] = %c0, %[[PP:.*]] = %{{.*}}) -> (tensor<128xf32>, tensor<128x8xf32>, tensor<128x128xf32>, index, tensor<128x128xbf16>)
 // CHECK-NEXT: %[[KS:.*]] = hopper.acquire %[[K]] polled
 // CHECK-NEXT: hopper.turn_begin
 // CHECK-NEXT: %[[SN:.*]] = hopper.wgmma %[[QS]], %[[KS]] :
 // CHECK-NEXT: %[[VS:.*]] = hopper.acquire %[[V]] :
-// CHECK-NEXT: %[[ON:.*]] = hopper.wgmma %[[PP]], %[[VS]] transposed init(%[[O]])
+// CHECK-NEXT: %[[LATER:.*]] = arith.cmpi ne, %[[J]], %c128 : index
+// CHECK-NEXT: %[[ON:.*]] = hopper.wgmma %[[PP]], %[[VS]] transposed init(%[[O]]) if %[[LATER]] :
 // CHECK-NEXT: hopper.turn_end
 // CHECK-NEXT: %[[S:.*]] = hopper.wait_group 1, %[[SN]]
 // CHECK-NEXT: hopper.release %[[KS]]
@@ -94,7 +97,7 @@
 // CHECK: scf.yield
 // The last product; sums of rows are complete only now.
 // CHECK: %[[VS:.*]] = hopper.acquire %[[V]] :
-// CHECK-NEXT: %[[OL:.*]] = hopper.wgmma %[[R]]#4, %[[VS]] transposed init(%[[R]]#2)
+// CHECK-NEXT: %[[OL:.*]] = hopper.wgmma %[[R]]#4, %[[VS]] transposed init(%[[R]]#2) if %true :
 // CHECK-NEXT: %[[OD:.*]] = hopper.wait_group 0, %[[OL]]
 // CHECK-NEXT: hopper.release %[[VS]]
 // CHECK: ins(%[[R]]#1 : tensor<128x8xf32>)
@@ -116,7 +119,7 @@
 // STAY-NEXT: %[[QS:.*]] = hopper.acquire %[[Q]]
 // STAY-NOT: hopper.partial_sums
 // STAY: scf.for
-// STAY: %[[O:.*]]:2 = hopper.wgmma %{{.*}}, %{{.*}} transposed init(%{{.*}}, %{{.*}}) :
+// STAY: %[[O:.*]]:2 = hopper.wgmma %{{.*}}, %{{.*}} transposed init(%{{.*}}, %{{.*}}) if %{{.*}} :
 // STAY: hopper.wait_group 1
 // STAY-NEXT: hopper.release
 // STAY: %[[LAST:.*]] = arith.cmpi sge

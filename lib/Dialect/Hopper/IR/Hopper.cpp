@@ -261,6 +261,9 @@ LogicalResult WgmmaOp::verify() {
     return emitOpError("expected one or two results, got ") << count;
   if (!getInits().empty() && getInits().getTypes() != getResultTypes())
     return emitOpError("expected an init of each result's type, or none");
+  if (getCondition() && getInits().empty())
+    return emitOpError("expected inits where it has a condition, which says "
+                       "whether they count");
   auto c = cast<RankedTensorType>(getResultTypes()[0]);
   if (a.getRank() != 2 || c.getRank() != 2 || !a.hasStaticShape() ||
       !c.hasStaticShape())

@@ -237,24 +237,26 @@ def Hopper_ReleaseOp : Hopper_Op<"release"> {
   let hasVerifier = 1;
 }
 
-def Hopper_WgmmaOp : Hopper_Op<"wgmma"> {
+def Hopper_WgmmaOp : Hopper_Op<"wgmma", [AttrSizedOperandSegments]> {
   let summary = "starts a matrix product on the tensor cores";
   let description = [{
     `c[i,j] += sum_k a[i,k] * b(j,k)` in f32, asynchronously, as one group. `a`
     is a tile in shared memory or, as an operand from registers, a computed
     tile; `b` is in shared memory, [n, k] or, with `transposed`, [k, n]. Without
-    `inits` the sum starts from zero. A second result (f32, m x 8), with its
+    `inits`, and where a condition does not hold (it must be the same for all
+    threads), the sum starts from zero. A second result (f32, m x 8), with its
     init, gets `sum_k a[i,k]` added in each column: its ring has `ones`.
 
     The results may be read after a `hopper.wait_group`; `a` in registers and
     the stages must stay as they are until then.
   }];
   let arguments = (ins Hopper_SlotOrTile:$a, Hopper_SlotType:$b,
-                       Variadic<Hopper_Tile>:$inits, UnitAttr:$transposed);
+                       Variadic<Hopper_Tile>:$inits, Optional<I1>:$condition,
+                       UnitAttr:$transposed);
   let results = (outs Variadic<Hopper_Tile>:$results);
   let assemblyFormat = [{
-    $a `,` $b (`transposed` $transposed^)? (`init` `(` $inits^ `)`)? attr-dict
-    `:` functional-type(operands, results)
+    $a `,` $b (`transposed` $transposed^)? (`init` `(` $inits^ `)`)?
+    (`if` $condition^)? attr-dict `:` functional-type(operands, results)
   }];
   let hasVerifier = 1;
 }
