@@ -66,8 +66,8 @@ struct TileProblem {
   unsigned elementBits = 16;
   /// The log-sum-exp is a result: it is summed beside the normalisation.
   bool logSumExp = false;
-  /// Scores are computed with, beyond scaling and masking, or come with what is
-  /// read from captured tensors.
+  /// Scores are computed with, beyond scaling and masking, or something is read
+  /// from captured tensors for each.
   bool scoreFunction = false;
   /// The mask is given for blocks of rows and keys, of some size: tiles of a
   /// power of two match most of these.

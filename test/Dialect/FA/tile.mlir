@@ -1,4 +1,5 @@
 // RUN: fa-opt %s --fa-decompose --fa-online-softmax --fa-tile="rows=64 keys=32" | FileCheck %s
+// RUN: fa-opt %s --fa-decompose --fa-online-softmax --fa-tile="target=sm_90a" | FileCheck %s --check-prefix=HOPPER
 
 // Keys outside, rows inside; the S block is computed in the inner loop, of
 // slices clipped at the end, with the coordinates of the whole matrix; the
@@ -55,5 +56,34 @@ func.func @dropout(%q: tensor<?x8x?x64xbf16>, %seed: tensor<i64>) -> tensor<?x8x
     %kept = arith.cmpi uge, %bits, %limit : i8
     fa.yield %kept : i1
   } times 1.11 : (tensor<?x8x?x64xbf16>, tensor<?x8x?x64xbf16>, tensor<?x8x?x64xbf16>) -> tensor<?x8x?x64xbf16>
+  return %o : tensor<?x8x?x64xbf16>
+}
+
+// What a mask reads for rows and for keys, such as documents' numbers, changes
+// nothing of the tiles: 256x64.
+// HOPPER-LABEL: func @documents
+// HOPPER: scf.for {{.*}} step %c64 iter_args
+// HOPPER: scf.for {{.*}} step %c256 iter_args
+// HOPPER-LABEL: func @array
+// HOPPER: scf.for {{.*}} step %c80 iter_args
+// HOPPER: scf.for {{.*}} step %c192 iter_args
+func.func @documents(%q: tensor<?x8x?x64xbf16>, %ids: tensor<?xi32>) -> tensor<?x8x?x64xbf16> {
+  %o = fa.attention %q, %q, %q mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %x = tensor.extract %ids[%i] : tensor<?xi32>
+    %y = tensor.extract %ids[%j] : tensor<?xi32>
+    %seen = arith.cmpi eq, %x, %y : i32
+    fa.yield %seen : i1
+  } : (tensor<?x8x?x64xbf16>, tensor<?x8x?x64xbf16>, tensor<?x8x?x64xbf16>) -> tensor<?x8x?x64xbf16>
+  return %o : tensor<?x8x?x64xbf16>
+}
+
+// What it reads for each element takes registers.
+func.func @array(%q: tensor<?x8x?x64xbf16>, %seen: tensor<?x?xi1>) -> tensor<?x8x?x64xbf16> {
+  %o = fa.attention %q, %q, %q mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %x = tensor.extract %seen[%i, %j] : tensor<?x?xi1>
+    fa.yield %x : i1
+  } : (tensor<?x8x?x64xbf16>, tensor<?x8x?x64xbf16>, tensor<?x8x?x64xbf16>) -> tensor<?x8x?x64xbf16>
   return %o : tensor<?x8x?x64xbf16>
 }

@@ -82,14 +82,35 @@ static std::optional<Contraction> findScoreProduct(Value scores) {
   return std::nullopt;
 }
 
+namespace {
+/// The coordinates that a block's body reads; null where it does not.
+struct Coordinates {
+  Value row, column;
+  explicit Coordinates(linalg::GenericOp op) {
+    for (auto index : op.getBody()->getOps<linalg::IndexOp>())
+      (index.getDim() ? column : row) = index;
+  }
+};
+} // namespace
+
+/// Whether something is read for each element, not for rows and for keys.
+static bool isReadByElement(tensor::ExtractOp read, const Coordinates &at) {
+  return at.row && at.column && getGranularity(read, at.row) &&
+         getGranularity(read, at.column);
+}
+
 /// Whether scores are more than products that are scaled and masked by their
-/// coordinates.
+/// coordinates and by what is read for rows and for keys.
 static bool hasScoreFunction(Value scores) {
   auto generic = scores.getDefiningOp<linalg::GenericOp>();
   if (!generic || generic.getNumReductionLoops())
     return false;
+  Coordinates at(generic);
   for (Operation &op : generic.getBody()->without_terminator()) {
-    if (isa<tensor::ExtractOp>(op) || isa<math::MathDialect>(op.getDialect()))
+    if (auto read = dyn_cast<tensor::ExtractOp>(op);
+        read && isReadByElement(read, at))
+      return true;
+    if (isa<math::MathDialect>(op.getDialect()))
       return true;
     auto multiply = dyn_cast<arith::MulFOp>(op);
     bool scales = multiply && llvm::any_of(op.getOperands(), [](Value v) {
@@ -109,14 +130,13 @@ static bool hasBlockMask(Value scores) {
   auto generic = scores.getDefiningOp<linalg::GenericOp>();
   if (!generic || generic.getNumLoops() != 2 || generic.getNumReductionLoops())
     return false;
-  Value row, column;
-  for (auto index : generic.getBody()->getOps<linalg::IndexOp>())
-    (index.getDim() ? column : row) = index;
-  if (!row || !column)
+  Coordinates at(generic);
+  if (!at.row || !at.column)
     return false;
   auto reads = generic.getBody()->getOps<tensor::ExtractOp>();
   return llvm::any_of(reads, [&](tensor::ExtractOp read) {
-    return getGranularity(read, row) > 1 && getGranularity(read, column) > 1;
+    return getGranularity(read, at.row) > 1 &&
+           getGranularity(read, at.column) > 1;
   });
 }
 
