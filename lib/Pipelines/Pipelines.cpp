@@ -24,6 +24,9 @@ stagesOf(const PipelineOptions &options, const TargetInfo &target,
                      " rows=" + std::to_string(options.rows) +
                      " keys=" + std::to_string(options.keys) +
                      " algorithm=" + options.algorithm;
+  // The order matters to a reference that earlier blocks give.
+  std::string order =
+      options.order == "auto" && !speculate ? "ascending" : options.order;
   // Coordinates in kernels have 32 bits.
   std::string bits =
       target.kind == TargetInfo::Kind::NVIDIA ? "index-bits=32" : "";
@@ -45,7 +48,7 @@ stagesOf(const PipelineOptions &options, const TargetInfo &target,
       {"fa-pad-tiles", ""},
       {"fa-list-blocks", bits},
       {"fa-split-mask-loops", bits},
-      {"fa-order-keys", "order=" + options.order},
+      {"fa-order-keys", "order=" + order},
       {"fa-defer-normalization", ""},
       {"fa-fuse", ""},
       {"fa-fold-scale-exp2", ""}};

@@ -1,6 +1,7 @@
-// RUN: fa-opt %s --fa-pipeline="rows=128 keys=64 stop-after=fa-order-keys" --split-input-file | FileCheck %s --check-prefixes=CHECK,AUTO
-// RUN: fa-opt %s --fa-pipeline="rows=128 keys=64 stop-after=fa-order-keys" --split-input-file --remarks-filter=fa-order-keys --remark-format=emitRemark -o /dev/null 2>&1 | FileCheck %s --check-prefix=REMARK
+// RUN: fa-opt %s --fa-pipeline="rows=128 keys=64 speculate=on stop-after=fa-order-keys" --split-input-file | FileCheck %s --check-prefixes=CHECK,AUTO
+// RUN: fa-opt %s --fa-pipeline="rows=128 keys=64 speculate=on stop-after=fa-order-keys" --split-input-file --remarks-filter=fa-order-keys --remark-format=emitRemark -o /dev/null 2>&1 | FileCheck %s --check-prefix=REMARK
 // RUN: fa-opt %s --fa-pipeline="rows=128 keys=64 order=ascending stop-after=fa-order-keys" --split-input-file | FileCheck %s --check-prefix=UP
+// RUN: fa-opt %s --fa-pipeline="rows=128 keys=64 stop-after=fa-order-keys" --split-input-file | FileCheck %s --check-prefix=UP
 // RUN: not fa-opt %s --fa-pipeline="order=down" 2>&1 | FileCheck %s --check-prefix=UNKNOWN
 // RUN: not fa-opt %s --fa-pipeline="algorithm=fa1 order=descending" 2>&1 | FileCheck %s --check-prefix=FA1
 // RUN: not fa-opt %s --fa-order-keys="order=down" --split-input-file 2>&1 | FileCheck %s --check-prefix=PASS
