@@ -65,8 +65,8 @@ typedef struct fa_compile_options {
    * target. Default "auto". */
   const char *speculate;
   /** The order of a row's blocks of keys: "ascending", "descending", or "auto",
-   * which takes the largest scores first where it knows them. Default "auto".
-   */
+   * which takes the largest scores first where it knows them and
+   * fa-speculate-max runs. Default "auto". */
   const char *order;
   /** For experts: options of the target's schedule pass, such as "overlap=1
    * stages=2" for fa-schedule-hopper (sm_90a) and "warps=8" for

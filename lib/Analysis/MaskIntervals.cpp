@@ -3,6 +3,7 @@
 
 #include "fa/Analysis/MaskIntervals.h"
 #include "MaskFormula.h"
+#include "fa/Dialect/FA/IR/Matchers.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -18,12 +19,6 @@ static constexpr int64_t kWideLimit = int64_t(1) << 40;
 /// Where an index has 32 bits: sums with a few lengths don't wrap.
 static constexpr int64_t kNarrowLimit = int64_t(1) << 29;
 
-static bool isMinusInfinity(Value value) {
-  APFloat constant(0.0f);
-  return matchPattern(value, m_ConstantFloat(&constant)) &&
-         constant.isInfinity() && constant.isNegative();
-}
-
 std::optional<ScoreMask> fa::matchScoreMask(linalg::GenericOp op) {
   ScoreMask mask;
   Operation *yield = op.getBody()->getTerminator();
@@ -31,9 +26,9 @@ std::optional<ScoreMask> fa::matchScoreMask(linalg::GenericOp op) {
     return std::nullopt;
   mask.unmasked = yield->getOperand(0);
   while (auto select = mask.unmasked.getDefiningOp<arith::SelectOp>()) {
-    bool negated = isMinusInfinity(select.getTrueValue());
+    bool negated = isNegativeInfinity(select.getTrueValue());
     if (select->getBlock() != op.getBody() ||
-        (!negated && !isMinusInfinity(select.getFalseValue())) ||
+        (!negated && !isNegativeInfinity(select.getFalseValue())) ||
         !select.getCondition().getType().isInteger(1))
       break;
     mask.conditions.push_back({select.getCondition(), negated});

@@ -106,7 +106,7 @@ class Schedule:
     speculate: str = "auto"
     order: str = "auto"
     """Of a row's blocks of keys: "ascending" or "descending"; "auto" goes by
-    the score function."""
+    the score function where `fa-speculate-max` runs."""
     options: str = ""
     """Options of the target's schedule pass: "overlap=1 stages=2" for
     fa-schedule-hopper, "warps=8" for fa-schedule-ampere."""

@@ -204,8 +204,8 @@ def compile(
             maximum out of the loop's common path; "auto" asks the target.
         schedule: for experts: rows, keys and speculate as above, "order"
             ("ascending" or "descending": which of a row's blocks of keys comes
-            first; "auto" goes by the score function), and options of the target's
-            schedule pass: of fa-schedule-hopper for "sm_90a",
+            first; "auto" goes by the score function where `fa-speculate-max` runs),
+            and options of the target's schedule pass: of fa-schedule-hopper for "sm_90a",
             {"rows": 128, "overlap": 1, "ping_pong": 0, "stages": 2}, of
             fa-schedule-ampere for another GPU, {"warps": 8}. A program that the
             pass does not take is then an error.

@@ -233,6 +233,16 @@ def _trace_mask(
     leads: tuple[int, ...],
     dropped: int,
 ) -> str:
+    """The text of the variant that a mask is: hides or adds to scores.
+
+    Args:
+        dtype: bool for a mask that hides, else it adds.
+        is_single: for each of its dimensions whether the size is 1, which goes
+            for all queries, keys, heads or batch entries.
+        is_strided: in the last dimension.
+        leads: sizes of the batch dimensions, if there are several.
+        dropped: of how many of 256 random numbers a weight is.
+    """
     sizes = [1 if single else 2 for single in is_single]
     values = torch.empty(sizes, dtype=dtype)
     if is_strided:
@@ -254,24 +264,9 @@ def _trace_mask(
 
 
 @torch.compiler.assume_constant_result
-def _mask_variant(
-    dtype: torch.dtype,
-    is_single: tuple[bool, ...],
-    is_strided: bool,
-    leads: tuple[int, ...],
-    dropped: int,
-) -> str:
-    """The text of the variant that a mask is: hides or adds to scores.
-
-    Args:
-        dtype: bool for a mask that hides, else it adds.
-        is_single: for each of its dimensions whether the size is 1, which goes
-            for all queries, keys, heads or batch entries.
-        is_strided: in the last dimension.
-        leads: sizes of the batch dimensions, if there are several.
-        dropped: of how many of 256 random numbers a weight is.
-    """
-    return _trace_mask(dtype, is_single, is_strided, leads, dropped)
+def _mask_variant(*key: Any) -> str:
+    """What `_trace_mask` gives, a constant of compiled code."""
+    return _trace_mask(*key)
 
 
 def _variant_of(mask: Tensor | None, leads: tuple[Any, ...], dropped: int) -> str:

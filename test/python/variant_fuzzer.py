@@ -661,7 +661,13 @@ _arrays._LIBRARIES[EmulatedArray] = _arrays.Library(
 
 
 def emulated(
-    case: Case, score: Any, mask: Any, qkv: list[Any], keys: int = 32, rows: int = 16
+    case: Case,
+    score: Any,
+    mask: Any,
+    qkv: list[Any],
+    keys: int = 32,
+    rows: int = 16,
+    order: str = "auto",
 ) -> tuple[np.ndarray, np.ndarray]:
     """The results of the kernel for sm_80 with tiles of that size, an instruction at a time."""
     sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "integration"))
@@ -673,7 +679,8 @@ def emulated(
     config = fa.AttentionConfig(
         *(dtype, *case.heads, *case.dims, case.is_causal, case.scale, True), traced.variant
     )
-    text = fa.compile(config, "sm_80", rows=rows, keys=keys).asm["ptx"]
+    schedule = {"rows": rows, "keys": keys, "order": order}
+    text = fa.compile(config, "sm_80", schedule=schedule).asm["ptx"]
     program, memory = parse_header(text), Memory()
     sizes_of_rows = qkv[0].shape[:3]
     arrays = [np.array(getattr(x, "raw", x), order="C") for x in (*qkv, *traced.arrays)]

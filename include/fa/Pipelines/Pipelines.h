@@ -35,7 +35,8 @@ struct PipelineOptions {
   /// could not schedule afterwards.
   std::string speculate = "auto";
   /// The order of a row's blocks of keys, of fa-order-keys: `ascending`,
-  /// `descending`, or `auto`: descending where scores grow with the key.
+  /// `descending`, or `auto`: descending where scores grow with the key and
+  /// fa-speculate-max follows.
   std::string order = "auto";
 };
 

@@ -45,7 +45,7 @@ private:
   void pollNextK(OpBuilder &b, Value next);
   Value startScores(OpBuilder &b, Value k);
   SmallVector<Value> startOutput(OpBuilder &b, ValueRange state, Value v,
-                                 Value isLater);
+                                 Value hasOutput);
   bool leaveOutZeros(OpBuilder &b, SmallVector<Value> &state);
   ValueRange waitFor(OpBuilder &b, int64_t pending, ValueRange values);
   void makeMask(OpBuilder &b, IRMapping &map);
@@ -179,15 +179,15 @@ Value ConsumersBuilder::startScores(OpBuilder &b, Value k) {
 }
 
 /// The second contraction on what the rotated loop carries, which is nothing
-/// yet where `isLater` is false.
+/// yet where `hasOutput` is false.
 SmallVector<Value> ConsumersBuilder::startOutput(OpBuilder &b, ValueRange state,
-                                                 Value v, Value isLater) {
+                                                 Value v, Value hasOutput) {
   SmallVector<Value> inits{state[program.outputIndex]};
   if (program.sums)
     inits.push_back(state[program.sumsIndex]);
   return WgmmaOp::create(b, program.second.op.getLoc(),
                          TypeRange(ValueRange(inits)), state.back(), v, inits,
-                         fromZero ? isLater : Value(), /*transposed=*/true)
+                         fromZero ? hasOutput : Value(), /*transposed=*/true)
       .getResults();
 }
 

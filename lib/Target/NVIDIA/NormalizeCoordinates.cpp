@@ -4,6 +4,7 @@
 // The pass fa-normalize-coordinates: what masks and scores compute of an
 // element's coordinates, as one operation an element.
 
+#include "fa/Dialect/FA/IR/Matchers.h"
 #include "fa/Target/NVIDIA/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -91,23 +92,6 @@ struct MoveToOneSide : OpRewritePattern<arith::CmpIOp> {
   }
 };
 
-/// x of |x|, which may be written max(x, 0 - x).
-static Value matchMagnitude(Value v) {
-  if (auto abs = v.getDefiningOp<math::AbsIOp>())
-    return abs.getOperand();
-  auto max = v.getDefiningOp<arith::MaxSIOp>();
-  if (!max)
-    return {};
-  for (auto [x, y] : {std::pair(max.getLhs(), max.getRhs()),
-                      std::pair(max.getRhs(), max.getLhs())}) {
-    auto minus = y.getDefiningOp<arith::SubIOp>();
-    if (minus && minus.getRhs() == x &&
-        getConstantIntValue(minus.getLhs()) == 0)
-      return x;
-  }
-  return {};
-}
-
 /// Coordinates as floats: one conversion for all elements of a thread, and an
 /// addition for each. Exact below 2^24, and beyond it within the rounding of
 /// floats of that size.
@@ -129,7 +113,7 @@ struct ConvertOnce : OpRewritePattern<arith::SIToFPOp> {
         v = arith::IndexCastOp::create(b, loc, op.getIn().getType(), v);
       return arith::SIToFPOp::create(b, loc, op.getType(), v);
     };
-    Value magnitude = matchMagnitude(from);
+    Value magnitude = fa::matchMagnitude(from);
     if (magnitude)
       from = magnitude;
     LinearForm form;

@@ -242,19 +242,10 @@ void Program::requireSameSizes(scf::ForallOp forall) {
 //===----------------------------------------------------------------------===//
 
 bool fa::nvidia::boundsDependOn(scf::ForallOp forall, Value value) {
-  std::function<bool(Value, unsigned)> depends = [&](Value v, unsigned depth) {
-    if (v == value)
-      return true;
-    Operation *op = v.getDefiningOp();
-    return op && depth < 16 && forall->isAncestor(op) &&
-           llvm::any_of(
-               op->getOperands(),
-               [&](Value o) { return depends(o, depth + 1); });
-  };
   bool found = false;
   forall.walk([&](scf::ForOp loop) {
-    found |=
-        depends(loop.getLowerBound(), 0) || depends(loop.getUpperBound(), 0);
+    found |= dependsOn(loop.getLowerBound(), value) ||
+             dependsOn(loop.getUpperBound(), value);
   });
   return found;
 }

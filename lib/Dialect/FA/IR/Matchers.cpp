@@ -6,6 +6,7 @@
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/Matchers.h"
 
 using namespace mlir;
@@ -28,7 +29,7 @@ static bool isConstant(Value v, double expected) {
          value.isExactlyValue(expected);
 }
 
-static bool isNegativeInfinity(Value v) {
+bool fa::isNegativeInfinity(Value v) {
   APFloat value(0.0f);
   return matchPattern(v, m_ConstantFloat(&value)) && value.isInfinity() &&
          value.isNegative();
@@ -242,4 +243,34 @@ std::optional<std::pair<Value, int64_t>> fa::matchCeilQuotient(Value v) {
       apply.getOperands().size() != 1)
     return std::nullopt;
   return std::make_pair(apply.getOperands().front(), divisor.getValue());
+}
+
+Value fa::matchMagnitude(Value v) {
+  if (auto abs = v.getDefiningOp<math::AbsIOp>())
+    return abs.getOperand();
+  auto max = v.getDefiningOp<arith::MaxSIOp>();
+  if (!max)
+    return {};
+  for (auto [x, y] : {std::pair(max.getLhs(), max.getRhs()),
+                      std::pair(max.getRhs(), max.getLhs())}) {
+    auto minus = y.getDefiningOp<arith::SubIOp>();
+    if (minus && minus.getRhs() == x &&
+        getConstantIntValue(minus.getLhs()) == 0)
+      return x;
+  }
+  return {};
+}
+
+bool fa::dependsOn(Value v, Value on) {
+  SmallVector<Value> work{v};
+  DenseSet<Value> seen;
+  while (!work.empty()) {
+    Value next = work.pop_back_val();
+    if (next == on)
+      return true;
+    Operation *op = next.getDefiningOp();
+    if (op && seen.insert(next).second)
+      llvm::append_range(work, op->getOperands());
+  }
+  return false;
 }

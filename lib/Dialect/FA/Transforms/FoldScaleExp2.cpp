@@ -130,35 +130,20 @@ Value Multiplier::multiply(Value v) {
   return copy->getResult(0);
 }
 
-/// Where a score generic has its score: what it yields, or what it yields
-/// where the mask, if that comes last, does not forbid it.
-static OpOperand *scoreOf(linalg::GenericOp op) {
-  OpOperand &yielded = op.getBody()->getTerminator()->getOpOperand(0);
-  auto select = yielded.get().getDefiningOp<arith::SelectOp>();
-  if (!select)
-    return &yielded;
-  APFloat masked(0.0f);
-  if (!select->hasOneUse() ||
-      !matchPattern(select.getFalseValue(), m_ConstantFloat(&masked)) ||
-      !masked.isInfinity() || !masked.isNegative())
-    return nullptr;
-  return &select.getTrueValueMutable();
-}
-
 /// What the scores of a generic can be divided by.
 static std::optional<ScoreUnit> matchUnit(IRRewriter &rewriter,
                                           linalg::GenericOp op) {
   if (!isElementwise(op) || op.getNumDpsInputs() != 1)
     return std::nullopt;
-  OpOperand *score = scoreOf(op);
+  OpOperand *score = scoreOperand(op);
   if (!score || !score->get().hasOneUse())
     return std::nullopt;
   Value value = score->get();
-  APFloat factor(0.0f);
-  if (auto mul = value.getDefiningOp<arith::MulFOp>();
-      mul && matchPattern(mul.getRhs(), m_ConstantFloat(&factor)) &&
-      factor.isFinite() && !factor.isNegative() && !factor.isZero())
+  if (arith::MulFOp mul = matchScaling(value)) {
+    APFloat factor(0.0f);
+    matchPattern(mul.getRhs(), m_ConstantFloat(&factor));
     return ScoreUnit{factor.convertToFloat(), false};
+  }
   Operation *sum = value.getDefiningOp();
   if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(sum) &&
       Multiplier(rewriter, op, kLog2E).extraCost(value) <= 0)
@@ -181,7 +166,7 @@ static std::optional<ScoreUnit> commonUnit(IRRewriter &rewriter, Value scores) {
 /// Divides a block's scores by their unit.
 static void divideScores(IRRewriter &rewriter, Value scores, ScoreUnit unit) {
   for (linalg::GenericOp op : scoreGenerics(scores)) {
-    OpOperand *score = scoreOf(op);
+    OpOperand *score = scoreOperand(op);
     Value value = score->get();
     OpBuilder::InsertionGuard guard(rewriter);
     rewriter.setInsertionPointAfterValue(value);

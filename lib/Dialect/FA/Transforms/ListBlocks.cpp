@@ -137,20 +137,7 @@ static bool dependsOnScores(Value value, linalg::GenericOp scores) {
 /// Splits the mask into the conditions that coordinates decide and the ends of
 /// the keys.
 bool BlockLister::findConditions() {
-  SmallVector<std::pair<Value, bool>> work(masked.mask.conditions);
-  // Parts may be shared.
-  DenseSet<Value> seen[2];
-  while (!work.empty()) {
-    auto [condition, negated] = work.pop_back_val();
-    if (!seen[negated].insert(condition).second)
-      continue;
-    auto both = condition.getDefiningOp<arith::AndIOp>();
-    if (both && !negated &&
-        masked.scores.getRegion().isAncestor(both->getParentRegion())) {
-      work.push_back({both.getLhs(), false});
-      work.push_back({both.getRhs(), false});
-      continue;
-    }
+  for (auto [condition, negated] : masked.conjuncts()) {
     if (dependsOnScores(condition, masked.scores)) {
       isWhole = false;
       continue;

@@ -78,6 +78,26 @@ MaskIntervals MaskedLoop::computeIntervals() {
                                 {scores, loop.getInductionVar(), loop, rows});
 }
 
+SmallVector<std::pair<Value, bool>> MaskedLoop::conjuncts() {
+  SmallVector<std::pair<Value, bool>> work(mask.conditions), parts;
+  // Parts may be shared.
+  DenseSet<Value> seen[2];
+  while (!work.empty()) {
+    auto [condition, negated] = work.pop_back_val();
+    if (!seen[negated].insert(condition).second)
+      continue;
+    auto both = condition.getDefiningOp<arith::AndIOp>();
+    if (both && !negated &&
+        scores.getRegion().isAncestor(both->getParentRegion())) {
+      work.push_back({both.getLhs(), false});
+      work.push_back({both.getRhs(), false});
+    } else {
+      parts.push_back({condition, negated});
+    }
+  }
+  return parts;
+}
+
 Bound fa::align(const Bound &bound, int64_t step, bool up) {
   ArrayRef<Bound> x = bound.getOperands();
   switch (bound.getKind()) {

@@ -26,6 +26,9 @@ struct MaskedLoop {
   static std::optional<MaskedLoop> match(OnlineSoftmaxOp merge,
                                          llvm::StringRef &reason);
   MaskIntervals computeIntervals();
+  /// The mask's conditions, in parts that must all hold: each once, with
+  /// whether its negation is meant.
+  llvm::SmallVector<std::pair<mlir::Value, bool>> conjuncts();
   /// The loop's end as a bound: one of the symbols, which may be added.
   Bound upperBound(llvm::SmallVectorImpl<mlir::OpFoldResult> &symbols);
   /// A copy of the scores in which nothing is masked.

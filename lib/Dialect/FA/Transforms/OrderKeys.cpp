@@ -3,7 +3,9 @@
 //
 // Blocks of keys from the last to the first, where scores grow with the key.
 
+#include "fa/Analysis/MaskIntervals.h"
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/IR/Matchers.h"
 #include "fa/Dialect/FA/Transforms/Passes.h"
 #include "fa/Dialect/FA/Transforms/Utils.h"
 
@@ -173,14 +175,8 @@ Trend TrendFinder::findOf(Operation *op) {
 
 /// What a generic yields where the mask lets it through.
 static Value unmaskedScore(linalg::GenericOp op) {
-  Value score = op.getBody()->getTerminator()->getOperand(0);
-  auto select = score.getDefiningOp<arith::SelectOp>();
-  APFloat masked(0.0f);
-  bool isMask =
-      select &&
-      matchPattern(select.getFalseValue(), m_ConstantFloat(&masked)) &&
-      masked.isInfinity() && masked.isNegative();
-  return isMask ? select.getTrueValue() : score;
+  std::optional<ScoreMask> mask = matchScoreMask(op);
+  return mask ? mask->unmasked : op.getBody()->getTerminator()->getOperand(0);
 }
 
 static Trend trendOf(Value scores, scf::ForOp loop) {
@@ -191,21 +187,6 @@ static Trend trendOf(Value scores, scf::ForOp loop) {
                    ? TrendFinder(loop.getInductionVar()).find(unmaskedScore(op))
                    : Trend::Unknown);
   return trend;
-}
-
-/// Whether a value is computed of another.
-static bool dependsOn(Value v, Value on) {
-  SmallVector<Value> work{v};
-  DenseSet<Value> seen;
-  while (!work.empty()) {
-    Value next = work.pop_back_val();
-    if (next == on)
-      return true;
-    Operation *op = next.getDefiningOp();
-    if (op && seen.insert(next).second)
-      llvm::append_range(work, op->getOperands());
-  }
-  return false;
 }
 
 //===----------------------------------------------------------------------===//

@@ -213,9 +213,7 @@ LogicalResult Padder::maskKeys(OnlineSoftmaxOp merge) {
       builder.getF32FloatAttr(-std::numeric_limits<float>::infinity()));
   // A mask that is there already is extended, so that there is one to analyse.
   if (auto select = score.getDefiningOp<arith::SelectOp>())
-    if (APFloat value(0.0f);
-        matchPattern(select.getFalseValue(), m_ConstantFloat(&value)) &&
-        value.isInfinity() && value.isNegative()) {
+    if (isNegativeInfinity(select.getFalseValue())) {
       inside =
           arith::AndIOp::create(builder, loc, select.getCondition(), inside);
       score = select.getTrueValue();

@@ -3,6 +3,7 @@
 
 #include "ScoreSum.h"
 #include "fa/Dialect/FA/IR/Matchers.h"
+#include "fa/Dialect/FA/IR/TileRanges.h"
 #include "fa/Dialect/FA/Transforms/Utils.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -36,23 +37,15 @@ struct Parts {
 
 /// Whether `v` is computed of an argument of the body.
 static bool readsArgument(Value v, Block *body) {
-  SmallVector<Value> work{v};
-  DenseSet<Value> seen;
-  while (!work.empty()) {
-    Value next = work.pop_back_val();
-    if (auto argument = dyn_cast<BlockArgument>(next)) {
-      if (argument.getOwner() == body)
-        return true;
-      continue;
-    }
-    Operation *def = next.getDefiningOp();
-    if (def->getBlock() != body || !seen.insert(next).second)
-      continue;
-    if (def->getNumRegions())
-      return true;
-    llvm::append_range(work, def->getOperands());
-  }
-  return false;
+  auto isArgument = [&](Value x) {
+    auto argument = dyn_cast<BlockArgument>(x);
+    return argument && argument.getOwner() == body;
+  };
+  return isArgument(v) ||
+         llvm::any_of(sliceInBlock(v, *body), [&](Operation *op) {
+           return op->getNumRegions() ||
+                  llvm::any_of(op->getOperands(), isArgument);
+         });
 }
 
 /// Whether `v` knows nothing of a product of queries and keys, and is finite
@@ -86,15 +79,9 @@ static std::optional<Parts> matchParts(linalg::GenericOp op) {
     return std::nullopt;
   Block *body = op.getBody();
   Parts parts;
-  parts.score = &body->getTerminator()->getOpOperand(0);
-  APFloat number(0.0f);
-  if (auto mask = parts.score->get().getDefiningOp<arith::SelectOp>()) {
-    if (!mask->hasOneUse() ||
-        !matchPattern(mask.getFalseValue(), m_ConstantFloat(&number)) ||
-        !number.isInfinity() || !number.isNegative())
-      return std::nullopt;
-    parts.score = &mask.getTrueValueMutable();
-  }
+  parts.score = scoreOperand(op);
+  if (!parts.score)
+    return std::nullopt;
   parts.sum = parts.score->get().getDefiningOp();
   if (!isa_and_nonnull<arith::AddFOp, arith::SubFOp>(parts.sum) ||
       parts.sum->getBlock() != body)
@@ -107,9 +94,7 @@ static std::optional<Parts> matchParts(linalg::GenericOp op) {
     return std::nullopt;
   parts.biasAt = isBias(1);
   parts.first = parts.sum->getOperand(1 - parts.biasAt);
-  auto mul = parts.first.getDefiningOp<arith::MulFOp>();
-  if (mul && matchPattern(mul.getRhs(), m_ConstantFloat(&number)) &&
-      number.isFinite() && !number.isNegative() && !number.isZero()) {
+  if (arith::MulFOp mul = matchScaling(parts.first)) {
     parts.first = mul.getLhs();
     parts.factor = mul.getRhs();
   }
@@ -155,17 +140,6 @@ static bool isSame(Value first, Value second) {
 // The rewrite
 //===----------------------------------------------------------------------===//
 
-/// Clones what computes `v` in a body.
-static Value cloneValue(OpBuilder &b, Value v, Block *body, IRMapping &map) {
-  Operation *def = v.getDefiningOp();
-  if (map.contains(v) || !def || def->getBlock() != body)
-    return map.lookupOrDefault(v);
-  for (Value operand : def->getOperands())
-    cloneValue(b, operand, body, map);
-  b.clone(*def, map);
-  return map.lookup(v);
-}
-
 ScoreSum ScoreSum::split(RewriterBase &rewriter, Value scores) {
   SmallVector<linalg::GenericOp> generics = scoreGenerics(scores);
   SmallVector<Parts> all;
@@ -194,8 +168,10 @@ ScoreSum ScoreSum::split(RewriterBase &rewriter, Value scores) {
         if (parts.factor)
           x = arith::MulFOp::create(b, loc, x, parts.factor);
         IRMapping map;
+        for (Operation *op : sliceInBlock(parts.bias(), *body))
+          b.clone(*op, map);
         Value operands[2];
-        operands[parts.biasAt] = cloneValue(b, parts.bias(), body, map);
+        operands[parts.biasAt] = map.lookupOrDefault(parts.bias());
         operands[1 - parts.biasAt] = x;
         Operation *sum = b.clone(*parts.sum);
         sum->setOperands(operands);

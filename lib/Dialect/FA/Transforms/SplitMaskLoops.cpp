@@ -4,6 +4,8 @@
 // Loops over keys visit what the mask lets through, and mask what it cuts.
 
 #include "MaskedLoop.h"
+#include "fa/Dialect/FA/IR/Matchers.h"
+#include "fa/Dialect/FA/IR/TileRanges.h"
 #include "fa/Dialect/FA/Transforms/Passes.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
@@ -201,54 +203,31 @@ static bool saysNotBelow(arith::CmpIOp compare, Value x, Value y) {
          (less && compare.getLhs() == y && compare.getRhs() == x);
 }
 
-/// Whether a condition says x >= y.
-static bool saysNotBelow(Value condition, Value x, Value y) {
-  SmallVector<Value> work{condition};
-  DenseSet<Value> seen;
-  while (!work.empty()) {
-    Value next = work.pop_back_val();
-    if (!seen.insert(next).second)
-      continue;
-    if (auto both = next.getDefiningOp<arith::AndIOp>())
-      llvm::append_range(work, both->getOperands());
-    else if (auto compare = next.getDefiningOp<arith::CmpIOp>();
-             compare && saysNotBelow(compare, x, y))
-      return true;
-  }
-  return false;
-}
-
 /// max(x - y, 0 - (x - y)) in scores is x - y where the mask lets nothing else
 /// through, and 0 - (x - y) where it lets only that: what a score function
 /// makes of |i - j| needs no magnitude under a causal mask.
 static void resolveMagnitudes(MaskedLoop &masked) {
+  Block &body = *masked.scores.getBody();
   DenseSet<Operation *> ofMask;
-  SmallVector<Value> worklist;
   for (auto [condition, isNegated] : masked.mask.conditions)
-    worklist.push_back(condition);
-  while (!worklist.empty()) {
-    Operation *op = worklist.pop_back_val().getDefiningOp();
-    if (op && ofMask.insert(op).second)
-      llvm::append_range(worklist, op->getOperands());
-  }
-  for (auto max : llvm::make_early_inc_range(
-           masked.scores.getBody()->getOps<arith::MaxSIOp>())) {
-    Value difference = max.getLhs(), minus = max.getRhs();
-    if (minus.getDefiningOp<arith::SubIOp>() &&
-        minus.getDefiningOp<arith::SubIOp>().getRhs() != difference)
-      std::swap(difference, minus);
-    auto sub = difference.getDefiningOp<arith::SubIOp>(),
-         zeroMinus = minus.getDefiningOp<arith::SubIOp>();
-    if (!sub || !zeroMinus || zeroMinus.getRhs() != difference ||
-        getConstantIntValue(zeroMinus.getLhs()) != 0 || ofMask.contains(max))
+    ofMask.insert_range(sliceInBlock(condition, body));
+  SmallVector<std::pair<Value, bool>> conjuncts = masked.conjuncts();
+  for (auto max : llvm::make_early_inc_range(body.getOps<arith::MaxSIOp>())) {
+    Value difference = matchMagnitude(max);
+    auto sub = difference ? difference.getDefiningOp<arith::SubIOp>()
+                          : arith::SubIOp();
+    if (!sub || ofMask.contains(max))
       continue;
+    Value minus = max.getLhs() == difference ? max.getRhs() : max.getLhs();
+    auto zeroMinus = minus.getDefiningOp<arith::SubIOp>();
     Value resolved;
-    for (auto [condition, isNegated] : masked.mask.conditions) {
-      if (isNegated)
+    for (auto [condition, isNegated] : conjuncts) {
+      auto compare = condition.getDefiningOp<arith::CmpIOp>();
+      if (isNegated || !compare)
         continue;
-      if (saysNotBelow(condition, sub.getLhs(), sub.getRhs()))
+      if (saysNotBelow(compare, sub.getLhs(), sub.getRhs()))
         resolved = difference;
-      else if (saysNotBelow(condition, sub.getRhs(), sub.getLhs()))
+      else if (saysNotBelow(compare, sub.getRhs(), sub.getLhs()))
         resolved = minus;
     }
     if (!resolved)

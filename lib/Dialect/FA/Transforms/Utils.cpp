@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "fa/Dialect/FA/Transforms/Utils.h"
+#include "fa/Dialect/FA/IR/Matchers.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -11,6 +12,7 @@
 #include "mlir/Dialect/Tensor/Transforms/Transforms.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/Dominance.h"
+#include "mlir/IR/Matchers.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
 #include "mlir/Transforms/CSE.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
@@ -153,6 +155,24 @@ SmallVector<linalg::GenericOp> fa::scoreGenerics(Value scores) {
   for (scf::YieldOp yield : {branch.thenYield(), branch.elseYield()})
     all.push_back(yield.getOperand(i).getDefiningOp<linalg::GenericOp>());
   return all;
+}
+
+OpOperand *fa::scoreOperand(linalg::GenericOp op) {
+  OpOperand &yielded = op.getBody()->getTerminator()->getOpOperand(0);
+  auto select = yielded.get().getDefiningOp<arith::SelectOp>();
+  if (!select)
+    return &yielded;
+  if (!select->hasOneUse() || !isNegativeInfinity(select.getFalseValue()))
+    return nullptr;
+  return &select.getTrueValueMutable();
+}
+
+arith::MulFOp fa::matchScaling(Value v) {
+  auto mul = v.getDefiningOp<arith::MulFOp>();
+  APFloat factor(0.0f);
+  bool scales = mul && matchPattern(mul.getRhs(), m_ConstantFloat(&factor)) &&
+                factor.isFinite() && !factor.isNegative() && !factor.isZero();
+  return scales ? mul : arith::MulFOp();
 }
 
 llvm::Expected<TileSizes> fa::chooseTiles(Value query, Value values,

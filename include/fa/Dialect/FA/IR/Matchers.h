@@ -56,6 +56,12 @@ mlir::Value matchConvert(mlir::Value v);
 /// ceil(x / n), a number of blocks: x and n.
 std::optional<std::pair<mlir::Value, int64_t>> matchCeilQuotient(mlir::Value v);
 
+/// x of |x| of integers, which may be written max(x, 0 - x).
+mlir::Value matchMagnitude(mlir::Value v);
+/// The constant -inf: the score of what a mask hides.
+bool isNegativeInfinity(mlir::Value v);
+/// Whether a value is computed of another.
+bool dependsOn(mlir::Value v, mlir::Value on);
 /// True where a generic has only parallel iterators and one result.
 bool isElementwise(mlir::linalg::GenericOp op);
 /// The value of a splat that a linalg.fill wrote.

@@ -299,7 +299,9 @@ def OrderKeysPass : FA_Pass<"fa-order-keys"> {
     sign, and monotone functions), and where it changes with the key in a way that
     is not known, such as by a captured slope, and the rows bound the keys from
     above: under a causal mask the last keys are the nearest. Loops that follow
-    a list of blocks stay as they are. A remark says why.
+    a list of blocks stay as they are. A remark says why. Where fa-speculate-max
+    does not follow, fa-pipeline takes `auto` as `ascending`: the running maximum
+    is then taken in each block, in whatever order.
 
     Numeric contract: reassociated.
   }];

@@ -6,6 +6,7 @@
 
 #include "fa/Target/TargetInfo.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -26,6 +27,14 @@ std::optional<int64_t> getStaticBound(mlir::OpFoldResult size);
 /// The generics that compute a block of scores: one, or one for each side of an
 /// scf.if. Null where something else does.
 llvm::SmallVector<mlir::linalg::GenericOp> scoreGenerics(mlir::Value scores);
+
+/// Where such a generic has its score: what it yields, or what it yields where
+/// the mask, if that comes last, does not forbid it. Null where it chooses
+/// between other values.
+mlir::OpOperand *scoreOperand(mlir::linalg::GenericOp op);
+
+/// A product whose second factor is a positive finite constant; null otherwise.
+mlir::arith::MulFOp matchScaling(mlir::Value v);
 
 /// Tile sizes for one head by the target's memory, the given ones where they
 /// are not 0. `query` is [Sq,D], `values` [Sk,Dv], `scores` their [Sq,Sk];
