@@ -29,20 +29,30 @@ def philox(counter, key, rounds=7):
     return c0, c1, c2, c3
 
 
-def kept(seed, shape, dropped):
-    """Which weights dropout of `dropped` of 256 keeps, bool of the shape [B, H, Sq, Sk]:
-    the definition of `fa.random_bits`."""
+def random_bits(seed, shape):
+    """The numbers below 256 of weights of the shape [B, H, Sq, Sk]: the definition of
+    `fa.random_bits`."""
     batch, heads, rows, keys = shape
     b, h, r, c = np.ogrid[:batch, :heads, : -(-rows // 16) * 8, : -(-keys // 64) * 8]
     i, j = np.ogrid[:rows, :keys]
     at = (i // 16 * 8 + i % 8, j // 64 * 8 + j % 8 // 2 * 2)
     place = 8 * (2 * (i // 8 % 2) + j % 2) + 7 - j // 8 % 8
-    words = np.broadcast_arrays(*philox((r, c, h, b), (seed % 2**32, (seed >> 32) % 2**32)))
+    key = (seed % 2**32, (seed >> 32) % 2**32)
+    words = [
+        np.broadcast_to(word, (batch, heads, r.size, c.size))
+        for rounds in (9, 7)
+        for word in philox((r, c, h, b), key, rounds)
+    ]
     number = np.zeros(shape, np.uint64)
-    for n in range(8):
-        word = words[n % 4][:, :, at[0], at[1] + n // 4]
+    for n, word in enumerate(words):
+        word = word[:, :, at[0], at[1]]
         number += ((word >> place.astype(np.uint64)) & np.uint64(1)) << np.uint64(n)
-    return number >= dropped
+    return number
+
+
+def kept(seed, shape, dropped):
+    """Which weights dropout of `dropped` of 256 keeps, bool of the shape [B, H, Sq, Sk]."""
+    return random_bits(seed, shape) >= dropped
 
 
 def attention(q, k, v, *, score=None, mask=None, scale=None, keep=None, factor=1.0):

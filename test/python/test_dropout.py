@@ -137,10 +137,9 @@ def test_kept_by_definition():
         place = 8 * (2 * (i // 8 % 2) + j % 2) + 7 - j // 8 % 8
         number = 0
         for n in range(8):
-            column = 8 * (j // 64) + j % 8 // 2 * 2 + n // 4
-            counter = (8 * (i // 16) + i % 8, column, h, b)
-            word = int(naive.philox(counter, (SEED % 2**32, SEED >> 32))[n % 4])
-            number += (word >> place & 1) << n
+            counter = (8 * (i // 16) + i % 8, 8 * (j // 64) + j % 8 // 2 * 2, h, b)
+            words = naive.philox(counter, (SEED % 2**32, SEED >> 32), 7 if n >= 4 else 9)
+            number += (int(words[n % 4]) >> place & 1) << n
         assert together[b, h, i, j] == (number >= dropped)
 
 
@@ -494,6 +493,23 @@ def test_neighbours_are_independent(seed):
     # Diagonals: the same word serves two rows and eight columns.
     assert correlation(kept[:, :, 8:, 1:], kept[:, :, :-8, :-1]) < 5
     assert correlation(kept[:, :, 1:, 1:], kept[:, :, :-1, :-1]) < 5
+
+
+@pytest.mark.parametrize("seed", [0, SEED])
+def test_halves_are_independent(seed):
+    """The lower half of a number comes of words of the upper half, mixed: of elements that
+    share words, each pair of halves is as frequent as every other."""
+    rows, keys = 1024, 1024
+    numbers = naive.random_bits(seed, (1, 1, rows, keys)).astype(int)
+    # Rows i / 16, i / 8 % 2, i % 8 and columns j / 64, j / 8 % 8, j % 8 / 2, j % 2.
+    parts = numbers.reshape(rows // 16, 2, 8, keys // 64, 8, 4, 2)
+    shared = parts.transpose(1, 4, 6, 0, 2, 3, 5).reshape(32, -1)
+    expected = shared.shape[1] / 256
+    for upper in shared >> 4:
+        for lower in shared & 15:
+            counts = np.bincount(16 * upper + lower, minlength=256)
+            chi_square = ((counts - expected) ** 2 / expected).sum()
+            assert abs(chi_square - 255) < 6 * math.sqrt(2 * 255)
 
 
 def test_seeds_are_independent():

@@ -74,18 +74,15 @@ FailureOr<Value> KernelEmitter::emitMaskWord(linalg::LinalgOp op,
   auto copy = cast<RandomBitsOp>(b.clone(*random, map));
   unsigned first = limit ? llvm::countr_zero(limit) : 8;
   Value kept;
-  for (unsigned c = first / 4; c < 2; ++c) {
-    SmallVector<Value> words = copy.buildWords(b, c);
-    for (unsigned bit = std::max(first, 4 * c); bit < 4 * c + 4; ++bit) {
-      Value word = words[bit % 4];
+  if (first < 8)
+    for (auto [n, word] : llvm::enumerate(copy.buildWords(b, first))) {
       if (!kept)
         kept = word;
-      else if (limit >> bit & 1)
+      else if (limit >> (first + n) & 1)
         kept = arith::AndIOp::create(b, loc, word, kept);
       else
         kept = arith::OrIOp::create(b, loc, word, kept);
     }
-  }
   if (!kept)
     kept = i32(-1);
   // A part of a group: its first bits go where the group's are.

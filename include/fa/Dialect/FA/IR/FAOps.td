@@ -134,8 +134,8 @@ def FA_RandomBitsOp : FA_Op<"random_bits", [Pure]> {
     computed. The coordinates count modulo 2^32.
 
     ```
-    words[0..3], words[4..7] = for c in {0, 1}: Philox4x32-7(key = seed,
-        counter = (8 * (i / 16) + i % 8, 8 * (j / 64) + j % 8 / 2 * 2 + c, h, b))
+    words[4..7] = Philox4x32-7(key, counter), words[0..3] = Philox4x32-9(same),
+        key = seed, counter = (8 * (i / 16) + i % 8, 8 * (j / 64) + j % 8 / 2 * 2, h, b)
     bit n of the result = bit 8 * (2 * (i / 8 % 2) + j % 2) + 7 - j / 8 % 8
         of words[n]
     ```
@@ -143,8 +143,10 @@ def FA_RandomBitsOp : FA_Op<"random_bits", [Pure]> {
     Eight words thus serve 2 rows of 16 columns each, which are what a thread has
     of a tile of 16 x 64 elements in the layout of NVIDIA's matrix instructions;
     and a comparison of all 32 numbers with a constant is an operation on words
-    for each bit of the constant, from its lowest 1 on. Source: Salmon, Moraes,
-    Dror and Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3".
+    for each bit of the constant, from its lowest 1 on. The lower half of a
+    number, which decides once in 16 times, goes on from the upper half's words
+    by two rounds: with one, words would come again. Source: Salmon, Moraes, Dror
+    and Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3".
 
     `tile` is a promise that fa-tile makes: the elements that are computed
     together are tiles, which begin at multiples of these sizes.
@@ -181,9 +183,9 @@ def FA_RandomBitsOp : FA_Op<"random_bits", [Pure]> {
     /// Whether what is computed together is whole groups, or an aligned part of
     /// one.
     bool isInGroups();
-    /// The four words of call c of (row, column), as i32.
+    /// The words of (row, column) for bits `first` to 7, as i32.
     ::llvm::SmallVector<::mlir::Value>
-    buildWords(::mlir::OpBuilder &builder, unsigned c);
+    buildWords(::mlir::OpBuilder &builder, unsigned first);
     /// The result, as arithmetic of this element alone.
     ::mlir::Value expand(::mlir::OpBuilder &builder);
   }];
