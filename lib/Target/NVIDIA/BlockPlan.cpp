@@ -626,6 +626,9 @@ LogicalResult BlockPlan::placeRings() {
     if (auto queue = dyn_cast<hopper::TileQueueOp>(op))
       takes(queue.getBarriers() + hopper::TileQueueOp::bytes);
   });
+  numTeams = hopper::teamsOf(forall);
+  if (numTeams > 1)
+    smemBytes = numTeams * llvm::alignTo(smemBytes, hopper::tileAlignment);
   return checkShared();
 }
 

@@ -89,9 +89,12 @@ public:
   /// The role that computes, where the tile program is scheduled for Hopper;
   /// null elsewhere. Its warps are the first of the block.
   hopper::ConsumersOp consumers() const;
+  /// How many times a block has those warps, and the shared memory of each.
+  unsigned teams() const { return numTeams; }
+  int64_t teamBytes() const { return smemBytes / numTeams; }
   /// Threads of a block: with those of a producer.
   unsigned blockThreads() const {
-    return threads() + (consumers() ? producerThreads : 0);
+    return numTeams * threads() + (consumers() ? producerThreads : 0);
   }
   static constexpr unsigned producerThreads = hopper::warpgroupThreads;
   int64_t sharedBytes() const { return smemBytes; }
@@ -139,7 +142,7 @@ private:
 
   mutable mlir::scf::ForallOp forall; // MLIR's op classes lack const
   ScheduleOptions options;
-  unsigned numWarps = 0;
+  unsigned numWarps = 0, numTeams = 1;
   int64_t smemBytes = 0, estimate = 0;
   llvm::MapVector<mlir::Value, LoadPlan> loads;
   llvm::DenseMap<mlir::OpOperand *, LoadPlan> conversions;

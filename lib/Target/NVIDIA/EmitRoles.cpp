@@ -20,6 +20,17 @@ static constexpr int64_t firstTurnBarrier = 1, firstWarpgroupBarrier = 5;
 
 Value KernelEmitter::warpgroup() { return warpgroupIndex; }
 
+Value KernelEmitter::warpgroupOfBlock(Value inTeam) {
+  return team ? add(mulC(team, plan.warps() / 4), inTeam) : inTeam;
+}
+
+/// From here on shared memory is that of a team.
+void KernelEmitter::joinTeam(Value number) {
+  team = number;
+  smemAddress = add(smemAddress, mulC(team, plan.teamBytes()));
+}
+
+/// Of all teams.
 void KernelEmitter::initBarriers(scf::ForallOp forall, ConsumersOp role) {
   OpBuilder::InsertionGuard guard(b);
   Value first = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
@@ -36,23 +47,25 @@ void KernelEmitter::initBarriers(scf::ForallOp forall, ConsumersOp role) {
   };
   // One arrival of each warp empties a stage.
   int64_t warps = 4 * role.getWarpgroups();
-  for (RingOp ring : forall.getBody()->getOps<RingOp>())
-    for (unsigned s = 0; s < ring.getRing().getType().getStages(); ++s) {
-      init(barrierAddress(ring, Barrier::Full, i32(s)), 1);
-      init(barrierAddress(ring, Barrier::Empty, i32(s)), warps);
-    }
-  for (TileQueueOp queue : forall.getBody()->getOps<TileQueueOp>()) {
-    for (unsigned s = 0; s < TileQueueOp::slots; ++s) {
-      int64_t full = queue.getBarriers() + barrierBytes * s;
-      init(addC(smemAddress, full), 1);
-      init(addC(smemAddress, full + TileQueueOp::emptyOffset), warps);
-    }
+  for (unsigned t = 0; t < plan.teams(); ++t) {
+    int64_t begin = t * plan.teamBytes();
+    for (RingOp ring : forall.getBody()->getOps<RingOp>())
+      for (unsigned s = 0; s < ring.getRing().getType().getStages(); ++s) {
+        init(addC(barrierAddress(ring, Barrier::Full, i32(s)), begin), 1);
+        init(addC(barrierAddress(ring, Barrier::Empty, i32(s)), begin), warps);
+      }
+    for (TileQueueOp queue : forall.getBody()->getOps<TileQueueOp>())
+      for (unsigned s = 0; s < TileQueueOp::slots; ++s) {
+        int64_t full = begin + queue.getBarriers() + barrierBytes * s;
+        init(addC(smemAddress, full), 1);
+        init(addC(smemAddress, full + TileQueueOp::emptyOffset), warps);
+      }
   }
   ptx("fence.mbarrier_init.release.cluster;", "~{memory}", {}, {});
   ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
 }
 
-/// Writes the panels of ones behind the stages of rings.
+/// Writes the panels of ones behind the stages of rings of all teams.
 void KernelEmitter::fillOnes(scf::ForallOp forall) {
   for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
     if (!ring.getOnes())
@@ -60,10 +73,11 @@ void KernelEmitter::fillOnes(scf::ForallOp forall) {
     RingType type = ring.getRing().getType();
     Value one =
         i32(type.getTile().getElementType().isBF16() ? 0x3F803F80 : 0x3C003C00);
-    for (unsigned s = 0; s < type.getStages(); ++s) {
+    for (unsigned s = 0; s < plan.teams() * type.getStages(); ++s) {
       OpBuilder::InsertionGuard guard(b);
       int64_t begin =
-          ring.getOffset() + s * ring.stageBytes() + type.tileBytes();
+          s / type.getStages() * plan.teamBytes() + ring.getOffset() +
+          s % type.getStages() * ring.stageBytes() + type.tileBytes();
       auto loop = scf::ForOp::create(b, loc, toIndex(threadId()),
                                      index(type.panelBytes() / 4),
                                      index(plan.blockThreads()));
@@ -89,17 +103,19 @@ LogicalResult KernelEmitter::emitSpecialized(scf::ForallOp forall,
   ProducerOp producer = *producers.begin();
   smemAddress = LLVM::PtrToIntOp::create(b, loc, b.getI32Type(), sharedBase);
   // The same in all lanes, and the compiler can see that it is.
-  warpgroupIndex = NVVM::ShflOp::create(
-      b, loc, b.getI32Type(), i32(-1), divC(threadId(), warpgroupThreads),
-      i32(0), i32(31), NVVM::ShflKind::idx, UnitAttr());
+  auto uniform = [&](Value v) -> Value {
+    return NVVM::ShflOp::create(b, loc, b.getI32Type(), i32(-1), v, i32(0),
+                                i32(31), NVVM::ShflKind::idx, UnitAttr());
+  };
+  warpgroupIndex = uniform(divC(threadId(), warpgroupThreads));
   initBarriers(forall, consumers);
   if (hasOnes(forall))
     fillOnes(forall);
   barrier();
 
-  int64_t groups = consumers.getWarpgroups();
+  int64_t groups = consumers.getWarpgroups(), teams = plan.teams();
   Value isProducer = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
-                                           warpgroup(), i32(groups));
+                                           warpgroup(), i32(teams * groups));
   auto roles = scf::IfOp::create(b, loc, TypeRange(), isProducer,
                                  /*addThenBlock=*/true, /*addElseBlock=*/true);
   OpBuilder::InsertionGuard guard(b);
@@ -111,12 +127,17 @@ LogicalResult KernelEmitter::emitSpecialized(scf::ForallOp forall,
   {
     b.setInsertionPointToStart(roles.thenBlock());
     setRegisters("dec", producer.getRegisters());
-    Value elected =
-        arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, threadId(),
-                              i32(warpgroupThreads * groups));
+    // The first thread of one warp for each team.
+    Value thread = remC(threadId(), warpgroupThreads);
+    Value elected = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                          remC(thread, 32), i32(0));
+    elected =
+        arith::AndIOp::create(b, loc, elected, less(thread, i32(32 * teams)));
+    KernelEmitter emitter = *this;
+    if (teams > 1)
+      emitter.joinTeam(uniform(divC(thread, 32)));
     auto one = scf::IfOp::create(b, loc, elected);
     b.setInsertionPointToStart(one.thenBlock());
-    KernelEmitter emitter = *this;
     emitter.role = Role::Producer;
     if (failed(emitter.emitTiles(forall, grid)))
       return failure();
@@ -127,6 +148,10 @@ LogicalResult KernelEmitter::emitSpecialized(scf::ForallOp forall,
   }
   b.setInsertionPointToStart(roles.elseBlock());
   setRegisters("inc", consumers.getRegisters());
+  if (teams > 1) {
+    joinTeam(divC(warpgroupIndex, groups));
+    warpgroupIndex = remC(warpgroupIndex, groups);
+  }
   primeTurns(consumers);
   role = Role::Consumers;
   if (failed(emitTiles(forall, grid)))
@@ -161,9 +186,23 @@ LogicalResult KernelEmitter::emitConsumers(ConsumersOp role) {
 // Tiles
 //===----------------------------------------------------------------------===//
 
+/// A team's first tile: the first teams of all blocks come first.
+Value KernelEmitter::firstTile() {
+  Value block = NVVM::BlockIdXOp::create(b, loc, b.getI32Type());
+  if (!team)
+    return block;
+  Value blocks = NVVM::GridDimXOp::create(b, loc, b.getI32Type());
+  return add(mul(team, blocks), block);
+}
+
+/// How many tiles are taken before the counter says which: one for each team.
+Value KernelEmitter::tileStride() {
+  return mulC(NVVM::GridDimXOp::create(b, loc, b.getI32Type()), plan.teams());
+}
+
 /// The number of the tile after this one, from the counter of a queue.
 Value KernelEmitter::drawTile(const TileGrid &grid, Value tile) {
-  Value blocks = NVVM::GridDimXOp::create(b, loc, b.getI32Type());
+  Value stride = tileStride();
   Value has = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne,
                                     grid.counter, i64(0));
   auto branch = scf::IfOp::create(b, loc, TypeRange(b.getI32Type()), has,
@@ -174,13 +213,13 @@ Value KernelEmitter::drawTile(const TileGrid &grid, Value tile) {
   Value drawn = ptx("atom.relaxed.gpu.global.add.u32 $0, [$1], 1;",
                     "=r,l,~{memory}", grid.counter, b.getI32Type())
                     .front();
-  scf::YieldOp::create(b, loc, add(drawn, blocks));
+  scf::YieldOp::create(b, loc, add(drawn, stride));
   b.setInsertionPointToStart(branch.elseBlock());
-  scf::YieldOp::create(b, loc, add(tile, blocks));
+  scf::YieldOp::create(b, loc, add(tile, stride));
   return branch.getResult(0);
 }
 
-/// The last block to end leaves the counter as it was found and tells the host.
+/// The last team to end leaves the counter as it was found and tells the host.
 void KernelEmitter::returnQueue(const TileGrid &grid) {
   OpBuilder::InsertionGuard guard(b);
   Value has = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne,
@@ -190,9 +229,8 @@ void KernelEmitter::returnQueue(const TileGrid &grid) {
   Value done = ptx("atom.acq_rel.gpu.global.add.u32 $0, [$1+4], 1;",
                    "=r,l,~{memory}", grid.counter, b.getI32Type())
                    .front();
-  Value blocks = NVVM::GridDimXOp::create(b, loc, b.getI32Type());
   Value last = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
-                                     addC(done, 1), blocks);
+                                     addC(done, 1), tileStride());
   auto ending = scf::IfOp::create(b, loc, last);
   b.setInsertionPointToStart(ending.thenBlock());
   ptx("st.relaxed.gpu.global.v2.u32 [$0], {$1, $1};", "l,r,~{memory}",
@@ -293,8 +331,7 @@ LogicalResult KernelEmitter::emitProducerTiles(scf::ForallOp forall,
                                                TileQueueOp queue,
                                                const TileGrid &grid) {
   // Carried: the tile's number, and how many came before.
-  Value first = NVVM::BlockIdXOp::create(b, loc, b.getI32Type());
-  TileLoop tiles = startTiles(forall, {first, i32(0)});
+  TileLoop tiles = startTiles(forall, {firstTile(), i32(0)});
   {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToEnd(tiles.test);
@@ -383,10 +420,10 @@ void KernelEmitter::emitTurn(bool begin) {
   if (!begin)
     id = remC(addC(id, 1), groups);
   ptx(begin ? "bar.sync $0, 256;" : "bar.arrive $0, 256;", "r,~{memory}",
-      addC(id, firstTurnBarrier), {});
+      addC(warpgroupOfBlock(id), firstTurnBarrier), {});
 }
 
 void KernelEmitter::syncWarpgroup() {
   ptx("bar.sync $0, 128;", "r,~{memory}",
-      addC(warpgroup(), firstWarpgroupBarrier), {});
+      addC(warpgroupOfBlock(warpgroup()), firstWarpgroupBarrier), {});
 }

@@ -48,7 +48,8 @@ private:
                                  Value hasOutput);
   bool leaveOutZeros(OpBuilder &b, SmallVector<Value> &state);
   ValueRange waitFor(OpBuilder &b, int64_t pending, ValueRange values);
-  void makeMask(OpBuilder &b, IRMapping &map);
+  void readList(OpBuilder &b, IRMapping &map);
+  void makeAhead(OpBuilder &b, IRMapping &map);
   void pin(OpBuilder &b, ArrayRef<Value> tiles, IRMapping &map);
   Value splitPoint(OpBuilder &b, Value from);
   SmallVector<Value> carry(IRMapping &map);
@@ -210,9 +211,24 @@ void ConsumersBuilder::pin(OpBuilder &b, ArrayRef<Value> tiles,
     map.map(tile, result);
 }
 
-/// What needs no scores, while they are made.
-void ConsumersBuilder::makeMask(OpBuilder &b, IRMapping &map) {
-  if (!program.mask)
+/// What a block's entry in a list says: on its way while the scores are made.
+void ConsumersBuilder::readList(OpBuilder &b, IRMapping &map) {
+  for (Operation *op : ops)
+    if (auto extract = dyn_cast<tensor::ExtractOp>(op);
+        extract && isKnownAhead(extract, loop, [&](Operation *inner) {
+          return inner->getNumRegions() == 0 && isPure(inner) &&
+                 (inner == extract
+                      ? loop.isDefinedOutsideOfLoop(extract.getTensor())
+                      : inner->getResultTypes()[0].isIntOrIndex());
+        }))
+      cloneSlice(b, extract, loop.getRegion(), map);
+}
+
+/// What needs no scores, while they are made; but where four warpgroups divide
+/// the registers, there are none for random bits beside the products'.
+void ConsumersBuilder::makeAhead(OpBuilder &b, IRMapping &map) {
+  readList(b, map);
+  if (!program.mask || shape.warpgroups * shape.teams == maxWarpgroups)
     return;
   cloneSlice(b, program.mask, loop.getRegion(), map);
   pin(b, program.mask, map);
@@ -254,7 +270,7 @@ SmallVector<Value> ConsumersBuilder::firstBlock(OpBuilder &b, Value &next) {
   map.map(loop.getInductionVar(), lower);
   Value slot = acquire(b, rings.k, cloneTile(b, k(), lower));
   Value scores = startScores(b, slot);
-  makeMask(b, map);
+  makeAhead(b, map);
   map.map(s(), waitFor(b, 0, scores)[0]);
   ReleaseOp::create(b, loc, slot, Value());
   next = releaseQ(b, lower);
@@ -293,7 +309,7 @@ SmallVector<Value> ConsumersBuilder::steadyLoop(OpBuilder &b, Value from,
   for (auto [i, arg] : llvm::enumerate(loop.getRegionIterArgs()))
     if (!program.isAccumulated(i))
       map.map(arg, steady.getRegionIterArg(i));
-  makeMask(b, map);
+  makeAhead(b, map);
   if (shape.overlap)
     overlapped(b, map, kSlot, vSlot, scores, output);
   else

@@ -26,7 +26,7 @@ struct HopperOptions {
   const NVIDIATarget *target;
   int overlap = -1, pingPong = -1, stages = -1, persistent = -1, stage = -1,
       ones = -1, split = 0;
-  int64_t heads = -1;
+  int64_t heads = -1, teams = -1;
 };
 
 /// A block's program, as far as the schedule knows it.
@@ -57,7 +57,9 @@ struct HopperProgram {
 
 /// What was chosen for a block.
 struct HopperShape {
-  int64_t warpgroups = 0, consumerRegisters = 0, producerRegisters = 0;
+  /// Warpgroups of a team, and teams of a block.
+  int64_t warpgroups = 0, teams = 1, consumerRegisters = 0,
+          producerRegisters = 0;
   bool overlap = false, pingPong = false, persistent = false;
   /// Stages of the rings of K and V; whether V's have a panel of ones.
   int64_t stages = 0;

@@ -27,23 +27,38 @@ static void roleRegisters(int64_t warpgroups, int64_t &producer,
 }
 
 /// Roles and what they do at the same time.
-static HopperShape chooseRoles(const HopperProgram &program,
-                               const HopperOptions &options) {
+static FailureOr<HopperShape> chooseRoles(HopperProgram &program,
+                                          const HopperOptions &options) {
   const Contraction &first = program.first, &second = program.second;
   HopperShape shape;
   shape.warpgroups = first.m / warpgroupRows;
+  shape.persistent = options.persistent != 0;
   // Softmax under the second product needs the registers of S, P and O at
   // once, and pays where a warpgroup's softmax is longer than its neighbour's
   // products.
   int64_t live = first.n / 2 + first.n / 4 + second.n / 2;
-  roleRegisters(shape.warpgroups, shape.producerRegisters,
-                shape.consumerRegisters);
-  shape.overlap = options.overlap >= 0 ? options.overlap
-                                       : shape.warpgroups <= 2 && live <= 170;
-  shape.pingPong = options.pingPong >= 0
-                       ? options.pingPong
-                       : shape.warpgroups > 1 && second.n <= 128;
-  shape.persistent = options.persistent != 0;
+  // Two teams where half of a block's registers and memory do for one: while
+  // one is at a tile's ends the other multiplies.
+  bool isSmall = live <= 80 && first.k <= RingType::panelCols;
+  if (options.teams > 0)
+    shape.teams = options.teams;
+  else if (shape.persistent && shape.warpgroups == 2 && isSmall &&
+           options.stages <= 2)
+    shape.teams = 2;
+  int64_t warpgroups = shape.teams * shape.warpgroups;
+  if (warpgroups > maxWarpgroups || (shape.teams > 1 && !shape.persistent))
+    return program.forall.emitOpError("has ")
+           << shape.teams << " teams of " << shape.warpgroups
+           << " warpgroups; a block has at most " << maxWarpgroups
+           << " warpgroups, and one team where it does not persist: choose "
+              "fewer teams or rows";
+  roleRegisters(warpgroups, shape.producerRegisters, shape.consumerRegisters);
+  shape.overlap =
+      options.overlap >= 0 ? options.overlap : warpgroups <= 2 && live <= 170;
+  shape.pingPong =
+      options.pingPong >= 0
+          ? options.pingPong
+          : shape.warpgroups > 1 && shape.teams == 1 && second.n <= 128;
   return shape;
 }
 
@@ -62,10 +77,16 @@ static int64_t tileBytes(Value tile) {
 FailureOr<HopperShape> fa::nvidia::chooseShape(HopperProgram &program,
                                                const HopperOptions &options) {
   const Contraction &first = program.first, &second = program.second;
-  HopperShape shape = chooseRoles(program, options);
+  FailureOr<HopperShape> roles = chooseRoles(program, options);
+  if (failed(roles))
+    return failure();
+  HopperShape shape = *roles;
   int64_t qBytes = tileBytes(first.a->get());
   int64_t begin = firstTile + llvm::alignTo(qBytes, tileAlignment);
-  int64_t available = options.target->sharedMemory - begin;
+  int64_t ofTeam = options.target->sharedMemory / shape.teams;
+  if (shape.teams > 1)
+    ofTeam = llvm::alignDown(ofTeam, tileAlignment);
+  int64_t available = ofTeam - begin;
   int64_t perStage = tileBytes(first.b->get()) + tileBytes(second.b->get());
   int64_t panelOfOnes = second.k * RingType::rowBytes;
   shape.ones = program.sums && options.ones != 0 &&
@@ -87,14 +108,18 @@ FailureOr<HopperShape> fa::nvidia::chooseShape(HopperProgram &program,
   shape.stages = options.stages > 0
                      ? options.stages
                      : std::min<int64_t>(4, available / perStage);
+  if (options.stages <= 0 && shape.teams > 1)
+    shape.stages =
+        llvm::bit_floor<uint64_t>(std::max<int64_t>(0, shape.stages));
   if (shape.stages < 1 || shape.stages > 8 ||
       shape.stages * perStage > available) {
     int64_t stages = std::max<int64_t>(shape.stages, 1);
     return program.forall.emitOpError("needs ")
            << begin + stages * perStage + shape.stagedPanels * panelBytes
-           << " bytes of shared memory a block with " << stages
-           << " stages, and " << options.target->chip << " has "
-           << options.target->sharedMemory << "; choose smaller tiles";
+           << " bytes of shared memory a "
+           << (shape.teams > 1 ? "team" : "block") << " with " << stages
+           << " stages, and " << options.target->chip << " has " << ofTeam
+           << "; choose smaller tiles";
   }
   return shape;
 }

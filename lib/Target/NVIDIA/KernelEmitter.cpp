@@ -42,13 +42,19 @@ Value KernelEmitter::remC(Value x, int64_t c) {
 Value KernelEmitter::threadId() {
   if (branchThread)
     return branchThread;
-  return NVVM::ThreadIdXOp::create(b, loc, b.getI32Type());
+  return threadInTeam(NVVM::ThreadIdXOp::create(b, loc, b.getI32Type()));
+}
+
+/// Threads of a team count from 0; teams have a power of two of them.
+Value KernelEmitter::threadInTeam(Value thread) {
+  return team ? remC(thread, plan.threads()) : thread;
 }
 
 /// Nothing of the thread's coordinates that is computed from this is kept in
 /// registers elsewhere: for a branch in a loop, and for what follows a loop.
 Value KernelEmitter::readThread() {
-  return ptx("mov.u32 $0, %tid.x;", "=r", {}, b.getI32Type()).front();
+  return threadInTeam(
+      ptx("mov.u32 $0, %tid.x;", "=r", {}, b.getI32Type()).front());
 }
 
 Value KernelEmitter::threadRow(const FragmentLayout &layout) {

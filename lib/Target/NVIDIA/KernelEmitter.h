@@ -303,8 +303,13 @@ private:
   //--- Hopper's roles and their tiles (EmitRoles.cpp)
   enum class Role { Both, Producer, Consumers };
   mlir::Value warpgroup();
+  /// Those of all teams of a block count, where named barriers are numbered.
+  mlir::Value warpgroupOfBlock(mlir::Value inTeam);
+  void joinTeam(mlir::Value number);
   void initBarriers(mlir::scf::ForallOp forall, hopper::ConsumersOp role);
   void fillOnes(mlir::scf::ForallOp forall);
+  mlir::Value firstTile();
+  mlir::Value tileStride();
   mlir::LogicalResult emitConsumers(hopper::ConsumersOp role);
   mlir::LogicalResult emitTiles(mlir::scf::ForallOp forall,
                                 const TileGrid &grid);
@@ -414,6 +419,7 @@ private:
   }
   mlir::Value threadId();
   mlir::Value readThread();
+  mlir::Value threadInTeam(mlir::Value thread);
   mlir::Value lane() { return remC(threadId(), 32); }
   mlir::Value warp() { return divC(threadId(), 32); }
   mlir::Value threadRow(const FragmentLayout &layout);
@@ -445,7 +451,9 @@ private:
   /// How many tiles went through a ring so far (i32).
   llvm::DenseMap<mlir::Value, mlir::Value> ringCounts;
   llvm::DenseMap<mlir::Value, Slot> slots;
-  mlir::Value smemAddress, warpgroupIndex; // i32
+  /// Where the team's shared memory begins; its number, null where there is
+  /// one; the warpgroup's in the team.
+  mlir::Value smemAddress, team, warpgroupIndex; // i32
   Role role = Role::Both;
   /// The thread's number, read anew in the branch that is being emitted.
   mlir::Value branchThread; // i32

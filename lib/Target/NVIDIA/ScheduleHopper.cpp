@@ -46,7 +46,8 @@ static bool followsList(scf::ForOp loop) {
 
 /// Blocks stay and take tiles from a queue.
 static void createQueue(OpBuilder &b, HopperProgram &program,
-                        const HopperRings &rings, int64_t heads) {
+                        const HopperRings &rings, int64_t heads,
+                        int64_t teams) {
   // Of a list each tile takes a few of a head's blocks: others are to find
   // these in L2 (a density of 1/8: 15% faster at D=128).
   if (heads <= 0 && followsList(program.loop))
@@ -58,7 +59,7 @@ static void createQueue(OpBuilder &b, HopperProgram &program,
   scf::ForallOp forall = program.forall;
   bool longestFirst = boundsDependOn(forall, forall.getInductionVars().back());
   TileQueueOp::create(b, program.loop.getLoc(), rings.barriersEnd, longestFirst,
-                      heads);
+                      heads, teams);
 }
 
 /// Rewrites the body of a scf.forall that was recognised.
@@ -87,7 +88,7 @@ static LogicalResult schedule(HopperProgram &program,
   OpBuilder b(program.loop);
   HopperRings rings = placeRings(b, program, *shape);
   if (shape->persistent)
-    createQueue(b, program, rings, options.heads);
+    createQueue(b, program, rings, options.heads, shape->teams);
   auto producer =
       ProducerOp::create(b, program.loop.getLoc(), shape->producerRegisters);
   producer.getBody().emplaceBlock();
@@ -112,7 +113,8 @@ struct ScheduleHopper
                           stage,
                           ones,
                           split,
-                          heads};
+                          heads,
+                          teams};
     if (!options.target || StringRef(chip) != "sm_90a") {
       getOperation().emitError("expected the target sm_90a, got ") << chip;
       return signalPassFailure();

@@ -59,11 +59,11 @@ func.func @dropout(%q: tensor<?x8x?x64xbf16>, %seed: tensor<i64>) -> tensor<?x8x
   return %o : tensor<?x8x?x64xbf16>
 }
 
-// What a mask reads for rows and for keys, such as documents' numbers, changes
-// nothing of the tiles: 256x64.
+// What a mask reads for rows and for keys, such as documents' numbers, is no
+// score function: 128x64, as for any mask.
 // HOPPER-LABEL: func @documents
 // HOPPER: scf.for {{.*}} step %c64 iter_args
-// HOPPER: scf.for {{.*}} step %c256 iter_args
+// HOPPER: scf.for {{.*}} step %c128 iter_args
 // HOPPER-LABEL: func @array
 // HOPPER: scf.for {{.*}} step %c80 iter_args
 // HOPPER: scf.for {{.*}} step %c192 iter_args

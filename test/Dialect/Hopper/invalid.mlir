@@ -403,7 +403,7 @@ func.func @warpgroups_0(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor
   scf.forall (%i) in (1) {
     hopper.producer registers 24 {
     }
-    // expected-error @below {{'hopper.consumers' op expected 1 to 4 warpgroups, got 0}}
+    // expected-error @below {{'hopper.consumers' op expected 1 to 4 warpgroups, got 0 in 1 team}}
     hopper.consumers 0 registers 24 {
     }
   }
@@ -416,7 +416,7 @@ func.func @warpgroups_5(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor
   scf.forall (%i) in (1) {
     hopper.producer registers 24 {
     }
-    // expected-error @below {{'hopper.consumers' op expected 1 to 4 warpgroups, got 5}}
+    // expected-error @below {{'hopper.consumers' op expected 1 to 4 warpgroups, got 5 in 1 team}}
     hopper.consumers 5 registers 24 {
     }
   }
@@ -1113,6 +1113,55 @@ func.func @queue_at_least(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tens
   scf.forall (%i) in (1) {
     // expected-error @below {{got 0}}
     hopper.tile_queue barriers 0 longest_first section 0
+  }
+  return
+}
+
+// -----
+
+func.func @queue_teams(%t: tensor<64x64xf16>) {
+  scf.forall (%i) in (1) {
+    // expected-error @below {{'hopper.tile_queue' op expected 1 to 4 teams, got 5}}
+    hopper.tile_queue barriers 0 teams 5
+  }
+  return
+}
+
+// -----
+
+func.func @queue_no_team(%t: tensor<64x64xf16>) {
+  scf.forall (%i) in (1) {
+    // expected-error @below {{got 0}}
+    hopper.tile_queue barriers 0 teams 0
+  }
+  return
+}
+
+// -----
+
+func.func @large_teams() {
+  scf.forall (%i) in (1) {
+    hopper.tile_queue barriers 0 teams 2
+    hopper.producer registers 24 {
+    }
+    // expected-error @below {{'hopper.consumers' op expected 1 to 4 warpgroups, got 3 in 2 teams}}
+    hopper.consumers 3 registers 24 {
+    }
+  }
+  return
+}
+
+// -----
+
+// The registers of all teams count.
+func.func @registers_of_teams() {
+  scf.forall (%i) in (1) {
+    hopper.tile_queue barriers 0 teams 2
+    hopper.producer registers 32 {
+    }
+    // expected-error @below {{asks with its producer for 65536 registers, and a block of 640 threads has 61440}}
+    hopper.consumers 2 registers 120 {
+    }
   }
   return
 }

@@ -102,6 +102,21 @@ func.func @roles(%q: tensor<128x64xbf16>, %k: tensor<256x64xbf16>, %v: tensor<25
   return %r : tensor<128x80xf32>
 }
 
+// Two teams of consumers take tiles from one queue.
+
+// CHECK-LABEL: func.func @teams(
+func.func @teams() {
+  scf.forall (%i) in (1) {
+    // CHECK: hopper.tile_queue barriers 16 teams 2{{$}}
+    hopper.tile_queue barriers 16 teams 2
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 2 registers 112 {
+    }
+  }
+  return
+}
+
 // Without results the terminator is implied. Results are staged whole or in
 // sections.
 

@@ -9,6 +9,8 @@
 // RUN: not fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="chip=sm_80" -o /dev/null 2>&1 | FileCheck %s --check-prefix=CHIP
 // RUN: not fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="stages=9" -o /dev/null 2>&1 | FileCheck %s --check-prefix=STAGES
 // RUN: not fa-opt %s --fa-pipeline="target=sm_90a rows=64" --fa-schedule-hopper="ping-pong=1" -o /dev/null 2>&1 | FileCheck %s --check-prefix=TURNS
+// RUN: not fa-opt %s --fa-pipeline="target=sm_90a rows=128" --fa-schedule-hopper="teams=3" -o /dev/null 2>&1 | FileCheck %s --check-prefix=TEAMS
+// RUN: not fa-opt %s --fa-pipeline="target=sm_90a rows=64" --fa-schedule-hopper="teams=2 persistent=0" -o /dev/null 2>&1 | FileCheck %s --check-prefix=STAY
 
 // FEW: left to the Ampere schedule: {{.*}}a block has 32 rows, not 64, 128, 192 or 256
 // MANY: the tile tensor<320x64xbf16> has not a multiple of 8 rows, at most 256
@@ -17,6 +19,8 @@
 // STANDARD: it has 1 contractions, and two are expected
 // CHIP: error: expected the target sm_90a, got sm_80
 // STAGES: needs {{[0-9]+}} bytes of shared memory a block with 9 stages, and sm_90a has 232448; choose smaller tiles
+// TEAMS: has 3 teams of 2 warpgroups; a block has at most 4 warpgroups, and one team where it does not persist: choose fewer teams or rows
+// STAY: has 2 teams of 1 warpgroups; {{.*}} one team where it does not persist
 // TURNS: 'hopper.turn_begin' op expected at least 2 warpgroups to take turns
 
 // CHECK: remark: [Missed] schedule {{.*}}left to the Ampere schedule: {{.*}}its operands are not f16 or bf16

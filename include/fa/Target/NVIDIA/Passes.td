@@ -88,7 +88,9 @@ def ScheduleHopperPass : Pass<"fa-schedule-hopper", "::mlir::ModuleOp"> {
            "blocks that no mask cuts have a loop of their own: 0 or 1">,
     Option<"heads", "heads", "int64_t", "-1",
            "heads that blocks work on together where tiles differ in length, "
-           "or -1 to choose">
+           "or -1 to choose">,
+    Option<"teams", "teams", "int64_t", "-1",
+           "tiles that a block works on at the same time, or -1 to choose">
   ];
   let dependentDialects = [
     "::fa::hopper::HopperDialect", "::mlir::arith::ArithDialect",

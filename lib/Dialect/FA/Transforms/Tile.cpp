@@ -93,10 +93,14 @@ struct Coordinates {
 };
 } // namespace
 
-/// Whether something is read for each element, not for rows and for keys.
+/// Whether something is read for each element, not for rows and for keys, nor
+/// for blocks of both.
 static bool isReadByElement(tensor::ExtractOp read, const Coordinates &at) {
-  return at.row && at.column && getGranularity(read, at.row) &&
-         getGranularity(read, at.column);
+  if (!at.row || !at.column)
+    return false;
+  auto row = getGranularity(read, at.row),
+       column = getGranularity(read, at.column);
+  return row && column && (row == 1 || column == 1);
 }
 
 /// Whether scores are more than products that are scaled and masked by their
@@ -122,6 +126,17 @@ static bool hasScoreFunction(Value scores) {
       return true;
   }
   return llvm::any_of(generic.getDpsInputs(), hasScoreFunction);
+}
+
+/// Whether scores depend on the places of rows and of keys, beyond products:
+/// where no score function reads these, a mask does.
+static bool dependsOnPlaces(Value scores) {
+  auto generic = scores.getDefiningOp<linalg::GenericOp>();
+  if (!generic || generic.getNumReductionLoops())
+    return false;
+  Coordinates at(generic);
+  return (at.row && at.column) ||
+         llvm::any_of(generic.getDpsInputs(), dependsOnPlaces);
 }
 
 /// Whether scores are computed from something that is read once for a block of
@@ -164,6 +179,7 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
       // The maximum is used for nothing else.
       problem.logSumExp = !op.getNewMax().use_empty();
       problem.scoreFunction = hasScoreFunction(op.getScores());
+      problem.rowMask = dependsOnPlaces(op.getScores());
       problem.blockMask = hasBlockMask(op.getScores());
       problem.dropout = !op.getKeep().empty();
       llvm::Expected<TileSizes> tiles = chooseTiles(

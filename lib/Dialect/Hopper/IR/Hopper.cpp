@@ -159,6 +159,9 @@ LogicalResult TileQueueOp::verify() {
            << sharedBytes - bytes << ", got " << barriers;
   if (section < 1)
     return emitOpError("expected sections of at least 1, got ") << section;
+  if (int64_t teams = getTeams(); teams < 1 || teams > maxWarpgroups)
+    return emitOpError("expected 1 to ")
+           << maxWarpgroups << " teams, got " << teams;
   auto queues = (*this)->getBlock()->getOps<TileQueueOp>();
   if (!llvm::hasSingleElement(queues))
     return emitOpError("expected one hopper.tile_queue in a block");
@@ -203,6 +206,12 @@ static LogicalResult verifyRegisters(Operation *op, int64_t registers) {
   return success();
 }
 
+int64_t fa::hopper::teamsOf(scf::ForallOp forall) {
+  for (auto queue : forall.getBody()->getOps<TileQueueOp>())
+    return queue.getTeams();
+  return 1;
+}
+
 LogicalResult ProducerOp::verify() {
   return verifyRegisters(*this, getRegisters());
 }
@@ -210,9 +219,12 @@ LogicalResult ProducerOp::verify() {
 LogicalResult ConsumersOp::verify() {
   if (failed(verifyRegisters(*this, getRegisters())))
     return failure();
-  int64_t groups = getWarpgroups();
-  if (groups < 1 || groups > maxWarpgroups)
-    return emitOpError("expected 1 to 4 warpgroups, got ") << groups;
+  int64_t teams = teamsOf(cast<scf::ForallOp>((*this)->getParentOp()));
+  int64_t groups = getWarpgroups() * teams;
+  if (getWarpgroups() < 1 || groups > maxWarpgroups)
+    return emitOpError("expected 1 to 4 warpgroups, got ")
+           << getWarpgroups() << " in " << teams << " team"
+           << (teams == 1 ? "" : "s");
   ProducerOp producer;
   for (Operation &op : *(*this)->getBlock()) {
     if (&op == getOperation())

@@ -37,4 +37,9 @@ inline constexpr int64_t barrierBytes = 8;
 #define GET_OP_CLASSES
 #include "fa/Dialect/Hopper/IR/HopperOps.h.inc"
 
+namespace fa::hopper {
+/// How many times a block has its consumers.
+int64_t teamsOf(mlir::scf::ForallOp forall);
+} // namespace fa::hopper
+
 #endif // FA_DIALECT_HOPPER_IR_HOPPER_H

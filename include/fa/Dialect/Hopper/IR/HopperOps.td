@@ -131,12 +131,18 @@ def Hopper_TileQueueOp : Hopper_Op<"tile_queue",
     With `longest_first` the last dimension runs backwards outside of the
     others, in sections of `section` of these: tiles of equal length come
     together, and the blocks at work share what L2 holds.
+
+    With `teams` a block has its consumers that many times: each team takes
+    tiles of its own, with rings and a queue of its own in the next part of
+    shared memory, and a warp of the producer's warpgroup that loads for it. One
+    team's products run under the ends of another's tiles.
   }];
   let arguments = (ins I64Attr:$barriers, UnitAttr:$longest_first,
-                       DefaultValuedAttr<I64Attr, "1">:$section);
+                       DefaultValuedAttr<I64Attr, "1">:$section,
+                       DefaultValuedAttr<I64Attr, "1">:$teams);
   let assemblyFormat = [{
     `barriers` $barriers (`longest_first` $longest_first^ `section` $section)?
-    attr-dict
+    (`teams` $teams^)? attr-dict
   }];
   let extraClassDeclaration = [{
     /// Tiles on their way to the consumers. Of each: whether there is one, and
@@ -168,7 +174,8 @@ def Hopper_ConsumersOp : Hopper_Op<"consumers",
      HasParent<"::mlir::scf::ForallOp">]> {
   let summary = "the role that computes";
   let description = [{
-    `warpgroups` times 128 threads run the region together; warpgroup `w` holds
+    `warpgroups` times 128 threads run the region together (a team, where the
+    block's queue has several); warpgroup `w` holds
     rows `64*w` to `64*w+63` of every tile. `registers` is what each of their
     threads takes (setmaxnreg). The results are the tiles that the block
     produces.
