@@ -391,9 +391,11 @@ static TileSizes chooseForWgmma(const TargetInfo &target,
   // A second sum is carried; the largest that spill nothing.
   static constexpr Row summed[] = {
       {64, 192, 96}, {128, 128, 128}, {192, 128, 80}, {256, 128, 48}};
-  // And what a score function needs.
+  // And what a score function needs, and what it reads.
   static constexpr Row crowded[] = {
-      {64, 192, 80}, {128, 128, 112}, {192, 128, 64}, {256, 128, 32}};
+      {64, 128, 64}, {128, 128, 112}, {192, 128, 64}, {256, 128, 32}};
+  static constexpr Row reading[] = {
+      {64, 128, 48}, {128, 128, 112}, {192, 128, 64}, {256, 128, 32}};
   // Keys in whole groups of random bits, which take registers.
   static constexpr Row random[] = {
       {64, 256, 64}, {128, 192, 64}, {192, 128, 64}, {256, 128, 64}};
@@ -401,12 +403,13 @@ static TileSizes chooseForWgmma(const TargetInfo &target,
   static constexpr Row blocks[] = {
       {64, 128, 64}, {128, 128, 128}, {192, 128, 64}, {256, 128, 64}};
   static constexpr Row crowdedBlocks[] = {
-      {64, 128, 128}, {128, 128, 64}, {192, 128, 64}, {256, 128, 32}};
+      {64, 128, 64}, {128, 128, 64}, {192, 128, 64}, {256, 128, 32}};
   bool isCrowded =
       p.logSumExp || (p.scoreFunction && std::max(p.headDim, p.valueDim) <= 64);
-  ArrayRef<Row> table = !isCrowded        ? ArrayRef(p.rowMask ? cut : plain)
-                        : p.scoreFunction ? ArrayRef(crowded)
-                                          : ArrayRef(summed);
+  ArrayRef<Row> table = !isCrowded         ? ArrayRef(p.rowMask ? cut : plain)
+                        : !p.scoreFunction ? ArrayRef(summed)
+                        : p.elementReads || p.logSumExp ? ArrayRef(reading)
+                                                        : ArrayRef(crowded);
   if (p.blockMask)
     table = isCrowded ? ArrayRef(crowdedBlocks) : ArrayRef(blocks);
   else if (p.dropout)

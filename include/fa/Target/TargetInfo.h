@@ -69,6 +69,8 @@ struct TileProblem {
   /// Scores are computed with, beyond scaling and masking, or something is read
   /// from captured tensors for each.
   bool scoreFunction = false;
+  /// A captured tensor is read for each element.
+  bool elementReads = false;
   /// Rows see keys of their own: a mask cuts some tiles.
   bool rowMask = false;
   /// The mask is given for blocks of rows and keys, of some size: tiles of a

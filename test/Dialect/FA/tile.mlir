@@ -65,8 +65,8 @@ func.func @dropout(%q: tensor<?x8x?x64xbf16>, %seed: tensor<i64>) -> tensor<?x8x
 // HOPPER: scf.for {{.*}} step %c64 iter_args
 // HOPPER: scf.for {{.*}} step %c128 iter_args
 // HOPPER-LABEL: func @array
-// HOPPER: scf.for {{.*}} step %c80 iter_args
-// HOPPER: scf.for {{.*}} step %c192 iter_args
+// HOPPER: scf.for {{.*}} step %c48 iter_args
+// HOPPER: scf.for {{.*}} step %c128 iter_args
 func.func @documents(%q: tensor<?x8x?x64xbf16>, %ids: tensor<?xi32>) -> tensor<?x8x?x64xbf16> {
   %o = fa.attention %q, %q, %q mask {
   ^bb0(%b: index, %h: index, %i: index, %j: index):

@@ -100,10 +100,13 @@ TEST(TileSizes, OnHopperByHeadDim) {
   TileProblem lse = heads(128);
   lse.logSumExp = true;
   EXPECT_TILE(choose("sm_90a", lse), 128, 128);
-  // What a score function needs is taken from a warpgroup.
-  TileProblem score = heads(64);
-  score.scoreFunction = true;
-  EXPECT_TILE(choose("sm_90a", score), 192, 80);
+  // Masks and score functions have tiles of which a block works on two.
+  TileProblem mask = heads(64), score = heads(64);
+  mask.rowMask = score.scoreFunction = true;
+  EXPECT_TILE(choose("sm_90a", mask), 128, 64);
+  EXPECT_TILE(choose("sm_90a", score), 128, 64);
+  score.elementReads = true;
+  EXPECT_TILE(choose("sm_90a", score), 128, 48);
   lse.scoreFunction = true;
   EXPECT_TILE(choose("sm_90a", lse), 128, 112);
   // Random bits come in groups of 64 keys.

@@ -103,17 +103,26 @@ static bool isReadByElement(tensor::ExtractOp read, const Coordinates &at) {
   return row && column && (row == 1 || column == 1);
 }
 
+/// Whether scores or their mask need something that is read for each element.
+static bool hasElementReads(Value scores) {
+  auto generic = scores.getDefiningOp<linalg::GenericOp>();
+  if (!generic || generic.getNumReductionLoops())
+    return false;
+  Coordinates at(generic);
+  return llvm::any_of(generic.getBody()->getOps<tensor::ExtractOp>(),
+                      [&](tensor::ExtractOp read) {
+                        return isReadByElement(read, at);
+                      }) ||
+         llvm::any_of(generic.getDpsInputs(), hasElementReads);
+}
+
 /// Whether scores are more than products that are scaled and masked by their
 /// coordinates and by what is read for rows and for keys.
 static bool hasScoreFunction(Value scores) {
   auto generic = scores.getDefiningOp<linalg::GenericOp>();
   if (!generic || generic.getNumReductionLoops())
     return false;
-  Coordinates at(generic);
   for (Operation &op : generic.getBody()->without_terminator()) {
-    if (auto read = dyn_cast<tensor::ExtractOp>(op);
-        read && isReadByElement(read, at))
-      return true;
     if (isa<math::MathDialect>(op.getDialect()))
       return true;
     auto multiply = dyn_cast<arith::MulFOp>(op);
@@ -178,7 +187,9 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
       TileProblem problem;
       // The maximum is used for nothing else.
       problem.logSumExp = !op.getNewMax().use_empty();
-      problem.scoreFunction = hasScoreFunction(op.getScores());
+      problem.elementReads = hasElementReads(op.getScores());
+      problem.scoreFunction =
+          problem.elementReads || hasScoreFunction(op.getScores());
       problem.rowMask = dependsOnPlaces(op.getScores());
       problem.blockMask = hasBlockMask(op.getScores());
       problem.dropout = !op.getKeep().empty();
