@@ -127,15 +127,18 @@ LogicalResult KernelEmitter::emitSpecialized(scf::ForallOp forall,
   {
     b.setInsertionPointToStart(roles.thenBlock());
     setRegisters("dec", producer.getRegisters());
-    // The first thread of one warp for each team.
-    Value thread = remC(threadId(), warpgroupThreads);
-    Value elected = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
-                                          remC(thread, 32), i32(0));
-    elected =
-        arith::AndIOp::create(b, loc, elected, less(thread, i32(32 * teams)));
+    // The first thread of one warp for each team. Compared with its number:
+    // ptxas then knows that it is alone.
+    Value elected;
+    for (int64_t t = 0; t < teams; ++t) {
+      int64_t number = warpgroupThreads * teams * groups + 32 * t;
+      Value isIt = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                         threadId(), i32(number));
+      elected = elected ? arith::OrIOp::create(b, loc, elected, isIt) : isIt;
+    }
     KernelEmitter emitter = *this;
     if (teams > 1)
-      emitter.joinTeam(uniform(divC(thread, 32)));
+      emitter.joinTeam(uniform(divC(remC(threadId(), warpgroupThreads), 32)));
     auto one = scf::IfOp::create(b, loc, elected);
     b.setInsertionPointToStart(one.thenBlock());
     emitter.role = Role::Producer;
