@@ -374,52 +374,69 @@ bool fa::takesWgmma(const TargetInfo &target, const TileProblem &problem,
          keys % 16 == 0 && keys <= 256;
 }
 
-/// Tiles by head dim: rows for as many warpgroups of 64 as have the registers
-/// for S, P and O, and keys as long as a stage of K and V, twice, and Q fit in
-/// shared memory. Measured on an H200 with the speculated softmax.
-static TileSizes chooseForWgmma(const TargetInfo &target,
-                                const TileProblem &p) {
-  struct Row {
-    int64_t headDim, rows, keys;
-  };
-  static constexpr Row plain[] = {
-      {64, 256, 64}, {128, 128, 128}, {192, 128, 80}, {256, 128, 64}};
-  // Cut by a mask: two teams of 128 rows leave out more than one of 256, and
-  // are 1 to 3% slower on what is left (S=512, causal: 0.86 of the time).
-  static constexpr Row cut[] = {
-      {64, 128, 64}, {128, 128, 128}, {192, 128, 80}, {256, 128, 64}};
-  // A second sum is carried; the largest that spill nothing.
-  static constexpr Row summed[] = {
-      {64, 192, 96}, {128, 128, 128}, {192, 128, 80}, {256, 128, 48}};
-  // And what a score function needs, and what it reads.
-  static constexpr Row crowded[] = {
-      {64, 128, 64}, {128, 128, 112}, {192, 128, 64}, {256, 128, 32}};
-  static constexpr Row reading[] = {
-      {64, 128, 48}, {128, 128, 112}, {192, 128, 64}, {256, 128, 32}};
-  // Keys in whole groups of random bits, which take registers.
-  static constexpr Row random[] = {
-      {64, 256, 64}, {128, 192, 64}, {192, 128, 64}, {256, 128, 64}};
-  // Tiles that are whole blocks of a mask, of 128 or fewer.
-  static constexpr Row blocks[] = {
-      {64, 128, 64}, {128, 128, 128}, {192, 128, 64}, {256, 128, 64}};
-  static constexpr Row crowdedBlocks[] = {
-      {64, 128, 64}, {128, 128, 64}, {192, 128, 64}, {256, 128, 32}};
-  bool isCrowded =
-      p.logSumExp || (p.scoreFunction && std::max(p.headDim, p.valueDim) <= 64);
-  ArrayRef<Row> table = !isCrowded         ? ArrayRef(p.rowMask ? cut : plain)
-                        : !p.scoreFunction ? ArrayRef(summed)
-                        : p.elementReads || p.logSumExp ? ArrayRef(reading)
-                                                        : ArrayRef(crowded);
+namespace {
+/// A tile for head dims up to this one.
+struct WgmmaTile {
+  int64_t headDim, rows, keys;
+};
+} // namespace
+
+/// Head dims up to 64: 256 rows, or 128 rows of which a block works on two
+/// tiles. Where a mask cuts tiles, the latter leave out more, and are 1 to 3%
+/// slower on what is left (S=512, causal: 0.86 of the time); a score function
+/// takes registers, and more with what it reads or with a second sum.
+static WgmmaTile chooseNarrow(const TileProblem &p) {
   if (p.blockMask)
-    table = isCrowded ? ArrayRef(crowdedBlocks) : ArrayRef(blocks);
+    return {64, 128, 64};
+  if (p.dropout)
+    return {64, 256, 64};
+  if (p.scoreFunction)
+    return {64, 128, p.elementReads || p.logSumExp ? 48 : 64};
+  if (p.logSumExp)
+    return {64, 192, 96};
+  return {64, p.rowMask ? 128 : 256, 64};
+}
+
+/// Larger head dims.
+static WgmmaTile chooseWide(const TileProblem &p) {
+  static constexpr WgmmaTile plain[] = {
+      {128, 128, 128}, {192, 128, 80}, {256, 128, 64}};
+  // A second sum is carried; the largest that spill nothing.
+  static constexpr WgmmaTile summed[] = {
+      {128, 128, 128}, {192, 128, 80}, {256, 128, 48}};
+  // And what a score function needs.
+  static constexpr WgmmaTile crowded[] = {
+      {128, 128, 112}, {192, 128, 64}, {256, 128, 32}};
+  // Keys in whole groups of random bits, which take registers.
+  static constexpr WgmmaTile random[] = {
+      {128, 192, 64}, {192, 128, 64}, {256, 128, 64}};
+  // Tiles that are whole blocks of a mask, of 128 or fewer.
+  static constexpr WgmmaTile blocks[] = {
+      {128, 128, 128}, {192, 128, 64}, {256, 128, 64}};
+  static constexpr WgmmaTile crowdedBlocks[] = {
+      {128, 128, 64}, {192, 128, 64}, {256, 128, 32}};
+  ArrayRef<WgmmaTile> table = plain;
+  if (p.blockMask)
+    table = p.logSumExp ? crowdedBlocks : blocks;
   else if (p.dropout)
     table = random;
-  int64_t d = std::max(p.headDim, p.valueDim);
-  const Row *row =
-      llvm::find_if(table, [&](const Row &row) { return d <= row.headDim; });
+  else if (p.logSumExp)
+    table = p.scoreFunction ? crowded : summed;
+  return *llvm::find_if(table, [&](const WgmmaTile &tile) {
+    return std::max(p.headDim, p.valueDim) <= tile.headDim;
+  });
+}
+
+/// Rows for as many warpgroups of 64 as have the registers for S, P and O, and
+/// keys as long as a stage of K and V, twice, and Q fit in shared memory.
+/// Measured on an H200 with the speculated softmax.
+static TileSizes chooseForWgmma(const TargetInfo &target,
+                                const TileProblem &p) {
+  WgmmaTile tile =
+      std::max(p.headDim, p.valueDim) <= 64 ? chooseNarrow(p) : chooseWide(p);
   TileSizes s;
-  s.rows = row->rows;
-  s.keys = row->keys;
+  s.rows = tile.rows;
+  s.keys = tile.keys;
   if (p.queryLength)
     s.rows = std::min<int64_t>(
         s.rows, llvm::alignTo(std::max<int64_t>(*p.queryLength, 1), 64));
@@ -437,7 +454,7 @@ static TileSizes chooseForWgmma(const TargetInfo &target,
       llvm::formatv("{0} the table's row for head dims up to {1}: {2} "
                     "warpgroups of 64 rows; {3} of {4} shared memory with 2 "
                     "stages; S, P and O take {5} registers",
-                    trafficText(p, s.rows), row->headDim, s.rows / 64,
+                    trafficText(p, s.rows), tile.headDim, s.rows / 64,
                     kib(s.sharedBytes), kib(target.sharedBytesPerBlock),
                     s.registers)
           .str();

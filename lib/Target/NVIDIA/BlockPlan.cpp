@@ -196,10 +196,8 @@ bool fa::nvidia::isKnownAhead(Value value, scf::ForOp loop,
   return true;
 }
 
-/// Whether a load's address can be computed for a later iteration: it depends
-/// on the induction variable through pure scalar operations only.
-static bool canPrefetch(Value tile, scf::ForOp loop) {
-  return isKnownAhead(tile, loop, [&](Operation *op) {
+bool fa::nvidia::canPrefetch(Value value, scf::ForOp loop) {
+  return isKnownAhead(value, loop, [&](Operation *op) {
     if (op->getBlock() != loop.getBody())
       return false;
     if (isa<tensor::PadOp, tensor::ExtractSliceOp, tensor::CastOp>(op))

@@ -48,6 +48,9 @@ llvm::SmallVector<mlir::Operation *> getLoadChain(mlir::Value tile);
 /// `takes` is true of.
 bool isKnownAhead(mlir::Value value, mlir::scf::ForOp loop,
                   llvm::function_ref<bool(mlir::Operation *)> takes);
+/// Whether it can be computed or loaded for a later iteration: from what stands
+/// before the loop, by the loop's slices and scalar operations.
+bool canPrefetch(mlir::Value value, mlir::scf::ForOp loop);
 
 /// A tile that is loaded from global into shared memory, because a contraction
 /// reads it.

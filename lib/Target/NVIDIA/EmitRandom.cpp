@@ -11,21 +11,19 @@ using namespace mlir;
 using namespace fa::nvidia;
 
 Value KernelEmitter::uniformSeed(Value seed) {
-  Value &uniform = uniformSeeds[seed];
-  if (!uniform) {
+  Value &known = uniformSeeds[seed];
+  if (!known) {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointAfterValue(seed);
     auto half = [&](Value wide) -> Value {
       Value word = arith::TruncIOp::create(b, loc, b.getI32Type(), wide);
-      word = NVVM::ShflOp::create(b, loc, word.getType(), i32(-1), word, i32(0),
-                                  i32(31), NVVM::ShflKind::idx, UnitAttr());
-      return arith::ExtUIOp::create(b, loc, b.getI64Type(), word);
+      return arith::ExtUIOp::create(b, loc, b.getI64Type(), uniform(word));
     };
     Value high = half(arith::ShRUIOp::create(b, loc, seed, i64(32)));
-    uniform = arith::OrIOp::create(
-        b, loc, half(seed), arith::ShLIOp::create(b, loc, high, i64(32)));
+    known = arith::OrIOp::create(b, loc, half(seed),
+                                 arith::ShLIOp::create(b, loc, high, i64(32)));
   }
-  return uniform;
+  return known;
 }
 
 namespace {
@@ -73,18 +71,12 @@ FailureOr<Value> KernelEmitter::emitMaskWord(linalg::LinalgOp op,
   map.map(random.getSeed(), uniformSeed(map.lookup(random.getSeed())));
   auto copy = cast<RandomBitsOp>(b.clone(*random, map));
   unsigned first = limit ? llvm::countr_zero(limit) : 8;
-  Value kept;
-  if (first < 8)
-    for (auto [n, word] : llvm::enumerate(copy.buildWords(b, first))) {
-      if (!kept)
-        kept = word;
-      else if (limit >> (first + n) & 1)
-        kept = arith::AndIOp::create(b, loc, word, kept);
-      else
-        kept = arith::OrIOp::create(b, loc, word, kept);
-    }
-  if (!kept)
-    kept = i32(-1);
+  Value kept = i32(-1);
+  for (auto [n, word] : llvm::enumerate(copy.buildWords(b, first)))
+    if (limit >> (first + n) & 1)
+      kept = arith::AndIOp::create(b, loc, word, kept);
+    else
+      kept = arith::OrIOp::create(b, loc, word, kept);
   // A part of a group: its first bits go where the group's are.
   if ((*random.getTile())[1] % RandomBitsOp::kGroupColumns) {
     Value part = remC(divC(toI32(copy.getColumn()), 8), 8);

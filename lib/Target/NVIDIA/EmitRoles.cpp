@@ -18,6 +18,11 @@ static constexpr int64_t firstTurnBarrier = 1, firstWarpgroupBarrier = 5;
 // Roles
 //===----------------------------------------------------------------------===//
 
+Value KernelEmitter::uniform(Value word) {
+  return NVVM::ShflOp::create(b, loc, b.getI32Type(), i32(-1), word, i32(0),
+                              i32(31), NVVM::ShflKind::idx, UnitAttr());
+}
+
 Value KernelEmitter::warpgroup() { return warpgroupIndex; }
 
 Value KernelEmitter::warpgroupOfBlock(Value inTeam) {
@@ -73,18 +78,19 @@ void KernelEmitter::fillOnes(scf::ForallOp forall) {
     RingType type = ring.getRing().getType();
     Value one =
         i32(type.getTile().getElementType().isBF16() ? 0x3F803F80 : 0x3C003C00);
-    for (unsigned s = 0; s < plan.teams() * type.getStages(); ++s) {
+    auto fill = [&](int64_t begin) {
       OpBuilder::InsertionGuard guard(b);
-      int64_t begin =
-          s / type.getStages() * plan.teamBytes() + ring.getOffset() +
-          s % type.getStages() * ring.stageBytes() + type.tileBytes();
       auto loop = scf::ForOp::create(b, loc, toIndex(threadId()),
                                      index(type.panelBytes() / 4),
                                      index(plan.blockThreads()));
       b.setInsertionPointToStart(loop.getBody());
       Value to = sharedPointer(mulC(toI32(loop.getInductionVar()), 4), begin);
       LLVM::StoreOp::create(b, loc, one, to);
-    }
+    };
+    int64_t first = ring.getOffset() + type.tileBytes();
+    for (unsigned t = 0; t < plan.teams(); ++t)
+      for (unsigned s = 0; s < type.getStages(); ++s)
+        fill(t * plan.teamBytes() + first + s * ring.stageBytes());
   }
   ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
 }
@@ -102,11 +108,6 @@ LogicalResult KernelEmitter::emitSpecialized(scf::ForallOp forall,
     return forall.emitOpError("has consumers and no producer");
   ProducerOp producer = *producers.begin();
   smemAddress = LLVM::PtrToIntOp::create(b, loc, b.getI32Type(), sharedBase);
-  // The same in all lanes, and the compiler can see that it is.
-  auto uniform = [&](Value v) -> Value {
-    return NVVM::ShflOp::create(b, loc, b.getI32Type(), i32(-1), v, i32(0),
-                                i32(31), NVVM::ShflKind::idx, UnitAttr());
-  };
   warpgroupIndex = uniform(divC(threadId(), warpgroupThreads));
   initBarriers(forall, consumers);
   if (hasOnes(forall))
@@ -254,17 +255,13 @@ KernelEmitter::TileSlot KernelEmitter::tileSlot(TileQueueOp queue,
           remC(divC(count, slots), 2)};
 }
 
-/// Words of a slot; the compiler can see that they are the same in all lanes.
+/// Words of a slot.
 SmallVector<Value> KernelEmitter::readSlot(Value words, unsigned count) {
   SmallVector<Value> values;
-  for (unsigned i = 0; i < count; ++i) {
-    Value word = ptx("ld.shared.u32 $0, [$1];", "=r,r,~{memory}",
-                     addC(words, 4 * i), b.getI32Type())
-                     .front();
-    values.push_back(NVVM::ShflOp::create(b, loc, b.getI32Type(), i32(-1), word,
-                                          i32(0), i32(31), NVVM::ShflKind::idx,
-                                          UnitAttr()));
-  }
+  for (unsigned i = 0; i < count; ++i)
+    values.push_back(uniform(ptx("ld.shared.u32 $0, [$1];", "=r,r,~{memory}",
+                                 addC(words, 4 * i), b.getI32Type())
+                                 .front()));
   return values;
 }
 

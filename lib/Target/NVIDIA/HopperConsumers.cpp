@@ -215,12 +215,7 @@ void ConsumersBuilder::pin(OpBuilder &b, ArrayRef<Value> tiles,
 void ConsumersBuilder::readList(OpBuilder &b, IRMapping &map) {
   for (Operation *op : ops)
     if (auto extract = dyn_cast<tensor::ExtractOp>(op);
-        extract && isKnownAhead(extract, loop, [&](Operation *inner) {
-          return inner->getNumRegions() == 0 && isPure(inner) &&
-                 (inner == extract
-                      ? loop.isDefinedOutsideOfLoop(extract.getTensor())
-                      : inner->getResultTypes()[0].isIntOrIndex());
-        }))
+        extract && canPrefetch(extract, loop))
       cloneSlice(b, extract, loop.getRegion(), map);
 }
 

@@ -302,6 +302,8 @@ private:
 
   //--- Hopper's roles and their tiles (EmitRoles.cpp)
   enum class Role { Both, Producer, Consumers };
+  /// A word of lane 0, which the compiler can see is the same in all lanes.
+  mlir::Value uniform(mlir::Value word);
   mlir::Value warpgroup();
   /// Those of all teams of a block count, where named barriers are numbered.
   mlir::Value warpgroupOfBlock(mlir::Value inTeam);

@@ -111,7 +111,7 @@ SmallVector<Value> RandomBitsOp::buildWords(OpBuilder &builder,
     mix(bits, counter, key, kMoreRounds);
     words.insert(words.begin(), counter.begin(), counter.end());
   }
-  words.erase(words.begin(), words.begin() + first % 4);
+  words.erase(words.begin(), words.end() - (8 - first));
   return words;
 }
 

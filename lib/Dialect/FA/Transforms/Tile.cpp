@@ -103,25 +103,28 @@ static bool isReadByElement(tensor::ExtractOp read, const Coordinates &at) {
   return row && column && (row == 1 || column == 1);
 }
 
-/// Whether scores or their mask need something that is read for each element.
-static bool hasElementReads(Value scores) {
+/// Whether something holds of an operation between the products and the scores.
+static bool anyOnTheWay(Value scores,
+                        llvm::function_ref<bool(linalg::GenericOp)> holds) {
   auto generic = scores.getDefiningOp<linalg::GenericOp>();
   if (!generic || generic.getNumReductionLoops())
     return false;
-  Coordinates at(generic);
-  return llvm::any_of(generic.getBody()->getOps<tensor::ExtractOp>(),
-                      [&](tensor::ExtractOp read) {
-                        return isReadByElement(read, at);
-                      }) ||
-         llvm::any_of(generic.getDpsInputs(), hasElementReads);
+  return holds(generic) ||
+         llvm::any_of(generic.getDpsInputs(),
+                      [&](Value input) { return anyOnTheWay(input, holds); });
 }
 
-/// Whether scores are more than products that are scaled and masked by their
-/// coordinates and by what is read for rows and for keys.
-static bool hasScoreFunction(Value scores) {
-  auto generic = scores.getDefiningOp<linalg::GenericOp>();
-  if (!generic || generic.getNumReductionLoops())
-    return false;
+/// Whether it needs something that is read for each element.
+static bool readsElements(linalg::GenericOp generic) {
+  Coordinates at(generic);
+  return llvm::any_of(
+      generic.getBody()->getOps<tensor::ExtractOp>(),
+      [&](tensor::ExtractOp read) { return isReadByElement(read, at); });
+}
+
+/// Whether it does more than scale and mask by coordinates and by what is read
+/// for rows and for keys.
+static bool computesScores(linalg::GenericOp generic) {
   for (Operation &op : generic.getBody()->without_terminator()) {
     if (isa<math::MathDialect>(op.getDialect()))
       return true;
@@ -134,18 +137,14 @@ static bool hasScoreFunction(Value scores) {
     if (computes && !scales)
       return true;
   }
-  return llvm::any_of(generic.getDpsInputs(), hasScoreFunction);
+  return false;
 }
 
-/// Whether scores depend on the places of rows and of keys, beyond products:
-/// where no score function reads these, a mask does.
-static bool dependsOnPlaces(Value scores) {
-  auto generic = scores.getDefiningOp<linalg::GenericOp>();
-  if (!generic || generic.getNumReductionLoops())
-    return false;
+/// Whether it depends on the places of rows and of keys: where no score
+/// function reads these, a mask does.
+static bool readsPlaces(linalg::GenericOp generic) {
   Coordinates at(generic);
-  return (at.row && at.column) ||
-         llvm::any_of(generic.getDpsInputs(), dependsOnPlaces);
+  return at.row && at.column;
 }
 
 /// Whether scores are computed from something that is read once for a block of
@@ -187,10 +186,10 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
       TileProblem problem;
       // The maximum is used for nothing else.
       problem.logSumExp = !op.getNewMax().use_empty();
-      problem.elementReads = hasElementReads(op.getScores());
+      problem.elementReads = anyOnTheWay(op.getScores(), readsElements);
       problem.scoreFunction =
-          problem.elementReads || hasScoreFunction(op.getScores());
-      problem.rowMask = dependsOnPlaces(op.getScores());
+          problem.elementReads || anyOnTheWay(op.getScores(), computesScores);
+      problem.rowMask = anyOnTheWay(op.getScores(), readsPlaces);
       problem.blockMask = hasBlockMask(op.getScores());
       problem.dropout = !op.getKeep().empty();
       llvm::Expected<TileSizes> tiles = chooseTiles(
