@@ -5,6 +5,7 @@
 
 #include "BufferTypes.h"
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/IR/Matchers.h"
 #include "fa/Target/CPU/Passes.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
@@ -327,7 +328,8 @@ struct CPUPreparePass : fa::impl::CPUPreparePassBase<CPUPreparePass> {
     if (func.isExternal())
       return;
     IRRewriter rewriter(&getContext());
-    if (failed(decomposeAggregates(rewriter, func)) ||
+    if (failed(verifyDims(func)) ||
+        failed(decomposeAggregates(rewriter, func)) ||
         failed(moveResultsToArguments(rewriter, func, unitInnerStride)))
       return signalPassFailure();
     fuseElementwise(func);

@@ -3,6 +3,8 @@
 
 #include "Runtime.h"
 
+#include "llvm/ADT/bit.h"
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -238,11 +240,23 @@ int64_t fa::cpu::runWithThreads(unsigned threads,
   return static_cast<int64_t>(arena.takePeak()) + helperPeak;
 }
 
+/// To the nearest, ties to even; a NaN stays one. Of integers: a conversion
+/// would be a call of this function.
+static __bf16 truncateToBF16(float value) {
+  uint32_t bits = llvm::bit_cast<uint32_t>(value);
+  uint16_t half = (bits & 0x7FFFFFFF) > 0x7F800000
+                      ? bits >> 16 | 0x40
+                      : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+  return llvm::bit_cast<__bf16>(half);
+}
+
 std::vector<std::pair<const char *, void *>> fa::cpu::runtimeSymbols() {
   auto address = [](auto *f) { return reinterpret_cast<void *>(f); };
   return {{"fa_cpu_parallel_for", address(&faCpuParallelFor)},
           {"fa_cpu_mark", address(&faCpuMark)},
           {"fa_cpu_release", address(&faCpuRelease)},
           {"_mlir_memref_to_llvm_aligned_alloc", address(&faCpuAllocate)},
-          {"_mlir_memref_to_llvm_free", address(&faCpuFree)}};
+          {"_mlir_memref_to_llvm_free", address(&faCpuFree)},
+          // What LLVM calls for single elements where no instruction does it.
+          {"__truncsfbf2", address(&truncateToBF16)}};
 }

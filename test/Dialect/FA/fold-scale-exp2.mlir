@@ -94,14 +94,16 @@ func.func @distance(%q: tensor<1x2x128x16xf32>, %slopes: tensor<2xf32>) -> (tens
 // -----
 
 // What is read for each element would take a multiplication more: log2(e)
-// stays where it was.
+// stays where it was. And it may be large: the maximum is subtracted before.
 // CHECK-LABEL: func @bias
 // CHECK-DAG: %[[LOG2E:.*]] = arith.constant 1.44269502 : f32
 // CHECK-DAG: %[[SCALE:.*]] = arith.constant 1.250000e-01 : f32
 // CHECK: scf.for
 // CHECK: %[[S:.*]] = arith.mulf %{{.*}}, %[[SCALE]]
 // CHECK: arith.addf %[[S]],
-// CHECK: math.fma %{{.*}}, %[[LOG2E]], %{{.*}} : f32
+// CHECK: %[[BELOW:.*]] = arith.subf %{{.*}}, %{{.*}} : f32
+// CHECK: %[[EXPONENT:.*]] = arith.mulf %[[BELOW]], %[[LOG2E]] : f32
+// CHECK: math.exp2 %[[EXPONENT]] : f32
 func.func @bias(%q: tensor<1x1x128x16xf32>, %table: tensor<128x128xf32>) -> tensor<1x1x128x16xf32> {
   %o = fa.attention %q, %q, %q scale 0.125 score {
   ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):

@@ -127,6 +127,22 @@ Value SoftmaxBuilder::scaledExp2(Value x, Value shift, double scale) {
                      });
 }
 
+Value SoftmaxBuilder::exp2Difference(Value x, Value shift, double scale,
+                                     double offset) {
+  Type type = elementTypeOf(x);
+  return elementwise(
+      {x, shift}, type, [=](OpBuilder &b, Location loc, ValueRange args) {
+        Value c = floatConstant(b, loc, type, scale);
+        Value difference = arith::SubFOp::create(b, loc, args[0], args[1]);
+        Value exponent =
+            offset == 0
+                ? arith::MulFOp::create(b, loc, difference, c).getResult()
+                : math::FmaOp::create(b, loc, difference, c,
+                                      floatConstant(b, loc, type, offset));
+        return math::Exp2Op::create(b, loc, exponent).getResult();
+      });
+}
+
 Value SoftmaxBuilder::multiply(Value x, Value y) {
   return elementwise({x, y}, elementTypeOf(x),
                      [](OpBuilder &b, Location loc, ValueRange args) -> Value {

@@ -6,6 +6,7 @@
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/Matchers.h"
 
@@ -142,6 +143,23 @@ std::optional<ScaledExp2> fa::matchScaledExp2(Value v) {
   return ScaledExp2{op.getDpsInputs()[0], op.getDpsInputs()[1], *scale};
 }
 
+std::optional<ScaledExp2> fa::matchExp2Difference(Value v) {
+  linalg::GenericOp op = elementwiseOf(v, 2);
+  auto exp = op ? yieldedBy(op).getDefiningOp<math::Exp2Op>() : nullptr;
+  auto mul = exp ? exp.getOperand().getDefiningOp<arith::MulFOp>() : nullptr;
+  // A scale of 1 is folded away.
+  auto sub = exp ? (mul ? mul.getLhs() : exp.getOperand())
+                       .getDefiningOp<arith::SubFOp>()
+                 : nullptr;
+  if (!sub || sub.getLhs() != op.getBody()->getArgument(0) ||
+      sub.getRhs() != op.getBody()->getArgument(1))
+    return std::nullopt;
+  std::optional<float> scale = mul ? f32Constant(mul.getRhs()) : 1.0f;
+  if (!scale)
+    return std::nullopt;
+  return ScaledExp2{op.getDpsInputs()[0], op.getDpsInputs()[1], *scale};
+}
+
 std::optional<std::pair<Value, float>> fa::matchScaled(Value v) {
   linalg::GenericOp op = elementwiseOf(v, 1);
   auto mul = op ? yieldedBy(op).getDefiningOp<arith::MulFOp>() : nullptr;
@@ -273,4 +291,17 @@ bool fa::dependsOn(Value v, Value on) {
       llvm::append_range(work, op->getOperands());
   }
   return false;
+}
+
+LogicalResult fa::verifyDims(func::FuncOp func) {
+  WalkResult result = func.walk([](tensor::DimOp op) {
+    auto type = dyn_cast<RankedTensorType>(op.getSource().getType());
+    std::optional<int64_t> index = op.getConstantIndex();
+    if (!type || !index || (*index >= 0 && *index < type.getRank()))
+      return WalkResult::advance();
+    op.emitError() << "expected a dimension in [0, " << type.getRank()
+                   << "), got " << *index;
+    return WalkResult::interrupt();
+  });
+  return failure(result.wasInterrupted());
 }

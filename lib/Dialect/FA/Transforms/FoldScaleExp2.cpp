@@ -177,12 +177,56 @@ static void divideScores(IRRewriter &rewriter, Value scores, ScoreUnit unit) {
   }
 }
 
-/// exp(x - shift) as exp2(fma(x, c, -(shift * c))).
+/// Constants up to this one leave products of queries and keys what they are.
+static constexpr double kModerate = 1 << 16;
+
+/// Whether a score generic can make its scores as large as it likes: of numbers
+/// that are read for each element, of large constants, of exponentials.
+static bool mayEnlarge(linalg::GenericOp op) {
+  for (Operation &inner : op.getBody()->without_terminator()) {
+    if (isa<math::ExpOp, math::Exp2Op, math::ExpM1Op, math::PowFOp>(inner))
+      return true;
+    if (isa<tensor::ExtractOp>(inner) &&
+        isa<FloatType>(inner.getResult(0).getType()))
+      return true;
+    for (Value operand : inner.getOperands()) {
+      APFloat constant(0.0f);
+      if (matchPattern(operand, m_ConstantFloat(&constant)) &&
+          constant.isFinite() &&
+          std::abs(constant.convertToDouble()) > kModerate)
+        return true;
+    }
+  }
+  return false;
+}
+
+/// Whether scores may be so large that their products with a constant differ by
+/// more than they do.
+static bool mayBeLarge(Value scores) {
+  if (auto branch = scores.getDefiningOp<scf::IfOp>()) {
+    unsigned i = cast<OpResult>(scores).getResultNumber();
+    return llvm::any_of(branch->getRegions(), [&](Region &side) {
+      return !side.empty() &&
+             mayBeLarge(side.front().getTerminator()->getOperand(i));
+    });
+  }
+  auto op = scores.getDefiningOp<linalg::GenericOp>();
+  return op && op.getNumReductionLoops() == 0 &&
+         (mayEnlarge(op) || llvm::any_of(op.getDpsInputs(), mayBeLarge));
+}
+
+/// exp(x - shift) as exp2(fma(x, c, -(shift * c))). Where x may be large that
+/// is no 1 for x = shift, and where it is a maximum of a row, once a step, it
+/// should be: there as exp2((x - shift) * c).
 static void foldExp(IRRewriter &rewriter, linalg::GenericOp op, double c) {
   std::optional<ValuePair> pair = matchExpDifference(op.getResult(0));
   Location loc = op.getLoc();
   rewriter.setInsertionPoint(op);
   SoftmaxBuilder b(rewriter, loc);
+  if (op.getNumLoops() == 1 || mayBeLarge(pair->first)) {
+    rewriter.replaceOp(op, b.exp2Difference(pair->first, pair->second, c));
+    return;
+  }
   Type f32 = rewriter.getF32Type();
   auto constant = [&](OpBuilder &nested, Location l, double value) -> Value {
     return arith::ConstantOp::create(nested, l, nested.getF32FloatAttr(value));
@@ -211,7 +255,8 @@ static std::optional<ScaledMaximum> matchScaledMaximum(IRRewriter &rewriter,
                                                        scf::ForOp loop) {
   for (unsigned i = 0; i < loop.getNumRegionIterArgs(); ++i) {
     std::optional<RowReduction> max = matchRowMax(loop.getYieldedValues()[i]);
-    if (!max || max->init != loop.getRegionIterArg(i))
+    if (!max || max->init != loop.getRegionIterArg(i) ||
+        mayBeLarge(max->matrix))
       continue;
     std::optional<ScoreUnit> unit = commonUnit(rewriter, max->matrix);
     std::optional<APFloat> start = matchFill(loop.getInitArgs()[i]);

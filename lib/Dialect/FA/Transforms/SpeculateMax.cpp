@@ -58,6 +58,9 @@ struct Recurrence {
   linalg::GenericOp contraction;
   /// Scores to log2 units.
   float scale = 0;
+  /// Scores may be large: the reference is in their units, and is subtracted
+  /// before they are scaled.
+  bool isDifference = false;
   /// Where they are sums, `scores` are the products of queries and keys alone,
   /// and the bias is added where scores are read.
   ScoreSum scoreSum;
@@ -104,40 +107,48 @@ static LogicalResult matchWeights(Recurrence &r, StringRef &reason) {
   Value max = r.loop.getYieldedValues()[r.max];
   Operation *reduction = max.getDefiningOp();
   r.scores = matchRowMax(max)->matrix;
-  reason = "the weights are not exp2(fma(score, c, -max * c)) of the running "
-           "maximum; run fa-fold-scale-exp2 first";
+  reason = "the weights are not exp2(fma(score, c, -max * c)) or exp2((score - "
+           "max) * c) of the running maximum; run fa-fold-scale-exp2 first";
   std::optional<ScaledExp2> exp;
   for (Operation *user : r.scores.getUsers())
     if (user != reduction && user->getNumResults() == 1) {
       r.weights = user->getResult(0);
       exp = matchScaledExp2(r.weights);
+      r.isDifference = !exp;
+      if (r.isDifference)
+        exp = matchExp2Difference(r.weights);
     }
   if (!exp || exp->x != r.scores || !(exp->scale > 0) ||
       !std::isfinite(exp->scale) ||
       !onlyUsedBy(r.scores, {reduction, r.weights.getDefiningOp()}))
     return failure();
   r.scale = exp->scale;
-  auto negated = matchScaled(exp->shift);
-  if (!negated || negated->second != -r.scale ||
-      matchFiniteOrZero(negated->first) != max)
+  Value finite = exp->shift;
+  if (!r.isDifference) {
+    auto negated = matchScaled(exp->shift);
+    if (!negated || negated->second != -r.scale || !areRowwise(exp->shift) ||
+        !onlyUsedBy(exp->shift, {r.weights.getDefiningOp()}))
+      return failure();
+    finite = negated->first;
+  }
+  if (matchFiniteOrZero(finite) != max)
     return failure();
   Value previous = r.loop.getRegionIterArg(r.max);
   for (Operation *user : previous.getUsers())
     if (user != reduction && user->getNumResults() == 1)
       r.alpha = user->getResult(0);
   std::optional<ScaledExp2> alpha =
-      r.alpha ? matchScaledExp2(r.alpha) : std::nullopt;
+      r.alpha ? matchExp2Difference(r.alpha) : std::nullopt;
   Operation *yield = r.loop.getBody()->getTerminator();
   return success(
-      alpha &&
-      areRowwise({max, negated->first, exp->shift, r.weights, r.alpha}) &&
-      alpha->x == previous && alpha->shift == exp->shift &&
+      alpha && areRowwise({max, finite, r.weights, r.alpha}) &&
+      alpha->x == previous && alpha->shift == finite &&
       alpha->scale == r.scale &&
       onlyUsedBy(previous, {reduction, r.alpha.getDefiningOp()}) &&
-      onlyUsedBy(max, {negated->first.getDefiningOp(), yield}) &&
-      onlyUsedBy(negated->first, {exp->shift.getDefiningOp()}) &&
-      onlyUsedBy(exp->shift,
-                 {r.weights.getDefiningOp(), r.alpha.getDefiningOp()}));
+      onlyUsedBy(max, {finite.getDefiningOp(), yield}) &&
+      onlyUsedBy(finite, {r.isDifference ? r.weights.getDefiningOp()
+                                         : exp->shift.getDefiningOp(),
+                          r.alpha.getDefiningOp()}));
 }
 
 /// The carried value that `scaled` is a multiple of, by alpha.
@@ -461,9 +472,15 @@ Value Speculator::overflows(Value max, Value reference) {
   Value above = b.elementwise(
       {max, reference}, f32,
       [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
-        Value negative = arith::NegFOp::create(nested, l, args[1]);
-        Value distance = math::FmaOp::create(
-            nested, l, args[0], constant(nested, l, f32, r.scale), negative);
+        Value c = constant(nested, l, f32, r.scale), distance;
+        if (r.isDifference) {
+          Value x = arith::SubFOp::create(nested, l, args[0], args[1]);
+          distance = math::FmaOp::create(
+              nested, l, x, c, constant(nested, l, f32, -range.headroom));
+        } else {
+          Value negative = arith::NegFOp::create(nested, l, args[1]);
+          distance = math::FmaOp::create(nested, l, args[0], c, negative);
+        }
         Value hasOne =
             arith::CmpFOp::create(nested, l, arith::CmpFPredicate::OGT, args[1],
                                   constant(nested, l, f32, -kInfinity));
@@ -479,9 +496,11 @@ Value Speculator::moveReference(Value reference, Value max) {
   return b.elementwise(
       {max, reference}, f32,
       [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
-        Value above = math::FmaOp::create(
-            nested, l, args[0], constant(nested, l, f32, r.scale),
-            constant(nested, l, f32, range.headroom));
+        Value above = args[0];
+        if (!r.isDifference)
+          above = math::FmaOp::create(nested, l, args[0],
+                                      constant(nested, l, f32, r.scale),
+                                      constant(nested, l, f32, range.headroom));
         return arith::MaxNumFOp::create(nested, l, above, args[1]);
       });
 }
@@ -489,6 +508,8 @@ Value Speculator::moveReference(Value reference, Value max) {
 /// The factor from what was summed against a reference to what is summed
 /// against another.
 Value Speculator::factorOf(Value before, Value after) {
+  if (r.isDifference)
+    return b.exp2Difference(before, b.finiteOrZero(after), r.scale);
   return b.elementwise(
       {before, b.finiteOrZero(after)}, f32,
       [](OpBuilder &nested, Location l, ValueRange args) -> Value {
@@ -504,8 +525,10 @@ void Speculator::rescale(State &state, Value factor) {
     state.exactSum = b.multiply(state.exactSum, factor);
 }
 
-/// exp2(score * c - reference).
+/// exp2(score * c - reference), or exp2((score - reference) * c - headroom).
 Value Speculator::exactWeights(Value reference) {
+  if (r.isDifference)
+    return b.exp2Difference(r.scores, reference, r.scale, -range.headroom);
   Value shift = negate(reference);
   return r.scoreSum ? r.scoreSum.build(rewriter, r.scores, shift)
                     : b.scaledExp2(r.scores, shift, r.scale);
@@ -730,13 +753,19 @@ void Speculator::finishStep(const State &state) {
     yield->setOperand(*exactSum, b.rowSum(state.exact, state.exactSum));
 }
 
-/// (R + log2 l) ln 2.
+/// (R + log2 l) ln 2, or R + (headroom + log2 l) ln 2.
 void Speculator::finishLogSumExp() {
   rewriter.setInsertionPoint(r.logSumExp);
   Value lse = b.elementwise(
       {r.loop.getResult(r.max), r.loop.getResult(exactSum.value_or(r.sum))},
       f32, [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
         Value log = math::Log2Op::create(nested, l, args[1]);
+        if (r.isDifference) {
+          Value up = arith::AddFOp::create(
+              nested, l, log, constant(nested, l, f32, range.headroom));
+          return math::FmaOp::create(nested, l, up,
+                                     constant(nested, l, f32, kLn2), args[0]);
+        }
         Value sum = arith::AddFOp::create(nested, l, args[0], log);
         return arith::MulFOp::create(nested, l, sum,
                                      constant(nested, l, f32, kLn2));
@@ -860,8 +889,9 @@ struct SpeculateMaxPass : fa::impl::SpeculateMaxPassBase<SpeculateMaxPass> {
                               "most 65504, got ")
              << llvm::formatv("{0}", range.limit).str()
              << "; leave it out to choose by the weights' type";
-    // f16 ends where its weights' limit is.
-    if (!type.isF16())
+    // f16 ends where its weights' limit is; and a large reference does not
+    // move by a little.
+    if (!type.isF16() && !r.isDifference)
       range.farLimit = std::exp2(126 - std::ceil(range.headroom));
     remark::passed(r.loop.getLoc(), remarkOptions("Speculated"))
         << llvm::formatv("weights against a carried reference: headroom {0}, "

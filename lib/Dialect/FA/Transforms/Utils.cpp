@@ -91,21 +91,6 @@ private:
 };
 } // namespace
 
-/// A dimension that a tensor does not have is undefined behaviour, which
-/// upstream's patterns assume away.
-static LogicalResult verifyDims(func::FuncOp func) {
-  WalkResult result = func.walk([](tensor::DimOp op) {
-    auto type = dyn_cast<RankedTensorType>(op.getSource().getType());
-    std::optional<int64_t> index = op.getConstantIndex();
-    if (!type || !index || (*index >= 0 && *index < type.getRank()))
-      return WalkResult::advance();
-    op.emitError() << "expected a dimension in [0, " << type.getRank()
-                   << "), got " << *index;
-    return WalkResult::interrupt();
-  });
-  return failure(result.wasInterrupted());
-}
-
 LogicalResult fa::cleanUp(func::FuncOp func) {
   MLIRContext *ctx = func.getContext();
   if (failed(verifyDims(func)))

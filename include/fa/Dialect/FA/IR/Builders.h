@@ -45,6 +45,10 @@ public:
   mlir::Value expDifference(mlir::Value x, mlir::Value shift);
   /// exp2(x * scale + shift).
   mlir::Value scaledExp2(mlir::Value x, mlir::Value shift, double scale);
+  /// exp2((x - shift) * scale + offset): exact differences, whatever the size
+  /// of x.
+  mlir::Value exp2Difference(mlir::Value x, mlir::Value shift, double scale,
+                             double offset = 0);
   mlir::Value multiply(mlir::Value x, mlir::Value y);
   /// x / y, and 0 where y is 0.
   mlir::Value divideOrZero(mlir::Value x, mlir::Value y);

@@ -6,6 +6,7 @@
 #ifndef FA_DIALECT_FA_IR_MATCHERS_H
 #define FA_DIALECT_FA_IR_MATCHERS_H
 
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 
 #include <optional>
@@ -32,12 +33,14 @@ std::optional<Contraction> matchContraction(mlir::Value v);
 
 /// exp(x - shift).
 std::optional<ValuePair> matchExpDifference(mlir::Value v);
-/// exp2(fma(x, scale, shift)), what fa-fold-scale-exp2 makes of exp(x - y).
+/// What fa-fold-scale-exp2 makes of exp(x - y): exp2(fma(x, scale, shift)),
 struct ScaledExp2 {
   mlir::Value x, shift;
   float scale;
 };
 std::optional<ScaledExp2> matchScaledExp2(mlir::Value v);
+/// or exp2((x - shift) * scale).
+std::optional<ScaledExp2> matchExp2Difference(mlir::Value v);
 /// x times a constant.
 std::optional<std::pair<mlir::Value, float>> matchScaled(mlir::Value v);
 /// x + ln y.
@@ -52,6 +55,10 @@ std::optional<ValuePair> matchMultiply(mlir::Value v);
 mlir::Value matchKeep(mlir::Value v);
 /// x converted to another float type.
 mlir::Value matchConvert(mlir::Value v);
+
+/// Reports a tensor.dim of a dimension that its tensor does not have: that is
+/// undefined, which upstream's patterns assume away.
+mlir::LogicalResult verifyDims(mlir::func::FuncOp func);
 
 /// ceil(x / n), a number of blocks: x and n.
 std::optional<std::pair<mlir::Value, int64_t>> matchCeilQuotient(mlir::Value v);

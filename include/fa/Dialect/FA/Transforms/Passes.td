@@ -364,6 +364,14 @@ def FoldScaleExp2Pass : FA_Pass<"fa-fold-scale-exp2"> {
     read for each element it would be one more multiplication, and nothing is
     done.
 
+    Where scores may be large, `fma(x, c, -shift * c)` is far from 0 for
+    `x = shift`, and beyond 2^31 no weight: there it is `exp2((x - shift) * c)`,
+    one operation more, and no constant moves. They may be where a float is read
+    for each element, where a finite constant is beyond 2^16, and after an
+    exponential or a power; products of queries and keys are taken to be below
+    10^9. The factor of what a step before summed, of two maxima, is always of
+    that kind: 1 where the maximum stays.
+
     The maximum is then of scores in other units; what uses it after the loop
     gets it scaled. Nothing that may be negative moves: it would turn the
     maximum into a minimum.
@@ -404,7 +412,7 @@ def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
     %m1 = linalg.generic ...         // max(m, rowmax s)
     %g  = linalg.generic ...         // m1, 0 where it is -inf
     %gc = linalg.generic ...         // -g c
-    %a  = linalg.generic ...         // exp2(m c + gc)
+    %a  = linalg.generic ...         // exp2((m - g) c)
     %p  = linalg.generic ...         // exp2(s c + gc)
     %l1 = linalg.generic ...         // l a + rowsum p
     %o1 = linalg.generic ...         // o a
@@ -441,6 +449,9 @@ def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
     %l3 = linalg.generic ...         // l2 + rowsum pt1
     %o3 = linalg.generic ...         // o2 + pt1 V
     ```
+    Where scores may be large, the weights before are `exp2((s - g) c)`. Then R
+    is in the scores' units and without headroom, which is added later:
+    `exp2((s - R) c - headroom)`, and weights out of range are always made again.
     Where scores are already in log2 units and the sum of a product of queries
     and keys and a bias of coordinates (`s c + slope (j - i)`), the branch that
     masks gives the products, and each reader adds the bias. For the weights it
