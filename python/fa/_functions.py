@@ -3,7 +3,8 @@
 """What can be done with traced values, by the names of PyTorch and NumPy.
 
 Types follow PyTorch: a boolean becomes an integer and an integer a float32
-where the other operand is one; `/` of integers and functions such as `exp` give
+where the other operand is one; of two booleans `+` is or, `*` is and, and `-` is
+refused; `/` of integers and functions such as `exp` give
 a float32; `//` rounds down and `%` has the sign of the divisor, as in Python.
 Integers are computed without wrapping, in 64 bits at most. A division by an
 integer 0 gives some number.
@@ -12,6 +13,7 @@ integer 0 gives some number.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -136,6 +138,8 @@ def add(x: Any, y: Any, *, alpha: Any = 1) -> Scalar:
     _, (x, y) = _lift_all(x, y)
     if alpha != 1:
         y = mul(y, alpha)
+    if x._type == y._type == "i1":
+        return or_(x, y)
     type, x, y = _promote(x, y, "index")
     if type == "f32":
         return _emit("arith.addf", x, y)
@@ -148,6 +152,8 @@ def sub(x: Any, y: Any, *, alpha: Any = 1) -> Scalar:
     _, (x, y) = _lift_all(x, y)
     if alpha != 1:
         y = mul(y, alpha)
+    if x._type == y._type == "i1":
+        raise error("subtracts two booleans", "use ^, or & ~, or make them integers by .int()")
     type, x, y = _promote(x, y, "index")
     if type == "f32":
         return _emit("arith.subf", x, y)
@@ -163,6 +169,8 @@ def rsub(x: Any, y: Any, *, alpha: Any = 1) -> Scalar:
 def mul(x: Any, y: Any) -> Scalar:
     """x * y."""
     _, (x, y) = _lift_all(x, y)
+    if x._type == y._type == "i1":
+        return and_(x, y)
     type, x, y = _promote(x, y, "index")
     if type == "f32":
         return _emit("arith.mulf", x, y)
@@ -369,6 +377,8 @@ def sign(x: Any) -> Scalar:
 def _extreme(what: str, name: str, of: Callable[[int, int], int]) -> Callable[[Any, Any], Scalar]:
     def choose(x: Any, y: Any) -> Scalar:
         _, (x, y) = _lift_all(x, y)
+        if x._type == y._type == "i1":
+            return (or_ if name == "max" else and_)(x, y)
         type, x, y = _promote(x, y, "index")
         if type == "f32":
             return _emit(f"arith.{name}imumf", x, y)
@@ -398,6 +408,8 @@ fmin = _number_of("smaller", minimum)
 
 def _several(what: str, function: Callable[[Any, Any], Scalar]) -> Callable[..., Scalar]:
     def choose(*values: Any) -> Scalar:
+        if len(values) == 1 and isinstance(values[0], (tuple, list, PartlyIndexed)):
+            values = tuple(values[0])
         if len(values) < 2:
             raise error(f"{what} of {len(values)} values", "give two or more")
         result = values[0]
@@ -413,12 +425,42 @@ max_ = _several("maximum", maximum)
 min_ = _several("minimum", minimum)
 
 
+def _of_two(name: str, function: Callable[[Any, Any], Scalar]) -> Callable[..., Scalar]:
+    def choose(x: Any, *others: Any, **options: Any) -> Scalar:
+        if options or (others and (len(others) > 1 or isinstance(others[0], (int, float)))):
+            given = ", ".join([*map(repr, others), *(f"{k}={v!r}" for k, v in options.items())])
+            raise error(
+                f"{name} over dimension {given} of one number",
+                f"use {name}imum for the {name}imum of two values",
+            )
+        if not others:
+            raise error(f"{name} of one number", f"give two values to {name}imum")
+        return function(x, others[0])
+
+    choose.__doc__ = f"The {name}imum of two values; a number would be a dimension."
+    return choose
+
+
+max_of_two = _of_two("max", maximum)
+min_of_two = _of_two("min", minimum)
+
+
 def clamp(x: Any, min: Any = None, max: Any = None) -> Scalar:
     """x, at least `min` and at most `max`."""
     _, (x,) = _lift_all(x)
     if min is not None:
         x = maximum(x, min)
     return x if max is None else minimum(x, max)
+
+
+def clamp_min(x: Any, min: Any) -> Scalar:
+    """x, at least `min`."""
+    return maximum(x, min)
+
+
+def clamp_max(x: Any, max: Any) -> Scalar:
+    """x, at most `max`."""
+    return minimum(x, max)
 
 
 def clip(
@@ -653,7 +695,7 @@ def reciprocal(x: Any) -> Scalar:
 
 def square(x: Any) -> Scalar:
     """x * x."""
-    return mul(x, x)
+    return mul(positive(x), positive(x))
 
 
 def sigmoid(x: Any) -> Scalar:
@@ -786,14 +828,24 @@ def cast(x: Any, dtype: Any) -> Scalar:
     return x
 
 
-def to(x: Any, dtype: Any = None, *others: Any, **options: Any) -> Scalar:
-    """PyTorch's x.to(dtype), or (tensor) for its type; devices are ignored."""
-    dtype = options.get("dtype", dtype)
-    if not isinstance(dtype, (str, type)) and hasattr(dtype, "dtype"):
-        dtype = dtype.dtype
-    is_device = type(dtype).__name__ == "device"
-    if dtype is None or is_device or isinstance(dtype, str) and dtype not in _DTYPES:
-        return _lift_all(x)[1][0]
+_DEVICE = re.compile(r"(cpu|cuda|mps|xpu|hpu|mtia|meta)(:\d+)?")
+
+
+def to(x: Any, *others: Any, **options: Any) -> Scalar:
+    """PyTorch's x.to(dtype), (device, dtype) or (tensor) for its type; devices are ignored."""
+    dtype = None
+    for given in (*others, options.get("dtype"), options.get("other")):
+        if given is None or isinstance(given, (bool, int)) or type(given).__name__ == "device":
+            continue
+        if isinstance(given, str) and _DEVICE.fullmatch(given):
+            continue
+        is_dtype = isinstance(given, (str, type)) or not hasattr(given, "dtype")
+        dtype = given if is_dtype else given.dtype
+    return _lift_all(x)[1][0] if dtype is None else cast(x, dtype)
+
+
+def astype(x: Any, dtype: Any, *others: Any, **options: Any) -> Scalar:
+    """NumPy's x.astype(dtype); the order and whether it copies are ignored."""
     return cast(x, dtype)
 
 
@@ -806,23 +858,49 @@ def _cast_to(dtype: str) -> Callable[[Any], Scalar]:
 
 
 def _full(value: Any) -> Callable[..., Scalar]:
-    def like(x: Any, fill: Any = value, *, dtype: Any = None, **options: Any) -> Scalar:
-        return cast(lift(region_of((x,)), fill), x.dtype if dtype is None else dtype)
+    def like(x: Any, fill_value: Any = value, *, dtype: Any = None, **options: Any) -> Scalar:
+        return cast(lift(region_of((x,)), fill_value), x.dtype if dtype is None else dtype)
 
     like.__doc__ = "A constant of x's type."
     return like
 
 
+def _require_one(what: str, sizes: tuple[Any, ...]) -> None:
+    """Raises if a shape, as one argument or as several, is not that of one number."""
+    if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
+        sizes = tuple(sizes[0])
+    for size in sizes:
+        if not isinstance(size, int):
+            raise error(
+                f"{what} with {size!r}, where a shape is expected",
+                "convert values by .to(dtype); bits can't be read as another type",
+            )
+        if size not in (1, -1):
+            raise error(f"{what} of shape {list(sizes)}", "it is one number: leave the shape ()")
+
+
+def _shaped(name: str) -> Callable[..., Any]:
+    def keep(x: Any, *sizes: Any, **options: Any) -> Any:
+        given = [options[key] for key in ("shape", "size", "dtype") if key in options]
+        _require_one(f"{name} of a traced value", (*sizes, *given))
+        return x
+
+    keep.__doc__ = "x, of the shape of one number."
+    return keep
+
+
 def _new(value: Any) -> Callable[..., Scalar]:
-    def new(
-        x: Any, size: Any = (), fill: Any = value, *, dtype: Any = None, **options: Any
-    ) -> Scalar:
-        if any(extent != 1 for extent in (size if isinstance(size, (tuple, list)) else (size,))):
-            raise error(f"makes an array of shape {size}", "make a number: shape ()")
-        return cast(lift(region_of((x,)), fill), x.dtype if dtype is None else dtype)
+    def new(x: Any, *size: Any, dtype: Any = None, **options: Any) -> Scalar:
+        return new_full(x, (*size, *options.get("size", ())), value, dtype=dtype)
 
     new.__doc__ = "A constant, of x's type if no other is given."
     return new
+
+
+def new_full(x: Any, size: Any, fill_value: Any, *, dtype: Any = None, **options: Any) -> Scalar:
+    """A constant, of x's type if no other is given."""
+    _require_one("makes an array", tuple(size) if isinstance(size, (tuple, list)) else (size,))
+    return cast(lift(region_of((x,)), fill_value), x.dtype if dtype is None else dtype)
 
 
 def _itself(x: Any, *others: Any, **options: Any) -> Any:
@@ -849,6 +927,8 @@ _PUBLIC: dict[str, Callable[..., Any]] = {
     "fmax": fmax,
     "fmin": fmin,
     "clamp": clamp,
+    "clamp_min": clamp_min,
+    "clamp_max": clamp_max,
     "eq": eq,
     "ne": ne,
     "lt": lt,
@@ -913,8 +993,8 @@ _ALIASES = {
     "float_power": float_power,
     "absolute": abs_,
     "fabs": abs_,
-    "max": max_,
-    "min": min_,
+    "max": max_of_two,
+    "min": min_of_two,
     "clip": clip,
     "equal": eq,
     "not_equal": ne,
@@ -948,20 +1028,20 @@ _ALIASES = {
     "full_like": _full(0),
     "new_zeros": _new(0),
     "new_ones": _new(1),
-    "new_full": _new(0),
-    "new_tensor": lambda x, value, **options: _new(0)(x, (), value, **options),
+    "new_full": new_full,
+    "new_tensor": lambda x, value, **options: new_full(x, (), value, **options),
     "copy": _itself,
     "clone": _itself,
     "detach": _itself,
     "contiguous": _itself,
     "squeeze": _itself,
-    "view": _itself,
-    "reshape": _itself,
+    "view": _shaped("view"),
+    "reshape": _shaped("reshape"),
     "cpu": _itself,
     "cuda": _itself,
     "type_as": to,
     "to": to,
-    "astype": cast,
+    "astype": astype,
     "type": cast,
     "float": _cast_to("float32"),
     "half": _cast_to("float16"),

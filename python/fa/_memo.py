@@ -10,7 +10,8 @@ under both if everything that the code may read is one of
 - PyTorch's tensors there: by type, shape and device. Their values are not read,
   or the trace is not kept: while tracing, a mode of PyTorch's sees every
   operation on a tensor that no traced value takes part in;
-- functions in Python there, which are looked into the same way;
+- functions in Python there, which are looked into the same way, and what was
+  assigned to their attributes;
 - modules of arrays and mathematics, some builtins, and attributes by names known
   to be harmless.
 
@@ -24,6 +25,7 @@ from __future__ import annotations
 import builtins
 import dis
 import functools
+import os
 import sys
 import types
 from typing import Any, NamedTuple
@@ -72,6 +74,8 @@ _ATTRIBUTES = {
     *("query_length", "key_length", "cast"),
 }
 _MODULES = ("math", "numpy", "torch", "fa", "jax")
+_OWN = os.path.join(os.path.dirname(_functions.abs_.__code__.co_filename), "_")
+"""How the files begin whose functions never change."""
 
 
 @functools.lru_cache(_LIMIT)
@@ -120,7 +124,8 @@ class _Fingerprint:
         elif kind in self._tensors:
             self._tensor(value)
         elif kind is types.FunctionType:
-            if (value.__module__ or "").startswith("fa._"):
+            # Not by its __module__, which functools.wraps copies.
+            if value.__code__.co_filename.startswith(_OWN) and not value.__dict__:
                 self.key.append(value)
             else:
                 self._function(value)
@@ -130,7 +135,11 @@ class _Fingerprint:
                 self.add(item)
         elif kind is types.ModuleType and value.__name__.partition(".")[0] in _MODULES:
             self.key.append(value)
-        elif kind is types.BuiltinFunctionType and value.__name__ in _functions.TABLE:
+        elif (
+            kind is types.BuiltinFunctionType
+            and value.__name__ in _functions.TABLE
+            and isinstance(value.__self__, (types.ModuleType, type, type(None)))
+        ):
             self.key.append(value)
         else:
             raise _Unknown
@@ -140,6 +149,8 @@ class _Fingerprint:
         if number is not None:
             self.key.append(number)
             return
+        if tensor.__dict__ and not _ATTRIBUTES.isdisjoint(tensor.__dict__):
+            raise _Unknown
         self._seen[id(tensor)] = len(self.tensors)
         self.tensors.append(tensor)
         shape = tensor.shape
@@ -170,9 +181,11 @@ class _Fingerprint:
             except ValueError:
                 raise _Unknown from None
         self.add(function.__defaults__)
-        for name, value in (function.__kwdefaults__ or {}).items():
-            self.key.append(name)
-            self.add(value)
+        for named in (function.__kwdefaults__ or {}), function.__dict__:
+            self.key.append(len(named))
+            for name, value in named.items():
+                self.key.append(name)
+                self.add(value)
 
 
 class Known(NamedTuple):

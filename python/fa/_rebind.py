@@ -8,13 +8,19 @@ comparison, and functions of `math` and `jax.numpy` for a number. A function
 that uses them is made anew around the same code, with other values for the
 global names, closure cells, defaults and attributes that it reads: arrays in a
 wrapper, and functions that know of traced values.
+
+`is`, `type` and `isinstance` must find the same as before. Classes, members of
+enumerations, numbers, and objects that hold only such are left as they are; of
+another value there is one wrapper, and it has the value's class.
 """
 
 from __future__ import annotations
 
 import builtins
+import enum
 import functools
-import math
+import inspect
+import numbers
 import sys
 import types
 from typing import Any
@@ -22,7 +28,7 @@ from typing import Any
 from fa import _functions
 from fa._scalars import PartlyIndexed, Scalar, get_item, is_array
 
-_CONTAINERS = (tuple, list, dict)
+_CONTAINERS = (tuple, list, dict, set, frozenset)
 _DEPTH = 16
 """How deep functions and containers are followed into each other."""
 
@@ -33,7 +39,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _is_traced(value: Any) -> bool:
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, list)):
         return any(map(_is_traced, value))
     return isinstance(value, (Scalar, PartlyIndexed))
 
@@ -42,6 +48,7 @@ class _Array:
     """An array that can be indexed with traced values; else the array itself."""
 
     __array_ufunc__ = None  # operators ask the traced value first
+    __class__ = property(lambda self: type(self._fa_array))  # type: ignore[assignment]
 
     def __init__(self, array: Any) -> None:
         self._fa_array = array
@@ -93,41 +100,89 @@ def _plain(value: Any) -> Any:
     return value._fa_array if isinstance(value, _Array) else value
 
 
+_MODULES = ("math", "jax", "jaxlib", "numpy", "cupy", "ml_dtypes")
+_LEFT = ("builtins", "torch", "fa", "functools")
+
+
+def _known(module: Any, name: str) -> Any:
+    """The function for traced values, of a module's function; None if there is none."""
+    module = module if isinstance(module, str) else ""
+    root = module.partition(".")[0]
+    # What NumPy's other modules have by these names is something else: numpy.random.power.
+    if root not in _MODULES or module.startswith(("numpy.random", "numpy.lib", "numpy.emath")):
+        return None
+    if module == "math" and name in ("floor", "ceil", "trunc"):
+        return _functions.TABLE[f"__{name}__"]  # integers
+    return None if name.startswith("__") else _functions.TABLE.get(name)
+
+
 class _Module:
     """A module whose functions take traced values where `fa.math` has them."""
 
-    def __init__(self, module: Any) -> None:
+    __class__ = types.ModuleType  # type: ignore[assignment]
+
+    def __init__(self, module: Any, rebind: _Rebinder) -> None:
         self._module = module
+        self._fa_rebind = rebind
 
     def __getattr__(self, name: str) -> Any:
         own = getattr(self._module, name)
         if isinstance(own, types.ModuleType):
-            return _Module(own)
-        # math's floor and ceil give integers.
-        known = _functions.TABLE.get(name)
-        if self._module is math and name in ("floor", "ceil", "trunc"):
-            known = _functions.TABLE[f"__{name}__"]
-        return own if known is None or not callable(own) else _either(known, own)
+            return self._fa_rebind(own)
+        known = _known(self._module.__name__, name)
+        if known is None or isinstance(own, type) or not callable(own):
+            return own
+        return self._fa_rebind.either(known, own)
 
 
-def _either(traced: Any, own: Any) -> Any:
-    """The first function where a value is traced, else the second."""
+class _Either:
+    """A function that is another one where a value is traced; equal to its own."""
 
-    @functools.wraps(own)
-    def call(*args: Any, **options: Any) -> Any:
+    def __init__(self, traced: Any, own: Any) -> None:
+        self._fa_traced = traced
+        self._fa_own = own
+
+    __class__ = property(lambda self: type(self._fa_own))  # type: ignore[assignment]
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        plain = {name: _plain(value) for name, value in options.items()}
         if any(map(_is_traced, args)) or any(map(_is_traced, options.values())):
-            return traced(*_plain(args), **{k: _plain(v) for k, v in options.items()})
-        return _wrapped(own(*_plain(args), **{k: _plain(v) for k, v in options.items()}))
+            return self._fa_traced(*_plain(args), **plain)
+        return _wrapped(self._fa_own(*_plain(args), **plain))
 
-    return call
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fa_own, name)
+
+    def __eq__(self, other: object) -> bool:
+        return self._fa_own == getattr(other, "_fa_own", other)
+
+    def __hash__(self) -> int:
+        return hash(self._fa_own)
 
 
-_MODULES = ("math", "jax", "jaxlib", "numpy", "cupy", "ml_dtypes")
-_LEFT = ("builtins", "torch", "fa", "functools")
-_BUILTINS = {
-    "min": _either(_functions.TABLE["min"], min),
-    "max": _either(_functions.TABLE["max"], max),
-}
+class _TypeOfType(type):
+    """Makes `_Type` behave as `type`."""
+
+    def __call__(cls, *args: Any, **options: Any) -> Any:
+        if len(args) != 1 or options:
+            return type(*args, **options)
+        found = type(args[0])
+        if found in (_Array, _Either, _Module, _Object):
+            return args[0].__class__
+        return cls if found is type else found
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, type)
+
+    def __subclasscheck__(cls, value: Any) -> bool:
+        return issubclass(value, type)
+
+
+class _Type(metaclass=_TypeOfType):
+    """`type`, which finds the class of what is wrapped."""
+
+
+_OF_PYTHON = {min: _functions.min_, max: _functions.max_}
 
 
 class _Object:
@@ -142,7 +197,7 @@ class _Object:
 
     def __getattr__(self, name: str) -> Any:
         value = self._fa_value
-        own = getattr(type(value), name, None)
+        own = inspect.getattr_static(type(value), name, None)
         if isinstance(own, types.FunctionType) and name not in getattr(value, "__dict__", ()):
             return types.MethodType(self._fa_rebind(own), self)
         if isinstance(own, property) and isinstance(own.fget, types.FunctionType):
@@ -175,16 +230,50 @@ class _Object:
         return hash(self._fa_value)
 
 
+_ATOMS = (bool, str, bytes, type(None), type(...), type, Scalar, enum.Enum, numbers.Number)
+_UNREAD = {
+    *("__init__", "__post_init__", "__new__", "__repr__", "__str__", "__eq__", "__hash__"),
+    *(
+        "__setattr__",
+        "__delattr__",
+        "__replace__",
+        "__annotations__",
+        "__lt__",
+        "__le__",
+        "__gt__",
+        "__ge__",
+    ),
+}
+"""Methods that every dataclass has, and that read no more than its fields."""
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether an object and its classes hold nothing that is rebound."""
+    held = list(getattr(value, "__dict__", {}).values())
+    for kind in type(value).__mro__[:-1]:
+        if "__slots__" in vars(kind):
+            return False
+        for name, item in vars(kind).items():
+            is_read = name not in _UNREAD and not name.startswith("__dataclass")
+            if is_read and not isinstance(item, types.GetSetDescriptorType):
+                held.append(item)
+    return all(isinstance(item, _ATOMS) and not is_array(item) for item in held)
+
+
 class _Rebinder:
-    """Rebinds values, each once; `changed` if one became another."""
+    """Rebinds values, each once."""
 
     def __init__(self) -> None:
-        self.changed = False
         self._done: dict[int, Any] = {}
+        self._eithers: dict[tuple[int, int], _Either] = {}
         self._depth = 0
 
+    def either(self, traced: Any, own: Any) -> _Either:
+        """The one wrapper of a function of a library."""
+        return self._eithers.setdefault((id(traced), id(own)), _Either(traced, own))
+
     def __call__(self, value: Any) -> Any:
-        if isinstance(value, (bool, int, float, str, type(None), Scalar, type)):
+        if isinstance(value, _ATOMS) or type(value) in (_Array, _Either, _Module, _Object):
             return value
         found = self._done.get(id(value))
         if found is not None:
@@ -196,8 +285,6 @@ class _Rebinder:
             result = self._rebind(value)
         finally:
             self._depth -= 1
-        if result is not value:
-            self.changed = True
         self._done[id(value)] = (value, result)  # the first keeps the id in use
         return result
 
@@ -209,12 +296,18 @@ class _Rebinder:
         if isinstance(value, types.ModuleType):
             root = value.__name__.partition(".")[0]
             if root in _MODULES:
-                return _Module(value)
+                return _Module(value, self)
             return (
                 value if root in _LEFT or root in sys.stdlib_module_names else _Object(value, self)
             )
+        known = self._library_function(value)
+        if known is not None:
+            return self.either(known, value)
         if isinstance(value, types.FunctionType):
-            return self._function(value)
+            root = str(value.__globals__.get("__name__")).partition(".")[0]
+            # Nothing of the user's is in it, and `is` finds it in its module.
+            is_left = value.__closure__ is None and root in ("torch", "fa")
+            return value if is_left else self._function(value)
         if isinstance(value, types.MethodType):
             owner = value.__self__
             if isinstance(owner, type) or not isinstance(value.__func__, types.FunctionType):
@@ -225,42 +318,57 @@ class _Rebinder:
             return functools.partial(self(value.func), *map(self, value.args), **keywords)
         if type(value) in _CONTAINERS:
             if type(value) is dict:
-                return {key: self(item) for key, item in value.items()}
+                return {self(key): self(item) for key, item in value.items()}
             return type(value)(map(self, value))
         module = type(value).__module__
         if module.partition(".")[0] in _LEFT:
             return value
         if callable(value) and not isinstance(type(value).__call__, types.FunctionType):
-            known = _functions.TABLE.get(getattr(value, "__name__", ""))
-            return _either(known, value) if known else value
-        return _Object(value, self)
+            return value
+        return value if _is_plain(value) else _Object(value, self)
+
+    @staticmethod
+    def _library_function(value: Any) -> Any:
+        """What traced values want instead of a function of a library, or of min and max."""
+        if isinstance(value, types.BuiltinFunctionType):
+            if value in _OF_PYTHON:
+                return _OF_PYTHON[value]
+            if not isinstance(value.__self__, (types.ModuleType, type(None))):
+                return None
+        elif isinstance(value, types.MethodType) or not callable(value):
+            return None
+        module = getattr(value, "__module__", "")
+        if isinstance(value, types.FunctionType):  # functools.wraps copies __module__
+            module = value.__globals__.get("__name__")
+        return _known(module, getattr(value, "__name__", ""))
 
     def _function(self, function: types.FunctionType) -> types.FunctionType:
         code = function.__code__
         names = _names(code)
-        space = {name: function.__globals__[name] for name in names if name in function.__globals__}
-        self._done[id(function)] = (function, function)  # where it calls itself
-        for name in list(space):
-            space[name] = self(space[name])
-        for name, replacement in _BUILTINS.items():
-            if name in names and name not in space:
-                space[name] = replacement
-        space["__builtins__"] = builtins
-        cells = None
-        if function.__closure__ is not None:
-            cells = tuple(map(self._cell, function.__closure__))
-        defaults = function.__defaults__ and tuple(map(self, function.__defaults__))
-        result = types.FunctionType(code, space, function.__name__, defaults, cells)
+        space: dict[str, Any] = {"__builtins__": builtins}
+        empty = tuple(types.CellType() for _ in code.co_freevars)
+        result = types.FunctionType(code, space, function.__name__, None, empty or None)
+        self._done[id(function)] = (function, result)  # where it calls itself
+        own = function.__globals__
+        for name in names:
+            if name in own:
+                space[name] = self(own[name])
+            elif name in ("min", "max"):
+                space[name] = self(getattr(builtins, name))
+            elif name == "type":
+                space[name] = _Type
+        for cell, given in zip(empty, function.__closure__ or ()):
+            try:
+                cell.cell_contents = self(given.cell_contents)
+            except ValueError:  # not assigned yet
+                pass
+        result.__defaults__ = function.__defaults__ and tuple(map(self, function.__defaults__))
         result.__kwdefaults__ = function.__kwdefaults__ and {
             name: self(value) for name, value in function.__kwdefaults__.items()
         }
+        for name, value in function.__dict__.items():
+            setattr(result, name, self(value))
         return result
-
-    def _cell(self, cell: types.CellType) -> types.CellType:
-        try:
-            return types.CellType(self(cell.cell_contents))
-        except ValueError:  # not assigned yet
-            return cell
 
 
 def _names(code: types.CodeType) -> set[str]:

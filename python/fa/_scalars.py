@@ -71,6 +71,35 @@ def error(what: str, remedy: str, retry: bool = False) -> TraceError:
     """What is wrong at the user's line, and what to write there."""
     result = TraceError(f"{_user_line()}{what}; {remedy}")
     result.retry = retry
+    _remember(result)
+    return result
+
+
+def _remember(raised: TraceError) -> None:
+    """Keeps an error for the end of the function that runs: it may catch it."""
+    region = getattr(_state, "region", None)
+    if region is not None:
+        region.errors.append(raised)
+
+
+def is_caught_by_user(raised: TraceError) -> bool:
+    """Whether an error came to the user's code, which went on.
+
+    What a library's C code caught has no frame of the user's in its traceback,
+    nor has what `hasattr` asked for.
+    """
+    at = raised.__traceback__
+    while at is not None:
+        if not _is_internal(at.tb_frame.f_code.co_filename):
+            return True
+        at = at.tb_next
+    return False
+
+
+def _no_attribute(what: str, name: str, remedy: str) -> TraceError:
+    """For a `__getattr__`."""
+    result = _NoAttribute(f"{_user_line()}{what} has no attribute {name!r} {remedy}")
+    _remember(result)
     return result
 
 
@@ -145,6 +174,8 @@ class Region:
         self.lines: list[str] = []
         self.lengths: dict[str, Any] = {}
         """What "query_length" and "key_length" are, where not the arrays' sizes."""
+        self.errors: list[TraceError] = []
+        """Those raised since the function was called."""
         self._known: dict[str, str] = {}
 
     def op(self, text: str) -> str:
@@ -273,9 +304,13 @@ class Scalar:
         return 0
 
     @property
-    def dtype(self) -> str:
-        """What `to` and `astype` take: "float32", "int64" or "bool"."""
-        return {"f32": "float32", "i1": "bool"}.get(self._type, "int64")
+    def dtype(self) -> Any:
+        """float32, int64 or bool, as the library has it that the code names."""
+        name = {"f32": "float32", "i1": "bool"}.get(self._type, "int64")
+        torch = sys.modules.get("torch")
+        if torch is None or not _means_torch(sys._getframe(1)):
+            return np.dtype(name)
+        return getattr(torch, name)
 
     @property
     def device(self) -> None:
@@ -285,17 +320,27 @@ class Scalar:
     def __getattr__(self, name: str) -> Any:
         function = None if name.startswith("__") else _method(name)
         if function is None:
-            raise _NoAttribute(
-                f"{_user_line()}{self.describe()} has no attribute {name!r} that can be "
-                "traced; see fa.math for the functions that can"
-            )
+            remedy = "that can be traced; see fa.math for the functions that can"
+            raise _no_attribute(self.describe(), name, remedy)
         return functools.partial(function, self)
 
     @classmethod
     def __torch_function__(
         cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        name = getattr(function, "__name__", str(function))
+        operator = getattr(function, "_qualified_op_name", None)  # of torch.ops
+        if operator is None and hasattr(function, "_overloadpacket"):
+            operator = function._overloadpacket._qualified_op_name
+        if operator is not None:
+            space, _, name = operator.partition("::")
+            if space != "aten":
+                raise error(
+                    f"torch operator {operator} is none of PyTorch's and can't be traced",
+                    "write it out, with functions of torch or fa.math",
+                )
+        else:
+            name = getattr(function, "__name__", str(function))
+            _require_own(function, name, "torch")
         if name == "__getitem__":
             return get_item(*args)
         return _dispatch(name, f"torch function {name}", args, kwargs or {})
@@ -304,13 +349,54 @@ class Scalar:
         self, function: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         name = function.__name__
+        _require_numpy(function, name)
         return _dispatch(name, f"NumPy function {name}", args, kwargs)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         name = ufunc.__name__
+        _require_numpy(ufunc, name)
         if method != "__call__":
             raise error(f"NumPy's {name}.{method} can't be traced", "write the sum out")
         return _dispatch(name, f"NumPy function {name}", inputs, kwargs)
+
+
+def _means_torch(frame: Any) -> bool:
+    """Whether code asks as PyTorch does: it names torch, or no other array library."""
+    roots = set()
+    while frame is not None and _is_internal(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return True
+    code = frame.f_code
+    values = [frame.f_globals.get(name) for name in code.co_names]
+    for value in (*values, *frame.f_locals.values()):
+        is_module = isinstance(value, types.ModuleType)
+        kind = value if isinstance(value, type) else type(value)
+        module = value.__name__ if is_module else getattr(kind, "__module__", "")
+        roots.add(str(module).partition(".")[0])
+    return "torch" in roots or roots.isdisjoint(("numpy", "jax", "jaxlib", "cupy"))
+
+
+def _require_own(function: Any, name: str, library: str) -> None:
+    """Raises if a function is not of the library, whatever its name is."""
+    owner = getattr(function, "__objclass__", None) or function
+    module = getattr(owner, "__module__", None) or library
+    if module.partition(".")[0] != library:
+        raise error(
+            f"{module}.{name} is no function of {library} and can't be traced",
+            f"write it out, with functions of {library} or fa.math",
+        )
+
+
+def _require_numpy(function: Any, name: str) -> None:
+    """Raises if a function has the name of one of NumPy's, and is another."""
+    spaces = [np, sys.modules.get("scipy.special")]
+    if hasattr(np, name) and all(getattr(space, name, None) is not function for space in spaces):
+        raise error(
+            f"{getattr(function, '__module__', '')}.{name} is not NumPy's {name} and can't be "
+            "traced",
+            "write it out, with functions of NumPy or fa.math",
+        )
 
 
 def _method(name: str) -> Callable[..., Any] | None:
@@ -487,6 +573,21 @@ class PartlyIndexed:
         """How many dimensions have no index."""
         return len(self.shape)
 
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        return (self[n] for n in range(self.shape[0]))
+
+    def __getattr__(self, name: str) -> Any:
+        raise _no_attribute(self._describe(), name, "that can be traced; index them, too")
+
+    def __array__(self, *args: Any, **options: Any) -> Any:
+        self.require_scalar()
+
+    def _describe(self) -> str:
+        return f"a captured array of which dimensions {list(self.shape)} have no index"
+
     def __getitem__(self, index: Any) -> Any:
         given = index if isinstance(index, tuple) else (index,)
         free = [dim for dim, known in enumerate(self._indices) if known is None]
@@ -520,20 +621,19 @@ class PartlyIndexed:
 
     def require_scalar(self) -> None:
         """Raises that dimensions are left."""
-        raise error(
-            f"computes with a captured array of which dimensions {list(self.shape)} have no index",
-            "index them, too",
-        )
+        raise error(f"computes with {self._describe()}", "index them, too")
 
-    def _refuse(self, *others: Any) -> Any:
+    def _refuse(self, *others: Any, **options: Any) -> Any:
         self.require_scalar()
 
     __bool__ = __float__ = __int__ = __index__ = __abs__ = __neg__ = __invert__ = _refuse
     __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = _refuse
     __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = _refuse
     __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __and__ = __or__ = __xor__ = _refuse
-    __rpow__ = __rand__ = __ror__ = __rxor__ = __hash__ = _refuse
-    __array_ufunc__ = None
+    __rpow__ = __rand__ = __ror__ = __rxor__ = __hash__ = __pos__ = _refuse
+    __matmul__ = __rmatmul__ = __lshift__ = __rshift__ = __rlshift__ = __rrshift__ = _refuse
+    __divmod__ = __rdivmod__ = __round__ = __floor__ = __ceil__ = __trunc__ = _refuse
+    __array_ufunc__ = __array_function__ = _refuse
 
     @classmethod
     def __torch_function__(

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from fa._scalars import (
     current_region,
     enter,
     is_array,
+    is_caught_by_user,
     lift,
 )
 from fa._variant import Function, Variant, is_padded
@@ -39,18 +41,55 @@ def _place(function: Any) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}: in {name}: " if code else f"{name}: "
 
 
-def _call(function: Callable[..., Any], what: str, arguments: list[Scalar]) -> Any:
+_SIGNATURES = {
+    "score_mod": "(score, b, h, q_idx, kv_idx)",
+    "mask_mod": "(b, h, q_idx, kv_idx)",
+}
+
+
+def _require_arguments(function: Callable[..., Any], what: str, arguments: list[Scalar]) -> None:
+    """Raises TypeError if a function doesn't take as many arguments as it is given."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # not known, as of some builtins
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        raise TypeError(
+            f"{_place(function)}expected {what} to take the {len(arguments)} positional arguments "
+            f"{_SIGNATURES[what]}, got a function of {signature}; give it these"
+        ) from None
+
+
+def _run(function: Callable[..., Any], region: Region, arguments: list[Scalar]) -> Any:
+    """The function's result; raises also an error of tracing that the function caught."""
+    region.errors = errors = []
+    try:
+        result = function(*arguments)
+        for caught in filter(is_caught_by_user, errors):
+            caught.add_note("the function caught this error; what it did then is not traced")
+            raise caught
+        return result
+    finally:
+        region.errors = []
+        errors.clear()  # their tracebacks hold frames
+
+
+def _call(function: Callable[..., Any], what: str, region: Region, arguments: list[Scalar]) -> Any:
     """The function's result; made anew where it can't take traced values."""
     try:
-        return function(*arguments)
+        return _run(function, region, arguments)
     except Exception as first:
         # Or whatever a library says of values that it does not know.
         if isinstance(first, TraceError) and not first.retry:
             raise
+        if isinstance(first, TypeError):
+            _require_arguments(function, what, arguments)
         if not isinstance(first, TraceError):
             first.add_note(f"raised while fa traced the {what} {_place(function)[:-2]}")
         try:
-            return rebind(function)(*arguments)
+            return _run(rebind(function), region, arguments)
         except TraceError:
             raise
         except Exception as second:
@@ -69,7 +108,7 @@ def _trace_one(function: Callable[..., Any], what: str, captures: Captures) -> F
         arguments.insert(0, Scalar(region, "%s", "f32"))
     before = enter(region)
     try:
-        result = _result(function, what, region, _call(function, what, arguments))
+        result = _result(function, what, region, _call(function, what, region, arguments))
         return Function(tuple(region.lines), result)
     finally:
         enter(before)

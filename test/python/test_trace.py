@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import enum
 import functools
 import math
 import re
@@ -813,3 +816,339 @@ def test_many_threads():
 
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(work, range(16)))) == 16
+
+
+# --- What Python finds the same --------------------------------------------------------------
+
+
+class Kind(enum.Enum):
+    PLAIN = 1
+    CAPPED = 2
+
+
+@dataclasses.dataclass
+class Settings:
+    kind: Kind = Kind.CAPPED
+    cap: float = 2.0
+
+
+class WithArray:
+    @staticmethod
+    def capped(x):
+        return math.tanh(x)
+
+    def __init__(self):
+        self.bias, self.kind, self.settings = BIAS, Kind.CAPPED, Settings()
+
+
+def test_identity_in_a_function_made_anew():
+    """`math` makes the function anew; the branches are those of the one before."""
+    kind, settings, held, marker = Kind.CAPPED, Settings(), WithArray(), object()
+    acts = {"math": math.tanh, "numpy": np.tanh, "marker": marker, "own": uses_if}
+    tanh, slopes = math.tanh, np.ones(HEADS, np.float32)
+
+    def recursive(n):
+        return n == 0 or recursive(n - 1)
+
+    truths = [
+        lambda: kind is Kind.CAPPED and kind is not Kind.PLAIN and kind in (Kind.CAPPED,),
+        lambda: held.kind is Kind.CAPPED and {Kind.CAPPED: True}[held.kind],
+        lambda: type(settings) is Settings and isinstance(settings, Settings),
+        lambda: type(held) is WithArray and isinstance(held, WithArray),
+        lambda: type(held.settings) is Settings and held.settings.kind is Kind.CAPPED,
+        lambda: acts["math"] is math.tanh and acts["math"] is tanh and math.tanh in {tanh},
+        lambda: acts["numpy"] is np.tanh and isinstance(acts["numpy"], np.ufunc),
+        lambda: acts["marker"] is marker and acts["own"] is uses_if,
+        lambda: isinstance(slopes, np.ndarray) and type(slopes) is np.ndarray,
+        lambda: (
+            isinstance(WithArray, type)
+            and type(WithArray) is type
+            and type(held.bias) is np.ndarray
+        ),
+        lambda: recursive(3) and type(recursive) is type(uses_if),
+    ]
+    for number, truth in enumerate(truths):
+
+        def score(s, b, h, i, j, truth=truth):
+            return math.tanh(s) + slopes[h] if truth() is True else s
+
+        assert "math.tanh" in text(score_mod=score), number
+
+
+def test_methods_of_classes_in_a_function_made_anew():
+    held = WithArray()
+    check(
+        lambda s, b, h, i, j: held.capped(s) + held.bias[h, i, j],
+        expected_score=lambda s, b, h, i, j: np.tanh(s) + BIAS[h, i, j],
+    )
+
+
+def test_functions_of_math_in_variables():
+    from math import floor, tanh
+
+    acts = {"tanh": tanh, "numpy": np.tanh}
+
+    def score(s, b, h, i, j):
+        return tanh(s) + acts["tanh"](s) + acts["numpy"](s) + floor(s) * 1.0
+
+    check(score, expected_score=lambda s, *at: 3 * np.tanh(s) + np.floor(s))
+
+
+def test_functions_with_attributes(torch):
+    def mask(b, h, i, j):
+        return (i - j < mask.size) & (j <= i)
+
+    variants = []
+    for size in (4, 40, 4):
+        mask.size = size
+        variants.append(_trace.trace_functions(None, mask).variant)
+        assert f"constant {size} :" in str(variants[-1])
+    assert variants[0] == variants[2] != variants[1] and is_kept(mask_mod=mask)
+
+
+def test_functions_that_seem_to_be_of_fa(torch):
+    space = {"wraps": functools.wraps, "tanh": fa.math.tanh, "number": 2.0}
+    exec("@wraps(tanh)\ndef score(s, b, h, i, j): return s * number", space)
+    assert "2.0" in str(_trace.trace_functions(space["score"], None).variant)
+    space["number"] = 3.0
+    assert "3.0" in str(_trace.trace_functions(space["score"], None).variant)
+    numbers = {"a": 2.0}
+    space["copy"] = numbers.copy
+    exec("def score(s, b, h, i, j): return s * sum(copy().values())", space)
+    assert not is_kept(score_mod=space["score"])
+
+
+# --- Types -----------------------------------------------------------------------------------
+
+
+def test_types_of_values(torch):
+    seen = []
+
+    def score(s, b, h, i, j):
+        seen.extend([s.dtype == torch.float32, i.dtype == torch.int64])
+        seen.extend([(j <= i).dtype == torch.bool, s.dtype is torch.float32])
+        least = torch.finfo(s.dtype).min
+        return torch.where(j <= i, s, least) + torch.zeros((), dtype=s.dtype)
+
+    def by_numpy(s, b, h, i, j):
+        seen.extend([s.dtype == np.float32, i.dtype == np.int64, s.dtype == "float32"])
+        return s + np.finfo(s.dtype).eps
+
+    def made_anew(s, b, h, i, j):
+        seen.extend([s.dtype == np.float32, np.issubdtype(i.dtype, np.integer)])
+        return math.tanh(s) + np.float32(1)
+
+    wanted = np.float32
+
+    def by_variable(s, b, h, i, j):
+        seen.append(s.dtype == wanted)
+        return torch_like(s)
+
+    def torch_like(s):
+        return s + s.new_full((), fill_value=2) + fa.math.tanh(s)
+
+    for function in (score, by_numpy, made_anew, by_variable):
+        text(score_mod=function)
+    assert len(seen) >= 10 and all(seen)
+    full = text(score_mod=lambda s, b, h, i, j: s + torch.full_like(s, fill_value=2.5))
+    assert "2.5" in full
+
+
+def test_conversions_with_devices(torch):
+    cpu = torch.device("cpu")
+    integer = text(score_mod=lambda s, b, h, i, j: s.int() * 1.0)
+    for function in (
+        lambda s, b, h, i, j: s.to(cpu, torch.int32) * 1.0,
+        lambda s, b, h, i, j: s.to("cpu", dtype=torch.int32) * 1.0,
+        lambda s, b, h, i, j: s.to("cuda:0", torch.int32, True) * 1.0,
+        lambda s, b, h, i, j: s.to(i) * 1.0,
+        lambda s, b, h, i, j: s.astype(np.int32, copy=False) * 1.0,
+    ):
+        assert text(score_mod=function) == integer
+    plain = text(score_mod=lambda s, b, h, i, j: s)
+    for function in (
+        lambda s, b, h, i, j: s.to(cpu),
+        lambda s, b, h, i, j: s.to("cuda", non_blocking=True).view(()).reshape(-1).view(1, 1),
+    ):
+        assert text(score_mod=function) == plain
+    assert "constant 1" not in text(score_mod=lambda s, b, h, i, j: s + s.new_zeros(1, 1))
+    for function, message in (
+        (lambda s, b, h, i, j: s.view(torch.int32), "with torch.int32, where a shape is expected"),
+        (lambda s, b, h, i, j: s.view(dtype=torch.float16), "bits can't be read as another type"),
+        (lambda s, b, h, i, j: s.reshape(2, 3), r"reshape .* of shape \[2, 3\]; it is one number"),
+        (lambda s, b, h, i, j: torch.reshape(s, (2, 3)), r"of shape \[2, 3\]"),
+        (lambda s, b, h, i, j: s.to("complex"), "converts .* to complex"),
+    ):
+        with pytest.raises(fa.TraceError, match=message):
+            text(score_mod=function)
+
+
+def test_arithmetic_of_booleans():
+    def mask(b, h, i, j):
+        return ((j <= i) * (j >= 0) + (j == 20)) * (i != 5)
+
+    check(
+        mask=mask, expected_mask=lambda b, h, i, j: (((j <= i) & (j >= 0)) | (j == 20)) & (i != 5)
+    )
+
+    def score(s, b, h, i, j):
+        both, no_more = (j <= i) + (j > 2), np.maximum(j <= i, j > 2)
+        return s + both * 1.0 + no_more * 1.0 + 2 * (j <= i) + sum(j == n for n in range(3))
+
+    check(
+        score,
+        expected_score=lambda s, b, h, i, j: (
+            s + 2.0 * ((j <= i) | (j > 2)) + 2 * (j <= i) + (j < 3)
+        ),
+    )
+    with pytest.raises(fa.TraceError, match="subtracts two booleans; use"):
+        text(mask_mod=lambda b, h, i, j: (i < j) - (j < 3))
+
+
+# --- Functions by name -----------------------------------------------------------------------
+
+
+def test_functions_of_others_by_known_names(torch):
+    operator = torch.library.custom_op(
+        "fa_test::square", mutates_args=(), schema="(Tensor x) -> Tensor"
+    )
+
+    @operator
+    def square(x):
+        return x * x * x
+
+    for function in (
+        lambda s, b, h, i, j: torch.ops.fa_test.square(s),
+        lambda s, b, h, i, j: torch.ops.fa_test.square.default(s),
+        lambda s, b, h, i, j: square(s),
+    ):
+        with pytest.raises(fa.TraceError, match="fa_test::square is none of PyTorch's"):
+            text(score_mod=function)
+    tanh = text(score_mod=lambda s, b, h, i, j: s.tanh())
+    for function in (
+        lambda s, b, h, i, j: torch.ops.aten.tanh(s),
+        lambda s, b, h, i, j: torch.ops.aten.tanh.default(s),
+        lambda s, b, h, i, j: torch.nn.functional.tanh(s),
+        lambda s, b, h, i, j: torch.Tensor.tanh(s),
+    ):
+        try:
+            assert text(score_mod=function) == tanh
+        except TypeError as reason:  # of PyTorch, whose methods want tensors
+            assert "tanh" in str(reason)
+    assert "math.exp" in text(score_mod=lambda s, b, h, i, j: torch.special.expit(s))
+    assert "negf" in text(score_mod=lambda s, b, h, i, j: torch.nn.functional.logsigmoid(s))
+    for function in (lambda s, b, h, i, j: np.emath.sqrt(s), lambda s, b, h, i, j: np.emath.log(s)):
+        with pytest.raises(fa.TraceError, match="is not NumPy's .* and can't be traced"):
+            text(score_mod=function)
+
+
+def test_maximum_over_a_dimension(torch):
+    for function in (
+        lambda s, b, h, i, j: torch.max(s, 0),
+        lambda s, b, h, i, j: torch.max(s, dim=0),
+        lambda s, b, h, i, j: np.max(s, 0),
+        lambda s, b, h, i, j: np.min(s, axis=0),
+        lambda s, b, h, i, j: s.max(0),
+        lambda s, b, h, i, j: s.min(-1),
+    ):
+        with pytest.raises(fa.TraceError, match="over dimension .* of one number; use m..imum"):
+            text(score_mod=function)
+    for function in (
+        lambda s, b, h, i, j: torch.max(s, i),
+        lambda s, b, h, i, j: np.maximum(s, 0),
+        lambda s, b, h, i, j: max(s, 0),
+        lambda s, b, h, i, j: max([s, 0.0]),
+    ):
+        assert "maximumf" in text(score_mod=function)
+
+
+def test_bounds_by_name(torch):
+    check(
+        lambda s, b, h, i, j: torch.clamp_min(s, -1) + s.clamp_max(1) + fa.math.clamp_min(s, 0),
+        expected_score=lambda s, *at: np.maximum(s, -1) + np.minimum(s, 1) + np.maximum(s, 0),
+    )
+
+
+# --- What is caught or left ------------------------------------------------------------------
+
+
+def test_errors_that_the_function_catches(torch):
+    slopes = torch.ones(HEADS)
+
+    def by_if(s, b, h, i, j):
+        try:
+            return s * 2 if i > j else s
+        except Exception:
+            return s
+
+    def by_method(s, b, h, i, j):
+        try:
+            return s.cumsum(0)
+        except Exception:
+            return s
+
+    def by_suppress(s, b, h, i, j):
+        with contextlib.suppress(ValueError):
+            return torch.cumsum(s, 0)
+        return s
+
+    for function, message in (
+        (by_if, "needs the truth"),
+        (by_method, "no attribute 'cumsum'"),
+        (by_suppress, "torch function cumsum"),
+    ):
+        with pytest.raises(fa.TraceError, match=message) as caught:
+            text(score_mod=function)
+        assert "caught this error" in caught.value.__notes__[0]
+
+    def asks(s, b, h, i, j):
+        try:
+            s = s * slopes[h] if hasattr(s, "tanh") and not hasattr(s, "cumsum") else s
+            return s + {"a": 1.0}["b"]
+        except KeyError:
+            return getattr(s, "cumsum", s)
+
+    assert "mulf" in text(score_mod=asks)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_parts_of_arrays(library):
+    bounds = np.array([[0, 9], [4, 17], [9, 24]], np.int32)
+    given = bounds
+    if library == "torch":
+        given = pytest.importorskip("torch").from_numpy(bounds)
+
+    def mask(b, h, i, j):
+        lo, hi = given[i // 8]
+        return (j >= lo) & (j < hi) & (len(given[i // 8]) == 2)
+
+    check(
+        mask=mask,
+        expected_mask=lambda b, h, i, j: (j >= bounds[i // 8, 0]) & (j < bounds[i // 8, 1]),
+    )
+    weights = given[0]
+    for function in (
+        lambda b, h, i, j: given[i].sum() > j,
+        lambda b, h, i, j: given[i] @ weights > j,
+        lambda b, h, i, j: given[i] + j > 0,
+        lambda b, h, i, j: given[i] << 1 > 0,
+        lambda b, h, i, j: np.sum(given[i]) > 0,
+        lambda b, h, i, j: np.add(given[i], 1) > 0,
+        lambda b, h, i, j: np.dot(given[i], np.ones(2)) > 0,
+    ):
+        place = re.escape(f"{__file__}:{line_of(function)}: ")
+        with pytest.raises(fa.TraceError, match=place + r".*dimensions \[2\] have no index"):
+            text(mask_mod=function)
+
+
+def test_wrong_numbers_of_arguments():
+    wanted = r"expected mask_mod to take the 4 positional arguments \(b, h, q_idx, kv_idx\), got"
+    for function in (
+        lambda i, j: i > j,
+        lambda s, b, h, i, j: i > j,
+        functools.partial(fa.masks.causal, 1),
+    ):
+        with pytest.raises(TypeError, match=wanted):
+            text(mask_mod=function)
+    with pytest.raises(TypeError, match=r"arguments \(score, b, h, q_idx, kv_idx\), got a funct"):
+        text(score_mod=fa.masks.causal)
