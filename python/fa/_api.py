@@ -12,7 +12,7 @@ from fa._arrays import is_seen_by
 from fa._attention import NOTHING, attend
 from fa._dropout import with_dropout
 from fa._trace import trace_functions
-from fa.block_masks import block_mask, is_block_mask
+from fa.block_masks import block_mask, check_block_mask, check_sizes, is_block_mask
 
 
 def _is_nested(x: Any) -> bool:
@@ -82,6 +82,8 @@ def attention(
         TraceError: (a ValueError) a function does what can't be traced; names
             its line.
         TypeError: no array, or one of another element type or kind of device.
+        NotImplementedError: tensors with a forward gradient, or a call in a
+            transform of torch.func or in torch.jit.trace.
 
     Gradients: there is no backward yet. Of tensors that require a gradient the
     output requires one, too, and differentiating it is an error.
@@ -101,8 +103,12 @@ def attention(
             *(q, k, v, score_mod, mask_mod, is_causal, scale, return_lse),
             *(dropout_p, dropout_seed, schedule),
         )
-    if mask_mod is not None and is_block_mask(mask_mod):
-        mask_mod = block_mask(mask_mod)
+    if mask_mod is not None:
+        if is_block_mask(mask_mod):
+            check_block_mask(mask_mod, q, k)
+            mask_mod = block_mask(mask_mod)
+        elif hasattr(mask_mod, "fa_sizes"):
+            check_sizes("the matrix of fa.masks.block_sparse", mask_mod.fa_sizes, q)
     if torch is not None and torch.compiler.is_dynamo_compiling():
         from fa import _torch_compile
 
@@ -115,9 +121,9 @@ def attention(
         traced = trace_functions(score_mod, mask_mod)
     if dropout_p:
         traced = with_dropout(traced, dropout_p, dropout_seed, q)
-    if torch is not None and (torch.is_grad_enabled() or type(q) is not torch.Tensor):
-        if is_seen_by(torch, q, k, v, *traced.arrays):
-            from fa import _torch_op
+    if torch is not None and is_seen_by(torch, q, k, v, *traced.arrays):
+        from fa import _torch_op
 
-            return _torch_op.call(q, k, v, traced, is_causal, scale, return_lse, schedule)
+        _torch_op.refuse_transforms(q, k, v, *traced.arrays)
+        return _torch_op.call(q, k, v, traced, is_causal, scale, return_lse, schedule)
     return attend(q, k, v, traced, is_causal, scale, return_lse, schedule)

@@ -177,9 +177,19 @@ def _torch_library(torch: Any) -> Library:
     def view(tensor: Any, has_memory: bool = True) -> View:
         if tensor.dtype not in types:
             raise _dtype_error(tensor, tensor.dtype)
+        if tensor.layout is not torch.strided:
+            raise TypeError(
+                f"expected a strided tensor, got one of layout {tensor.layout} and shape "
+                f"{list(tensor.shape)}; convert it with to_dense()"
+            )
         device = tensor.device
         if device.type not in ("cpu", "cuda") and (has_memory or device.type != "meta"):
             raise TypeError(f"expected a tensor on cpu or cuda, got {device}; move it")
+        if has_memory and tensor.is_neg():
+            raise ValueError(
+                "expected a tensor with its values in memory, got a lazily negated one of shape "
+                f"{list(tensor.shape)}; call resolve_neg()"
+            )
         return View(
             tensor.data_ptr() if has_memory else 0,
             types[tensor.dtype],
@@ -212,20 +222,36 @@ def _torch_library(torch: Any) -> Library:
     )
 
 
-def is_seen_by(torch: Any, *arrays: Any) -> bool:
-    """Whether PyTorch has to see a call with these arrays.
+@functools.cache
+def _state_of(torch: Any) -> tuple[Any, ...]:
+    """What tells whether PyTorch sees a call: looked up once."""
+    own = torch._C
+    return (
+        *(torch.Tensor, torch.nn.Parameter, own._len_torch_dispatch_stack),
+        *(own._are_functorch_transforms_active, own._is_tracing),
+        *(torch.autograd.forward_ad, torch.is_grad_enabled),
+    )
 
-    It does where it records gradients, and where a subclass of its tensors (a
-    fake one, say) has its own idea of what an operator does.
+
+def is_seen_by(torch: Any, *arrays: Any) -> bool:
+    """Whether PyTorch has to see a call with these arrays, the first of which is the query.
+
+    It does where it records gradients or operations or transforms functions, where
+    a subclass of its tensors (a fake one, say) has its own idea of what an operator
+    does, and where it negates a tensor's memory only when an operator reads it.
     """
-    plain, is_recording = torch.Tensor, torch.is_grad_enabled()
+    plain, parameter, modes, transforms, tracing, forward, recording = _state_of(torch)
+    if isinstance(arrays[0], plain) and (
+        modes() > 0 or transforms() or tracing() or forward._current_level >= 0
+    ):
+        return True
+    is_recording = recording()
     for array in arrays:
-        if type(array) is plain:
-            if is_recording and array.requires_grad:
+        if type(array) is plain or type(array) is parameter:
+            if (is_recording and array.requires_grad) or array.is_neg():
                 return True
         elif isinstance(array, plain):
-            if type(array) is not torch.nn.Parameter or (is_recording and array.requires_grad):
-                return True
+            return True
     return False
 
 

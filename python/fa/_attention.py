@@ -8,6 +8,8 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from fa import _native
 from fa._arrays import Library, View, views_of
 from fa._config import AttentionConfig, Schedule, gpu_target
@@ -29,6 +31,7 @@ def _target(device: int | None) -> str:
 
 
 _DEFAULT = Schedule()
+MAX_SCALE = float(np.finfo(np.float32).max)
 NOTHING = Traced(None, (), 0)
 """Neither a score nor a mask function."""
 
@@ -83,6 +86,19 @@ def check(q: View, k: View, v: View) -> None:
             )
 
 
+def _check_captured(traced: Traced, q: View, k: View) -> None:
+    """Raises ValueError where scores would be made of arrays without elements."""
+    if 0 in (*q.shape[:3], k.shape[2]):
+        return  # nothing is read
+    for number, array in enumerate(traced.arrays):
+        if 0 in array.shape:
+            raise ValueError(
+                f"expected captured array {number} to have elements, got shape "
+                f"{list(array.shape)} for {q.shape[2]} queries and {k.shape[2]} keys; give it the "
+                "elements that are read"
+            )
+
+
 def attend(
     q: Any,
     k: Any,
@@ -105,10 +121,24 @@ def attend(
             return known
     library, views = views_of((q, k, v), ("query", "key", "value"))
     check(*views)
+    _check_captured(traced, *views[:2])
+    if scale is not None and not abs(float(scale)) <= MAX_SCALE:
+        raise ValueError(
+            f"expected a finite scale, got {scale}; leave it out for 1/sqrt(head_dim), or give one "
+            f"up to float32's {MAX_SCALE:.2e}"
+        )
     (batch, query_heads, rows, head_dim), value_dim = (
         views[0].shape,
         views[2].shape[3],
     )
+    device = views[0].device
+    sizes = (batch, query_heads, rows, value_dim)
+    if query_heads == 0:
+        empty = [library.empty(q, sizes, views[0].dtype, device)]
+        if return_lse:
+            empty.append(library.empty(q, sizes[:3], "f32", device))
+        empty = [library.finish(q, result) for result in empty]
+        return tuple(empty) if return_lse else empty[0]
     config = AttentionConfig(
         views[0].dtype,
         query_heads,
@@ -121,10 +151,9 @@ def attend(
         traced.variant,
     )
     views += captured_views(traced, q, library, views[0])
-    device = views[0].device
-    results = [library.empty(q, (batch, query_heads, rows, value_dim), config.dtype, device)]
+    results = [library.empty(q, sizes, config.dtype, device)]
     if return_lse:
-        results.append(library.empty(q, (batch, query_heads, rows), "f32", device))
+        results.append(library.empty(q, sizes[:3], "f32", device))
     views += map(library.view, results)
     inputs = (q, k, v, *traced.arrays)
     wanted = Schedule.of(schedule) if schedule else _DEFAULT

@@ -10,6 +10,7 @@ other kernel and a CUDA graph reads what it is at each replay.
 from __future__ import annotations
 
 import functools
+import operator
 import secrets
 import sys
 from dataclasses import replace
@@ -65,6 +66,17 @@ def _seed_error(what: str, got: str) -> TypeError:
     )
 
 
+def _as_int(seed: Any) -> int:
+    """A seed that is an integer of another class, NumPy's say."""
+    try:
+        is_number = not isinstance(seed, (bool, float, str))
+        if is_number and str(getattr(seed, "dtype", "")) != "bool":
+            return operator.index(seed)
+    except TypeError:
+        pass
+    raise _seed_error("a tensor", type(seed).__name__)
+
+
 def torch_seed(torch: Any, seed: Any, device: Any) -> Any:
     """A seed as a tensor without dimensions; torch.compile traces it."""
     if seed is None:
@@ -74,7 +86,7 @@ def torch_seed(torch: Any, seed: Any, device: Any) -> Any:
             raise _seed_error("a tensor", f"{seed.dtype} of shape {list(seed.shape)}")
         return seed.reshape(())
     if type(seed) is not int:
-        raise _seed_error("a tensor", type(seed).__name__)
+        seed = _as_int(seed)
     return torch.full((), _check_number(seed), dtype=torch.int64, device=device)
 
 
@@ -86,9 +98,10 @@ def _seed_array(seed: Any, like: Any) -> Any:
     library = library_of(like)
     if seed is None:
         seed = secrets.randbits(63)
-    if isinstance(seed, int) and not isinstance(seed, bool):
-        import numpy
+    import numpy
 
+    if isinstance(seed, (int, numpy.integer)) and not isinstance(seed, bool):
+        seed = int(seed)
         number = numpy.asarray(_check_number(seed), numpy.int64)
         if library.view(like).device is None:
             return number

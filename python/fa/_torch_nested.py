@@ -114,6 +114,8 @@ def attention(
             "expected no schedule with nested tensors, got one; leave it out, or make tensors of "
             "one length"
         )
+    if mask_mod is not None:
+        varlen.refuse_block_mask(mask_mod)
     q, k, v = (_packed(x, name) for x, name in ((query, "query"), (key, "key"), (value, "value")))
     if q.offsets.shape != k.offsets.shape:
         raise ValueError(

@@ -167,6 +167,41 @@ NO_SCHEDULE = (
 )
 
 
+# --- What of PyTorch's fa has no rule for ------------------------------------------
+
+TRANSFORM_ERRORS = {
+    "function transform": "expected plain tensors, got those of a transform of torch.func (vmap, "
+    "grad, ...), which fa has no rule for; call it outside, with more batch dimensions for vmap",
+    "torch.jit": "expected no torch.jit.trace, which would keep the result as a constant, got a "
+    "call in one; use torch.export or torch.compile",
+    "forward gradient": "expected tensors without a forward gradient, got dual ones of "
+    "torch.autograd.forward_ad, which fa has no rule for; use PyTorch's "
+    "scaled_dot_product_attention",
+}
+"""What a call meets, and the error's message."""
+
+
+def transform_of(*tensors: Any) -> str | None:
+    """What a call with these meets, a key of `TRANSFORM_ERRORS`; None if nothing."""
+    if torch._C._are_functorch_transforms_active():
+        return "function transform"
+    if torch._C._is_tracing():
+        return "torch.jit"
+    forward = torch.autograd.forward_ad
+    if forward._current_level >= 0:
+        for tensor in tensors:
+            if isinstance(tensor, Tensor) and forward.unpack_dual(tensor).tangent is not None:
+                return "forward gradient"
+    return None
+
+
+def refuse_transforms(*tensors: Any) -> None:
+    """Raises NotImplementedError where `transform_of` finds something."""
+    found = transform_of(*tensors)
+    if found is not None:
+        raise NotImplementedError(TRANSFORM_ERRORS[found])
+
+
 # --- Calls -------------------------------------------------------------------------
 
 
@@ -185,6 +220,13 @@ def call(
         raise ValueError(NO_SCHEDULE)
     operator = torch.ops.fa.attention_with_lse if return_lse else torch.ops.fa.attention
     text = "" if traced.variant is None else traced.variant.to_text()
-    arrays = [torch.as_tensor(array) for array in traced.arrays]
+    arrays = [torch.as_tensor(array).resolve_neg() for array in traced.arrays]
     factor = None if scale is None else float(scale)
+    for number, array in enumerate(arrays):
+        if array.device.type == "meta" != q.device.type:
+            raise TypeError(
+                f"expected captured array {number} of shape {list(array.shape)} on {q.device} like "
+                "query, got it on meta, where there are no values; move it"
+            )
+    q, k, v = (x.resolve_neg() if isinstance(x, Tensor) else x for x in (q, k, v))
     return operator(q, k, v, arrays, variant=text, is_causal=bool(is_causal), scale=factor)

@@ -38,7 +38,7 @@ class SdpaStatistics:
         fell_back: calls that PyTorch computed, by the reason: "gradient",
             "dropout", "dtype", "device", "shape", "heads", "head dim", "scale",
             "attn_mask with is_causal", "attn_mask dtype", "attn_mask shape",
-            "tensor class", "function transform" or "torch.jit".
+            "tensor class", "function transform", "torch.jit" or "forward gradient".
     """
 
     routed: int = 0
@@ -88,7 +88,8 @@ def _routed(
     enable_gqa: bool = False,
 ) -> Tensor:
     """`fa.torch.sdpa` where it takes the call, else PyTorch's own."""
-    if _is_on:
+    # What only stands for tensors (of torch.fx.symbolic_trace) can't be asked anything.
+    if _is_on and all([x is None or isinstance(x, Tensor) for x in (query, key, value, attn_mask)]):
         tensors = _torch_sdpa.autocast(query, key, value, attn_mask)
         reason = _reason(tensors, dropout_p, is_causal, scale, enable_gqa)
         _count(reason)

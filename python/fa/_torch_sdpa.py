@@ -19,7 +19,7 @@ from torch import Tensor
 from fa import _torch_op
 from fa._api import attention
 from fa._arrays import is_seen_by
-from fa._attention import attend
+from fa._attention import MAX_SCALE, attend
 from fa._dropout import (
     dropped_of,
     is_probability,
@@ -103,10 +103,9 @@ def why_not(
         if not _is_plain(tensor):
             return "tensor class"
     if not torch.compiler.is_dynamo_compiling():
-        if torch._C._are_functorch_transforms_active():
-            return "function transform"
-        if torch.jit.is_tracing():
-            return "torch.jit"
+        found = _torch_op.transform_of(*tensors)
+        if found is not None:
+            return found
     if not is_probability(dropout_p):
         return "dropout"
     dtype, device = query.dtype, query.device
@@ -128,7 +127,7 @@ def why_not(
         return "heads"
     if not 1 <= q[-1] <= _MAX_HEAD_DIM or not 1 <= v[-1] <= _MAX_HEAD_DIM:
         return "head dim"
-    if scale is not None and not math.isfinite(scale):
+    if scale is not None and not abs(scale) <= MAX_SCALE:
         return "scale"
     if attn_mask is not None:
         if is_causal:
@@ -153,16 +152,8 @@ def _error(reason: str, query: Any, key: Any, value: Any, mask: Any, **options: 
         return TypeError(
             f"expected strided tensors of torch.Tensor's own class, got {kinds}; convert them"
         )
-    if reason == "function transform":
-        return NotImplementedError(
-            "expected plain tensors, got those of a transform of torch.func (vmap, grad, ...), "
-            "which fa has no rule for; call it outside, with more batch dimensions for vmap"
-        )
-    if reason == "torch.jit":
-        return NotImplementedError(
-            "expected no torch.jit.trace, which would keep the result as a constant, got a call "
-            "in one; use torch.export or torch.compile"
-        )
+    if reason in _torch_op.TRANSFORM_ERRORS:
+        return NotImplementedError(_torch_op.TRANSFORM_ERRORS[reason])
     if reason == "dropout":
         return probability_error(options["dropout_p"])
     shapes = _shapes(query=query, key=key, value=value)
@@ -189,7 +180,8 @@ def _error(reason: str, query: Any, key: Any, value: Any, mask: Any, **options: 
         )
     if reason == "scale":
         return ValueError(
-            f"expected a finite scale, got {options['scale']}; leave it out for 1/sqrt(head dim)"
+            f"expected a finite scale, got {options['scale']}; leave it out for 1/sqrt(head dim), "
+            f"or give one up to float32's {MAX_SCALE:.2e}"
         )
     if reason == "attn_mask with is_causal":
         return ValueError(
@@ -349,6 +341,9 @@ def compute(
         captured.append(torch_seed(torch, None, q.device))
     factor = None if scale is None else float(scale)
     if _is_operator_needed((q, k, v, *captured)):
+        if not torch.compiler.is_dynamo_compiling():
+            q, k, v = (x.resolve_neg() for x in (q, k, v))
+            captured = [x.resolve_neg() for x in captured]
         out = torch.ops.fa.attention(
             q, k, v, captured, variant=variant, is_causal=bool(is_causal), scale=factor
         )
@@ -393,7 +388,7 @@ def sdpa(
 
     Raises:
         NotImplementedError: a call in a transform of torch.func or in
-            torch.jit.trace.
+            torch.jit.trace, or tensors with a forward gradient.
         ValueError: shapes or a dropout_p that do not fit; attn_mask with
             is_causal; several devices.
         TypeError: another element type, or tensors of another class.

@@ -4,23 +4,37 @@
 
 from __future__ import annotations
 
+import operator
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 Mask = Callable[[Any, Any, Any, Any], Any]
 
+_MISSING = object()
+_WHOLE = 1 << 30
+"""PyTorch's block size for a mask of one block, of which the lengths say nothing."""
+
 
 def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
     """The size of a block: rows and keys."""
     rows, keys = size if isinstance(size, tuple) else (size, size)
-    for name, value in (("rows", rows), ("keys", keys)):
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(
-                f"expected a block's {name} to be an integer >= 1, got {value!r}; "
-                "give size as one number or as (rows, keys)"
-            )
-    return rows, keys
+    return _block_size("rows", rows), _block_size("keys", keys)
+
+
+def _block_size(name: str, value: Any) -> int:
+    is_integer = not isinstance(value, bool) and hasattr(value, "__index__")
+    try:
+        number = operator.index(value) if is_integer else 0
+    except TypeError:  # an array of several, or of booleans
+        number = 0
+    if number < 1:
+        raise ValueError(
+            f"expected a block's {name} to be an integer >= 1, got {value!r}; "
+            "give size as one number or as (rows, keys)"
+        )
+    return number
 
 
 def _is_boolean(array: Any) -> bool:
@@ -41,7 +55,8 @@ def block_sparse(blocks: Any, size: int | tuple[int, int] = 128) -> Mask:
         size: rows and keys of a block, (rows, keys) or one number for both.
 
     Raises:
-        ValueError: a size below 1.
+        ValueError: a size below 1. A B or H that is another than q's is one of
+            the call.
         TypeError: a matrix of another rank or type.
     """
     rows, keys = _pair(size)
@@ -62,7 +77,41 @@ def block_sparse(blocks: Any, size: int | tuple[int, int] = 128) -> Mask:
             return blocks[head, at[0], at[1]]
         return blocks[0 if blocks.shape[0] == 1 else b, head, at[0], at[1]]
 
+    if rank > 2 and not _is_compiling():
+        seen.fa_sizes = tuple(blocks.shape[:-2])  # for `fa.attention`
     return seen
+
+
+def _is_compiling() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_dynamo_compiling()
+
+
+def check_sizes(what: str, sizes: tuple[int, ...], q: Any) -> None:
+    """Raises ValueError if blocks [H] or [B, H] were made for another call than of q."""
+    shape = getattr(q, "shape", ())
+    if len(shape) != 4:
+        return  # which is an error of its own
+    wanted = shape[1:2] if len(sizes) == 1 else shape[:2]
+    if not all([size in (1, own) for size, own in zip(sizes, wanted)]):
+        raise ValueError(
+            f"expected {what} to be for as many batch entries and heads as query, or for 1, got "
+            f"{list(sizes)} for query of shape {list(shape)}; make it for these"
+        )
+
+
+def check_block_mask(mask: Any, q: Any, k: Any) -> None:
+    """Raises ValueError if a BlockMask was made for another call than of q and k."""
+    check_sizes("block_mask", tuple(mask.kv_num_blocks.shape[:-1]), q)
+    made = getattr(mask, "seq_lengths", None)
+    if made is None or min(mask.BLOCK_SIZE) >= _WHOLE:
+        return
+    given = tuple([tuple(getattr(x, "shape", ()))[-2:-1] for x in (q, k)])
+    if all(given) and (made[0] != given[0][0] or made[1] != given[1][0]):
+        raise ValueError(
+            f"block_mask was created for {made[0]} queries and {made[1]} keys, got "
+            f"{given[0][0]} and {given[1][0]}; create one for these lengths"
+        )
 
 
 def block_sparse_csr(
@@ -128,13 +177,22 @@ def is_block_mask(mask: Any) -> bool:
     return hasattr(mask, "kv_num_blocks") and hasattr(mask, "BLOCK_SIZE")
 
 
-def _matrix(counts: Any, indices: Any) -> Any:
+def _matrix(counts: Any, indices: Any, is_checked: bool) -> Any:
     """Booleans [B, H, Nq, Nk] from how many blocks each row has, and which."""
     import torch
 
     size = indices.shape[-1]
     listed = torch.arange(size, device=indices.device) < counts[..., None]
     places = torch.where(listed, indices, size).long()
+    if is_checked:
+        fits = ((counts >= 0) & (counts <= size)).all()
+        fits &= (~listed | ((indices >= 0) & (indices < size))).all()
+        if not fits:
+            raise ValueError(
+                f"expected a BlockMask's rows to have 0 to {size} blocks, numbered 0 to "
+                f"{size - 1}, got {counts.min()} to {counts.max()} blocks, numbered "
+                f"{indices[listed].tolist()[:16]}; make it with create_block_mask"
+            )
     matrix = torch.zeros(*indices.shape[:-1], size + 1, dtype=torch.bool, device=indices.device)
     return matrix.scatter_(-1, places, True)[..., :size].contiguous()
 
@@ -162,25 +220,47 @@ def block_mask(mask: Any) -> Mask:
         )
     lists = (mask.kv_num_blocks, mask.kv_indices, mask.full_kv_num_blocks, mask.full_kv_indices)
     parts = (*lists, mask.mask_mod)
-    if any(x is not None and x.is_inference() for x in lists):
-        return _of_lists(*lists, mask.BLOCK_SIZE, mask.mask_mod)  # they have no version
+    # Where PyTorch records what is done there are no values, and nothing to keep;
+    # inference tensors have no version.
+    own = sys.modules["torch"]._C
+    if (
+        _is_compiling()
+        or own._len_torch_dispatch_stack() > 0
+        or any(x is not None and x.is_inference() for x in lists)
+    ):
+        return _of_lists(*lists, mask.BLOCK_SIZE, mask.mask_mod, False)
     state = (tuple(mask.BLOCK_SIZE), *(x._version for x in lists if x is not None))
     known = _known.get(mask)
     if known is None or known[1] != state or any(x is not y for x, y in zip(known[0], parts)):
-        made = _of_lists(*lists, mask.BLOCK_SIZE, mask.mask_mod)
+        is_captured = lists[0].is_cuda and own._cuda_isCurrentStreamCapturing()
+        made = _of_lists(*lists, mask.BLOCK_SIZE, mask.mask_mod, not is_captured)
         known = _known[mask] = (parts, state, made)
     return known[2]
 
 
+def _shows_all(function: Any) -> bool:
+    """Whether it is what PyTorch has in a BlockMask for no function of the user's."""
+    flex = sys.modules.get("torch.nn.attention.flex_attention")
+    names = ("noop_mask", "_no_mask")  # of PyTorch 2.6 on, and before
+    return any([function is getattr(flex, name, _MISSING) for name in names])
+
+
 def _of_lists(
-    counts: Any, indices: Any, full_counts: Any, full_indices: Any, size: Any, function: Any
+    counts: Any,
+    indices: Any,
+    full_counts: Any,
+    full_indices: Any,
+    size: Any,
+    function: Any,
+    is_checked: bool,
 ) -> Mask:
-    """The mask of a BlockMask's lists."""
+    """The mask of a BlockMask's lists, whose values are looked at if `is_checked`."""
     from fa.masks import and_masks, or_masks  # which offers what is here, too
 
-    partly = block_sparse(_matrix(counts, indices), tuple(size))
-    if getattr(function, "__name__", "") not in ("noop_mask", "_no_mask"):
+    partly = block_sparse(_matrix(counts, indices, is_checked), tuple(size))
+    if not _shows_all(function):
         partly = and_masks(partly, function)
     if full_counts is None:
         return partly
-    return or_masks(block_sparse(_matrix(full_counts, full_indices), tuple(size)), partly)
+    full = _matrix(full_counts, full_indices, is_checked)
+    return or_masks(block_sparse(full, tuple(size)), partly)

@@ -19,7 +19,7 @@ from typing import Any
 
 from fa import math as _math
 from fa._trace import key_length, query_length
-from fa.block_masks import block_mask, block_sparse, block_sparse_csr
+from fa.block_masks import block_mask, block_sparse, block_sparse_csr, is_block_mask
 
 Mask = Callable[[Any, Any, Any, Any], Any]
 
@@ -30,8 +30,14 @@ def _at_least(name: str, value: Any, least: int) -> None:
         raise ValueError(f"expected {name} >= {least}, got {value}; give a larger one")
 
 
+def _functions(masks: tuple[Any, ...]) -> tuple[Mask, ...]:
+    """The masks, those of a BlockMask as functions."""
+    return tuple([block_mask(mask) if is_block_mask(mask) else mask for mask in masks])
+
+
 def and_masks(*masks: Mask) -> Mask:
     """Keys that every one of the masks shows; all keys if there is none."""
+    masks = _functions(masks)
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         result: Any = True
@@ -44,6 +50,7 @@ def and_masks(*masks: Mask) -> Mask:
 
 def or_masks(*masks: Mask) -> Mask:
     """Keys that at least one of the masks shows; none if there is none."""
+    masks = _functions(masks)
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         result: Any = False
@@ -56,6 +63,7 @@ def or_masks(*masks: Mask) -> Mask:
 
 def not_mask(mask: Mask) -> Mask:
     """Keys that the mask hides."""
+    (mask,) = _functions((mask,))
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         return mask(b, h, q_idx, kv_idx) ^ True

@@ -265,11 +265,8 @@ def attention_varlen(
                     f"expected {name} on the device of q, got {offsets.device} and {q.device}; "
                     "move it there"
                 )
-    if mask_mod is not None and is_block_mask(mask_mod):
-        raise TypeError(
-            "expected mask_mod to be a function, got a BlockMask, whose blocks are not of one "
-            "sequence; pass its mask_mod, or fa.masks.block_sparse"
-        )
+    if mask_mod is not None:
+        refuse_block_mask(mask_mod)
     return _attend(
         (q, k, v),
         lambda: (
@@ -283,6 +280,15 @@ def attention_varlen(
         return_lse,
         (dropout_p, dropout_seed),
     )
+
+
+def refuse_block_mask(mask_mod: Any) -> None:
+    """Raises TypeError if a mask of packed sequences is a BlockMask."""
+    if is_block_mask(mask_mod):
+        raise TypeError(
+            "expected mask_mod to be a function, got a BlockMask, whose blocks are not of one "
+            "sequence; pass its mask_mod, or fa.masks.block_sparse"
+        )
 
 
 def _attend(
@@ -313,6 +319,10 @@ def _attend(
             from fa import _torch_nested
 
             _torch_nested.refuse_functions()
+    elif torch is not None and isinstance(q, torch.Tensor):
+        from fa import _torch_op
+
+        _torch_op.refuse_transforms(*tensors)  # before offsets are read
     queries = q.shape[0]
     bounds = _known_bounds(origins, lambda: _bounds(*limits(), queries, causal), (queries, causal))
     score, mask = _masks(bounds, *functions)

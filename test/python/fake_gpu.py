@@ -262,8 +262,12 @@ def functions():
     assert fa.compile_count() == compiled + 4
     call(Tensor((8,), "f32", strides=(5,)), ids)
     call(Tensor((4,), "f32", strides=(1,)), Tensor((1, 7), "i32", strides=(0, 1)))
-    call(Tensor((0,), "f32"), ids)
     assert fa.compile_count() == compiled + 4
+    raises(
+        ValueError,
+        "captured array 0 to have elements, got shape [0] for 64 queries and 96 keys; give it",
+        lambda: call(Tensor((0,), "f32"), ids),
+    )
     raises(
         ValueError,
         "captured array 0 (Tensor of shape [4]) to be of the same library and device as query, "

@@ -104,6 +104,15 @@ def test_float16_numpy():
     assert_close(out, reference(q, k, v)[0], 2e-3)
 
 
+@pytest.mark.parametrize("value_dim", [7, 15])
+def test_bfloat16_beside_whole_vectors(value_dim):
+    torch = pytest.importorskip("torch")
+    arrays = [torch.from_numpy(x).bfloat16() for x in inputs(1, 2, 2, 19, 21, 8, value_dim)]
+    out = fa.attention(*arrays)
+    exact, _ = reference(*(x.double().numpy() for x in arrays))
+    assert_close(out.double().numpy(), exact, 2e-2)
+
+
 def test_torch_cpu():
     torch = pytest.importorskip("torch")
     q, k, v = (torch.from_numpy(x) for x in inputs(1, 4, 4, 77, 77, 64, 64))
@@ -134,6 +143,44 @@ def test_errors():
         fa.attention(q.astype(np.float64), k, v)
     with pytest.raises(TypeError, match="got list"):
         fa.attention([1.0], k, v)
+
+
+@pytest.mark.parametrize("scale", [1e39, -1e39, np.nan])
+def test_scale_beyond_float32(scale):
+    q, k, v = inputs(1, 2, 1, 4, 5, 8, 8)
+    with pytest.raises(ValueError, match="finite scale"):
+        fa.attention(q, k, v, scale=scale)
+    fa.attention(q, k, v, scale=3e38)
+
+
+@pytest.mark.parametrize("key_heads", [0, 2])
+def test_no_heads(key_heads):
+    q, k, v = inputs(1, 0, key_heads, 4, 5, 8, 6)
+    out, lse = fa.attention(q, k, v, return_lse=True)
+    assert out.shape == (1, 0, 4, 6) and lse.shape == (1, 0, 4)
+    with pytest.raises(ValueError, match="number of key heads"):
+        fa.attention(inputs(1, 2, 1, 4, 5, 8, 8)[0], k[:, :0], v[:, :0])
+
+
+@pytest.mark.parametrize("shape", [(0,), (4, 0), (0, 5)])
+def test_captured_arrays_without_elements(shape):
+    q, k, v = inputs(1, 2, 1, 4, 5, 8, 8)
+
+    def item(array, i, j):
+        return array[(i, j)[-len(shape) :]]
+
+    bias, seen = np.empty(shape, np.float32), np.empty(shape, bool)
+    functions = [
+        {"score_mod": lambda s, b, h, i, j: s + item(bias, i, j)},
+        {"mask_mod": lambda b, h, i, j: item(seen, i, j)},
+    ]
+    for options in functions:
+        with pytest.raises(ValueError, match=re.escape(f"got shape {list(shape)}")):
+            fa.attention(q, k, v, **options)
+        # Where there are no scores nothing is read.
+        out = fa.attention(q, k[:, :, :0], v[:, :, :0], **options)
+        assert out.shape == q.shape and not out.any()
+        assert fa.attention(q[:, :, :0], k, v, **options).shape == (1, 2, 0, 8)
 
 
 def test_compile_gives_stages_io_and_ptx():

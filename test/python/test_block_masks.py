@@ -235,6 +235,25 @@ def test_csr_errors(on, offsets, columns, message):
         masks.block_sparse_csr(*arrays, 3)
 
 
+def test_sizes_of_other_integers(on):
+    blocks = some(3, 3)
+    mask = masks.block_sparse(on(blocks), (np.int64(32), np.int32(16)))
+    check(on, mask, dense(blocks, (32, 16), 90, 40), 90, 40)
+
+
+@pytest.mark.parametrize("size", [True, (32, False), np.True_, 32.0, np.array([32, 32])], ids=str)
+def test_sizes_that_are_no_integers(size):
+    with pytest.raises(ValueError, match="to be an integer >= 1"):
+        masks.block_sparse(some(3, 3), size)
+
+
+@pytest.mark.parametrize("lead", [(3,), (1, 3), (3, 1), (BATCH, KEY_HEADS)], ids=str)
+def test_matrix_for_another_call(on, lead):
+    mask = masks.block_sparse(on(some(*lead, 2, 2)), 32)
+    with pytest.raises(ValueError, match="as many batch entries and heads"):
+        check(on, mask, np.ones((1, 1, 1, 1), bool), 64, 64)
+
+
 def test_csr_size_error(on):
     with pytest.raises(ValueError, match="rows to be an integer >= 1, got 0"):
         masks.block_sparse_csr(on(np.array([0])), on(np.array([], np.int64)), 3, 0)
@@ -467,3 +486,80 @@ def test_block_mask_of_inference():
 def test_block_mask_error():
     with pytest.raises(TypeError, match="expected a BlockMask .* got function"):
         masks.block_mask(masks.causal)
+
+
+CAUSAL = np.tri(64, dtype=bool)
+
+
+def lists_mask(counts, indices, mask_mod=None, **options):
+    """A BlockMask of [2, 2] blocks of 32 by its lists."""
+    counts = torch.tensor([[counts]], dtype=torch.int32)
+    indices = torch.tensor([[indices]], dtype=torch.int32)
+    options = {"BLOCK_SIZE": 32, "mask_mod": mask_mod, "compute_q_blocks": False, **options}
+    return flex.BlockMask.from_kv_blocks(counts, indices, **options)
+
+
+@needs_torch
+@pytest.mark.parametrize("name", ["noop_mask", "_no_mask"])
+def test_block_mask_with_a_function_of_pytorchs_name(name):
+    def function(b, h, q_idx, kv_idx):
+        return kv_idx <= q_idx
+
+    function.__name__ = name
+    given = lists_mask([2, 2], [[0, 1], [0, 1]], function)
+    check(torch.from_numpy, given, CAUSAL, 64, 64)
+
+
+@needs_torch
+@pytest.mark.parametrize("rows, keys", [(96, 64), (64, 96), (32, 64), (63, 64)])
+def test_block_mask_for_other_lengths(rows, keys):
+    given = flex.create_block_mask(masks.causal, None, None, 64, 64, "cpu", BLOCK_SIZE=32)
+    with pytest.raises(ValueError, match="block_mask was created for 64 queries and 64 keys"):
+        check(torch.from_numpy, given, np.ones((1, 1, 1, 1), bool), rows, keys)
+
+
+@needs_torch
+@pytest.mark.parametrize("batch, heads", [(None, 3), (3, None), (BATCH, KEY_HEADS)])
+def test_block_mask_for_another_call(batch, heads):
+    given = flex.create_block_mask(masks.causal, batch, heads, 64, 64, "cpu", BLOCK_SIZE=32)
+    with pytest.raises(ValueError, match="expected block_mask to be for as many"):
+        check(torch.from_numpy, given, np.ones((1, 1, 1, 1), bool), 64, 64)
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    "counts, indices",
+    [([9, 1], [0, 1]), ([-2, 1], [0, 1]), ([2, 1], [0, 2]), ([2, 1], [-1, 0])],
+    ids=["count", "negative count", "index", "negative index"],
+)
+def test_block_mask_of_wrong_lists(counts, indices):
+    given = lists_mask(counts, [indices, [0, 7]])
+    with pytest.raises(ValueError, match="expected a BlockMask's rows to have 0 to 2 blocks"):
+        masks.block_mask(given)
+
+
+@needs_torch
+def test_block_mask_of_lists_not_read_to_the_end():
+    """What is behind a row's count is no block."""
+    given = lists_mask([1, 0], [[1, 99], [-5, 2]])
+    seen = dense(np.array([[False, True], [False, False]]), (32, 32), 64, 64)
+    check(torch.from_numpy, given, seen, 64, 64)
+
+
+@needs_torch
+def test_block_mask_among_masks():
+    given = flex.create_block_mask(masks.causal, None, None, 64, 64, "cpu", BLOCK_SIZE=32)
+    window = masks.sliding_window(9, 9)
+    near = np.abs(np.subtract.outer(np.arange(64), np.arange(64))) <= 9
+    check(torch.from_numpy, masks.and_masks(given, window), CAUSAL & near, 64, 64)
+    check(torch.from_numpy, masks.or_masks(window, given), CAUSAL | near, 64, 64)
+    check(torch.from_numpy, masks.not_mask(given), ~CAUSAL, 64, 64)
+
+
+@needs_torch
+def test_block_mask_with_nested_tensors():
+    given = flex.create_block_mask(masks.causal, None, None, 64, 64, "cpu", BLOCK_SIZE=32)
+    rows = [torch.randn(length, 2, 16) for length in (30, 34)]
+    x = torch.nested.nested_tensor(rows, layout=torch.jagged).transpose(1, 2)
+    with pytest.raises(TypeError, match="got a BlockMask"):
+        fa.attention(x, x, x, mask_mod=given)

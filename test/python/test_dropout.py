@@ -409,6 +409,16 @@ def test_seeds_of_numpy_scalars():
         assert (mask_of("numpy", seed, shape) == naive.kept(7, shape, 128)).all()
 
 
+@pytest.mark.skipif("torch" not in LIBRARIES, reason="needs PyTorch")
+def test_seeds_of_numpy_with_tensors():
+    shape = (1, 1, 33, 65)
+    for seed in (np.int64(7), np.int32(7), np.uint64(7), np.array(7)):
+        assert (mask_of("torch", seed, shape) == naive.kept(7, shape, 128)).all()
+    for seed in (True, np.True_, np.array(True), np.array([7, 8]), np.float32(7)):
+        with pytest.raises(TypeError, match="expected dropout_seed as an integer"):
+            mask_of("torch", seed, shape)
+
+
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("at", [(3,), (slice(3, 4),), (slice(3, None, 20),)], ids=str)
 def test_seed_of_a_larger_array(library, at):

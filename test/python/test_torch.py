@@ -770,3 +770,145 @@ def test_switch_in_threads():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+# --- What of PyTorch's fa has no rule for, and what tensors can be besides plain -------
+
+
+def negated(*shape):
+    """A tensor that PyTorch negates when it is read, and its values."""
+    x = torch.view_as_complex(normal(*shape, 2)).conj().imag
+    assert x.is_neg()
+    return x, x.resolve_neg()
+
+
+PACKED = torch.tensor([0, 5, 17], device=DEVICE)
+
+
+def packed(q, k, v):
+    return fa.attention_varlen(*(x[0].transpose(0, 1) for x in (q, k, v)), PACKED)
+
+
+CALLS = {"attention": fa.attention, "varlen": packed, "sdpa": fa.torch.sdpa}
+calls = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+
+
+def same_lengths():
+    return inputs(1, 2, 2, 17, 17, 16, 16)
+
+
+@calls
+@pytest.mark.parametrize("is_recording", [False, True])
+def test_lazy_negation(call, is_recording):
+    tensors, values = zip(*(negated(1, 2, 17, 16) for _ in range(3)))
+    with torch.set_grad_enabled(is_recording):
+        for at in range(3):
+            mixed = [tensors[n] if n == at else values[n] for n in range(3)]
+            assert torch.equal(call(*mixed), call(*values))
+
+
+def test_lazy_negation_of_captured_tensors():
+    q, k, v = same_lengths()
+    bias, values = negated(17, 17)
+    out, exact = (
+        fa.attention(q, k, v, score_mod=lambda s, b, h, i, j, x=x: s + x[i, j])
+        for x in (bias, values)
+    )
+    assert torch.equal(out, exact)
+    assert torch.equal(fa.torch.sdpa(q, k, v, bias), fa.torch.sdpa(q, k, v, values))
+
+
+@calls
+def test_recorded_graphs(call):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    first, second = same_lengths(), [x + 1 for x in same_lengths()]
+    graph = make_fx(lambda *tensors: call(*tensors))(*first)
+    assert torch.equal(graph(*second), call(*second))
+
+
+@calls
+def test_real_tensors_in_a_fake_mode(call):
+    from torch._subclasses import FakeTensorMode
+
+    q, k, v = same_lengths()
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        assert isinstance(call(q, k, v), torch._subclasses.FakeTensor)
+        assert mode is not None
+
+
+@calls
+def test_transforms_are_refused(call):
+    tensors = same_lengths()
+    transforms = [
+        lambda: torch.vmap(call)(*(x[None] for x in tensors)),
+        lambda: torch.func.jvp(call, tensors, tensors),
+        lambda: torch.func.functionalize(call)(*tensors),
+        lambda: torch.jit.trace(lambda *x: call(*x), tensors),
+    ]
+    for transform in transforms:
+        with pytest.raises(NotImplementedError, match="transform of torch.func|torch.jit.trace"):
+            transform()
+
+
+@calls
+@pytest.mark.parametrize("at", range(3))
+@pytest.mark.parametrize("is_recording", [False, True])
+def test_forward_gradients_are_refused(call, at, is_recording):
+    tensors = list(same_lengths())
+    exact = call(*tensors)
+    forward = torch.autograd.forward_ad
+    with forward.dual_level(), torch.set_grad_enabled(is_recording):
+        assert torch.equal(call(*tensors), exact)
+        tensors[at] = forward.make_dual(tensors[at], torch.ones_like(tensors[at]))
+        with pytest.raises(NotImplementedError, match="without a forward gradient"):
+            call(*tensors)
+
+
+def test_forward_gradients_fall_back():
+    q, k, v = same_lengths()
+    forward = torch.autograd.forward_ad
+    math = torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)
+    with forward.dual_level(), math, fa.torch.use_sdpa() as statistics:
+        out = F.scaled_dot_product_attention(forward.make_dual(q, torch.ones_like(q)), k, v)
+        assert forward.unpack_dual(out).tangent is not None
+    assert statistics.fell_back == {"forward gradient": 1} and not statistics.routed
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_captured_tensors_without_strides_or_values(requires_grad):
+    q, k, v = same_lengths()
+    q.requires_grad_(requires_grad)
+    for bias in (torch.ones(17).to_sparse(), torch.ones(17, device="meta")):
+        with pytest.raises((TypeError, fa.TraceError), match="strided tensor|meta"):
+            fa.attention(q, k, v, score_mod=lambda s, b, h, i, j, x=bias: s + x[j])
+
+
+def test_symbolic_trace_of_a_routed_model():
+    class Model(torch.nn.Module):
+        def forward(self, q, k, v):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    q, k, v = same_lengths()
+    with fa.torch.use_sdpa():
+        graph = torch.fx.symbolic_trace(Model())
+        np.testing.assert_allclose(numbers(graph(q, k, v)), numbers(Model()(q, k, v)), atol=1e-3)
+
+
+def test_sdpa_scale_beyond_float32():
+    with pytest.raises(ValueError, match="finite scale"):
+        fa.torch.sdpa(*same_lengths(), scale=1e39)
+
+
+@pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
+@pytest.mark.parametrize("is_argument", [False, True])
+def test_compiled_block_mask(is_argument):
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+    q, k, v = same_lengths()
+    causal = flex.create_block_mask(fa.masks.causal, None, None, 17, 17, DEVICE, BLOCK_SIZE=8)
+
+    def call(q, k, v, mask):
+        return fa.attention(q, k, v, mask_mod=mask if is_argument else causal)
+
+    exact = fa.attention(q, k, v, is_causal=True)
+    np.testing.assert_allclose(numbers(compiled(call)(q, k, v, causal)), numbers(exact), atol=1e-5)

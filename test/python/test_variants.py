@@ -321,6 +321,35 @@ def test_long(length, mask, score):
     check(length, batch=1, heads=(4, 1) if length < 4000 else (1, 1), **given)
 
 
+@pytest.mark.parametrize("dim", [DIM, 128])
+@pytest.mark.parametrize("size", [-1e4, -1e6, -1e9, -1e10, -1e30, np.finfo(np.float32).min, 1e9])
+def test_large_scores(size, dim):
+    """Rows of scores that are all as large, or every other: equal weights."""
+    length = 333
+    large = np.zeros((length, length), np.float32)
+    large[5:9] = size
+    large[20, ::2] = size
+    large[30, 200:] = size
+    table = on(large)
+
+    def read(s, b, h, i, j):
+        return fa.math.where(table[i, j] != 0, table[i, j], s)
+
+    def written(s, b, h, i, j):
+        return fa.math.where((i >= 5) & (i < 9), float(size), s)
+
+    exact_read = lambda s, b, h, i, j: np.where(large[i, j] != 0, large[i, j], s)  # noqa: E731
+    exact_written = lambda s, b, h, i, j: np.where((i >= 5) & (i < 9), float(size), s)  # noqa: E731
+    for dtype, tolerance in DTYPES.items():
+        q, k, v = naive.inputs(1, HEADS, KEY_HEADS, length, length, dim)
+        arrays = [on(x, dtype) for x in (q, k, v)]
+        for score_mod, exact_mod in ((read, exact_read), (written, exact_written)):
+            out, lse = map(back, fa.attention(*arrays, score_mod=score_mod, return_lse=True))
+            exact, exact_lse = naive.attention(*map(back, arrays), score=exact_mod)
+            naive.assert_close(out, exact, max(3e-5, tolerance))
+            np.testing.assert_allclose(lse, exact_lse, rtol=1e-5, atol=1e-2)
+
+
 @pytest.mark.parametrize(("rows", "keys"), [(5, 40), (40, 5), (1, 333), (64, 64)])
 def test_bottom_right(rows, keys):
     formula = lambda b, h, i, j: j - keys <= i - rows  # noqa: E731
