@@ -10,9 +10,10 @@ from typing import Any
 
 from fa._arrays import is_seen_by
 from fa._attention import NOTHING, attend
+from fa._checks import number_of_argument
 from fa._dropout import with_dropout
 from fa._trace import trace_functions
-from fa.block_masks import block_mask, check_block_mask, check_sizes, is_block_mask
+from fa.block_masks import block_mask, check_block_mask, is_block_mask
 
 
 def _is_nested(x: Any) -> bool:
@@ -107,8 +108,6 @@ def attention(
         if is_block_mask(mask_mod):
             check_block_mask(mask_mod, q, k)
             mask_mod = block_mask(mask_mod)
-        elif hasattr(mask_mod, "fa_sizes"):
-            check_sizes("the matrix of fa.masks.block_sparse", mask_mod.fa_sizes, q)
     if torch is not None and torch.compiler.is_dynamo_compiling():
         from fa import _torch_compile
 
@@ -119,6 +118,8 @@ def attention(
     traced = NOTHING
     if score_mod is not None or mask_mod is not None:
         traced = trace_functions(score_mod, mask_mod)
+    if type(dropout_p) not in (int, float):
+        dropout_p = number_of_argument("dropout_p", dropout_p)
     if dropout_p:
         traced = with_dropout(traced, dropout_p, dropout_seed, q)
     if torch is not None and is_seen_by(torch, q, k, v, *traced.arrays):

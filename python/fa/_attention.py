@@ -12,6 +12,7 @@ import numpy as np
 
 from fa import _native
 from fa._arrays import Library, View, views_of
+from fa._checks import number_of_argument
 from fa._config import AttentionConfig, Schedule, gpu_target
 from fa._kernel import Kernel
 from fa._prepared import may_reuse
@@ -99,6 +100,31 @@ def _check_captured(traced: Traced, q: View, k: View) -> None:
             )
 
 
+def _check_extents(traced: Traced, q: Any, k: Any) -> None:
+    """Raises ValueError where a function of fa's is not made for arrays of these sizes."""
+    shapes = [tuple(getattr(x, "shape", ())) for x in (q, k)]
+    if any(len(shape) != 4 for shape in shapes):
+        return  # which is an error of its own
+    (batch, heads, queries, _), keys = shapes[0], shapes[1][2]
+    wanted = {"b": batch, "h": heads, "q_idx": queries, "kv_idx": keys}
+    for reader, coordinate, array, at in traced.extents:
+        least, is_exact = wanted[coordinate], coordinate in ("b", "h")
+        shape = () if array < 0 else traced.arrays[array].shape
+        size = at if array < 0 else shape[at]
+        if size == least or (size == 1 and array >= 0) or (size > least and not is_exact):
+            continue
+        if array < 0:
+            raise ValueError(
+                f"expected {reader} for {least} heads like query, got {size}; make it for those"
+            )
+        what = {"b": "batch entries", "h": "query heads", "q_idx": "queries", "kv_idx": "keys"}
+        raise ValueError(
+            f"expected dimension {at} of the array that {reader} reads to have "
+            f"{'' if is_exact else 'at least '}{least} elements ({what[coordinate]}) or 1, got "
+            f"shape {list(shape)}; see its docstring for the dimensions' order"
+        )
+
+
 def attend(
     q: Any,
     k: Any,
@@ -114,6 +140,8 @@ def attend(
     Reads the arrays' memory and knows nothing of gradients: what records or
     replays operations on arrays has to stand before it.
     """
+    if traced.extents:
+        _check_extents(traced, q, k)
     call = (q, k, v, is_causal, scale, return_lse, traced.number, traced.arrays)
     if schedule is None:
         known = _native.attention(*call)
@@ -122,7 +150,9 @@ def attend(
     library, views = views_of((q, k, v), ("query", "key", "value"))
     check(*views)
     _check_captured(traced, *views[:2])
-    if scale is not None and not abs(float(scale)) <= MAX_SCALE:
+    if scale is not None:
+        scale = number_of_argument("scale", scale)
+    if scale is not None and not abs(scale) <= MAX_SCALE:
         raise ValueError(
             f"expected a finite scale, got {scale}; leave it out for 1/sqrt(head_dim), or give one "
             f"up to float32's {MAX_SCALE:.2e}"
@@ -146,7 +176,7 @@ def attend(
         head_dim,
         value_dim,
         bool(is_causal),
-        None if scale is None else float(scale),
+        scale,
         bool(return_lse),
         traced.variant,
     )

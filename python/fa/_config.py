@@ -42,8 +42,8 @@ class AttentionConfig:
             object.__setattr__(self, "variant", self.variant.without_arrays())
         if self.dtype not in ("f32", "f16", "bf16"):
             raise ValueError(
-                f"expected element type f32, f16 or bf16, got {self.dtype}; "
-                "convert q, k and v to one of them"
+                "expected element type f32 (float32), f16 (float16) or bf16 (bfloat16), got "
+                f"{self.dtype}; convert q, k and v to one of them"
             )
         if self.scale is not None and not math.isfinite(self.scale):
             raise ValueError(
@@ -52,14 +52,15 @@ class AttentionConfig:
         if self.key_heads < 1 or self.query_heads % self.key_heads:
             raise ValueError(
                 "expected the number of key heads to divide the number of "
-                f"query heads, got {self.key_heads} and {self.query_heads}"
+                f"query heads, got {self.key_heads} and {self.query_heads}; repeat or leave out heads"
             )
         for name, size in (
             ("head dim", self.head_dim),
             ("value dim", self.value_dim),
         ):
             if not 1 <= size <= 256:
-                raise ValueError(f"expected a {name} in [1, 256], got {size}; split the head")
+                remedy = "split the head" if size > 256 else "give each head elements"
+                raise ValueError(f"expected a {name} in [1, 256], got {size}; {remedy}")
 
     def ir(self, sizes: tuple[int, int, int] | None = None) -> str:
         """The attention IR of this variant.
@@ -122,9 +123,21 @@ class Schedule:
         """
         own = dict(defaults)
         options = []
+        if given is not None and not isinstance(given, Mapping):
+            raise TypeError(
+                f"expected schedule to be a dictionary, got {type(given).__name__}; give names "
+                'and values, as {"rows": 128, "keys": 64}'
+            )
         for name, value in (given or {}).items():
             if name in ("rows", "keys", "speculate", "order"):
-                own[name] = value
+                is_size = name in ("rows", "keys")
+                is_index = hasattr(value, "__index__") and not isinstance(value, bool)
+                if not (is_index if is_size else isinstance(value, str)):
+                    raise TypeError(
+                        f"expected {name} of a schedule to be {'an integer' if is_size else 'a word'}"
+                        f", got {value!r}; leave it out for the target's choice"
+                    )
+                own[name] = int(value) if is_size else value
             else:
                 value = int(value) if isinstance(value, bool) else value
                 options.append(f"{name.replace('_', '-')}={value}")

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from fa._arrays import library_of
+from fa._checks import number_of_argument
 from fa._trace import Traced, number_of
 from fa._variant import Variant
 
@@ -46,7 +47,7 @@ def dropped_of(dropout_p: float) -> int:
         ValueError: no probability, or one that leaves nothing.
     """
     if type(dropout_p) not in (int, float):
-        dropout_p = float(dropout_p)
+        dropout_p = number_of_argument("dropout_p", dropout_p)
     if not is_probability(dropout_p):
         raise probability_error(dropout_p)
     # A kernel has one number: of a symbol of torch.compile's, `range` makes it.
@@ -141,7 +142,7 @@ def add_dropout(traced: Traced, dropped: int, seed: Any) -> Traced:
     """
     type = _SEED_TYPES["i32" if str(seed.dtype).endswith("int32") else "i64"]
     variant, number = _numbered(traced.variant, dropped, type)
-    return Traced(variant, (*traced.arrays, seed), number)
+    return Traced(variant, (*traced.arrays, seed), number, traced.extents)
 
 
 def with_dropout(traced: Traced, dropout_p: float, seed: Any, like: Any) -> Traced:

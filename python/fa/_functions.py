@@ -745,6 +745,141 @@ def gelu(x: Any, approximate: str = "none") -> Scalar:
     return mul(mul(x, 0.5), phi)
 
 
+def elu(x: Any, alpha: Any = 1.0, inplace: bool = False) -> Scalar:
+    """x where it is positive, else alpha * (e^x - 1)."""
+    return where(gt(x, 0), x, mul(expm1(minimum(x, 0)), alpha))
+
+
+def celu(x: Any, alpha: Any = 1.0, inplace: bool = False) -> Scalar:
+    """x where it is positive, else alpha * (e^(x / alpha) - 1)."""
+    return where(gt(x, 0), x, mul(expm1(true_divide(minimum(x, 0), alpha)), alpha))
+
+
+def selu(x: Any, inplace: bool = False) -> Scalar:
+    """elu with the factors for which activations keep mean 0 and variance 1.
+
+    Source: Klambauer et al. 2017, "Self-Normalizing Neural Networks", equation 2.
+    """
+    return mul(elu(x, 1.6732632423543772), 1.0507009873554805)
+
+
+def hardtanh(x: Any, min_val: Any = -1.0, max_val: Any = 1.0, inplace: bool = False) -> Scalar:
+    """x, at least `min_val` and at most `max_val`."""
+    return clamp(x, min_val, max_val)
+
+
+def relu6(x: Any, inplace: bool = False) -> Scalar:
+    """x, at least 0 and at most 6."""
+    return clamp(x, 0, 6)
+
+
+def hardsigmoid(x: Any, inplace: bool = False) -> Scalar:
+    """relu6(x + 3) / 6."""
+    return true_divide(relu6(add(x, 3.0)), 6.0)
+
+
+def hardswish(x: Any, inplace: bool = False) -> Scalar:
+    """x hardsigmoid(x)."""
+    return mul(x, hardsigmoid(x))
+
+
+def mish(x: Any, inplace: bool = False) -> Scalar:
+    """x tanh(softplus(x))."""
+    return mul(x, tanh(softplus(x)))
+
+
+def softsign(x: Any) -> Scalar:
+    """x / (1 + |x|)."""
+    return true_divide(x, add(abs_(x), 1.0))
+
+
+def tanhshrink(x: Any) -> Scalar:
+    """x - tanh(x)."""
+    return sub(x, tanh(x))
+
+
+def logaddexp(x: Any, y: Any) -> Scalar:
+    """ln(e^x + e^y)."""
+    # Of equal infinities the difference is NaN.
+    rest = where(eq(x, y), 0.0, neg(abs_(sub(cast(x, "float32"), y))))
+    return add(maximum(x, y), log1p(exp(rest)))
+
+
+def asin(x: Any) -> Scalar:
+    """Arc sine; NaN beyond 1."""
+    x = cast(x, "float32")
+    return atan(true_divide(x, sqrt(mul(sub(1.0, x), add(1.0, x)))))
+
+
+def acos(x: Any) -> Scalar:
+    """Arc cosine; NaN beyond 1."""
+    x = cast(x, "float32")
+    # 2 atan(sqrt((1 - x) / (1 + x))): no cancellation near 1.
+    return mul(atan(sqrt(true_divide(sub(1.0, x), add(1.0, x)))), 2.0)
+
+
+def atan2(y: Any, x: Any) -> Scalar:
+    """The angle of the point (x, y), in [-pi, pi]."""
+    y, x = cast(y, "float32"), cast(x, "float32")
+    height, width = abs_(y), abs_(x)
+    # Of the smaller one through the larger one; both may be 0 or infinite.
+    ratio = where(
+        eq(height, width), 1.0, true_divide(minimum(height, width), maximum(height, width))
+    )
+    ratio = where(eq(maximum(height, width), 0.0), 0.0, ratio)
+    angle = atan(ratio)
+    angle = where(gt(height, width), sub(math.pi / 2, angle), angle)
+    is_left = lt(copysign(1.0, x), 0.0)
+    angle = copysign(where(is_left, sub(math.pi, angle), angle), y)
+    return where(isnan(x) | isnan(y), math.nan, angle)
+
+
+def asinh(x: Any) -> Scalar:
+    """Inverse hyperbolic sine."""
+    size = abs_(cast(x, "float32"))
+    # Of x^2 / (1 + sqrt(1 + x^2)), which is x where x^2 overflows.
+    more = true_divide(
+        size, add(true_divide(1.0, size), sqrt(add(true_divide(1.0, square(size)), 1.0)))
+    )
+    return copysign(where(eq(size, 0.0), 0.0, log1p(add(size, more))), x)
+
+
+def acosh(x: Any) -> Scalar:
+    """Inverse hyperbolic cosine; NaN below 1."""
+    above = sub(cast(x, "float32"), 1.0)
+    return log1p(add(above, mul(sqrt(above), sqrt(add(above, 2.0)))))
+
+
+def atanh(x: Any) -> Scalar:
+    """Inverse hyperbolic tangent; NaN beyond 1."""
+    size = abs_(cast(x, "float32"))
+    return copysign(mul(log1p(true_divide(mul(size, 2.0), sub(1.0, size))), 0.5), x)
+
+
+def isclose(
+    x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Scalar:
+    """Whether |x - y| is at most atol + rtol |y|, or both are equal."""
+    near = le(abs_(sub(x, y)), add(mul(abs_(y), rtol), atol)) & isfinite(y)
+    near = or_(near, eq(x, y))
+    return or_(near, isnan(x) & isnan(y)) if equal_nan else near
+
+
+def xlogy(x: Any, y: Any) -> Scalar:
+    """x ln(y), 0 where x is 0."""
+    return where(eq(x, 0), where(isnan(y), math.nan, 0.0), mul(x, log(y)))
+
+
+def heaviside(x: Any, values: Any) -> Scalar:
+    """0 below 0, 1 above, `values` at 0."""
+    return where(gt(x, 0), 1.0, where(eq(x, 0), values, mul(sign(x), 0.0)))
+
+
+def frac(x: Any) -> Scalar:
+    """x - trunc(x)."""
+    return sub(x, trunc(x))
+
+
 def lerp(x: Any, end: Any, weight: Any) -> Scalar:
     """x + weight * (end - x)."""
     return add(x, mul(weight, sub(end, x)))
@@ -958,7 +1093,13 @@ _PUBLIC: dict[str, Callable[..., Any]] = {
     "sin": sin,
     "cos": cos,
     "tan": tan,
+    "asin": asin,
+    "acos": acos,
     "atan": atan,
+    "atan2": atan2,
+    "asinh": asinh,
+    "acosh": acosh,
+    "atanh": atanh,
     "erf": erf,
     "floor": floor,
     "ceil": ceil,
@@ -973,6 +1114,21 @@ _PUBLIC: dict[str, Callable[..., Any]] = {
     "softplus": softplus,
     "logsigmoid": logsigmoid,
     "gelu": gelu,
+    "elu": elu,
+    "celu": celu,
+    "selu": selu,
+    "hardtanh": hardtanh,
+    "relu6": relu6,
+    "hardsigmoid": hardsigmoid,
+    "hardswish": hardswish,
+    "mish": mish,
+    "softsign": softsign,
+    "tanhshrink": tanhshrink,
+    "logaddexp": logaddexp,
+    "isclose": isclose,
+    "xlogy": xlogy,
+    "heaviside": heaviside,
+    "frac": frac,
     "lerp": lerp,
     "copysign": copysign,
     "hypot": hypot,
@@ -1015,6 +1171,13 @@ _ALIASES = {
     "around": round_,
     "fix": trunc,
     "arctan": atan,
+    "arcsin": asin,
+    "arccos": acos,
+    "arctan2": atan2,
+    "arcsinh": asinh,
+    "arccosh": acosh,
+    "arctanh": atanh,
+    "special_xlogy": xlogy,
     "log_sigmoid": logsigmoid,
     "special_expit": sigmoid,
     "special_erf": erf,

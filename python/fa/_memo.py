@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from fa import _functions
 from fa._scalars import PartlyIndexed, Scalar
-from fa._variant import Variant
+from fa._variant import Extent, Variant
 
 _LIMIT = 4096
 """Traces kept; then all are forgotten."""
@@ -196,6 +196,8 @@ class Known(NamedTuple):
     """Which of the fingerprint's tensors are captured."""
     number: int
     """As `fa._trace.Traced` has it."""
+    extents: tuple[Extent, ...]
+    """Likewise."""
 
 
 _known: dict[tuple[Any, ...], Known] = {}
@@ -223,6 +225,7 @@ def put(
     variant: Variant,
     captured: tuple[Any, ...],
     number: int,
+    extents: tuple[Extent, ...],
 ) -> None:
     """Keeps a trace whose captured arrays are among the fingerprint's tensors."""
     places = {id(tensor): place for place, tensor in enumerate(tensors)}
@@ -231,7 +234,7 @@ def put(
         return  # computed by the function
     if len(_known) >= _LIMIT:
         _known.clear()
-    _known[key] = Known(variant, order, number)
+    _known[key] = Known(variant, order, number, extents)
 
 
 # --- Which tensors' values are read ------------------------------------------------

@@ -104,6 +104,22 @@ _MODULES = ("math", "jax", "jaxlib", "numpy", "cupy", "ml_dtypes")
 _LEFT = ("builtins", "torch", "fa", "functools")
 
 
+def _jax_gelu(x: Any, approximate: bool = True) -> Any:
+    return _functions.gelu(x, "tanh" if approximate else "none")
+
+
+_OF_JAX = {
+    "gelu": _jax_gelu,
+    "hard_tanh": _functions.hardtanh,
+    "hard_sigmoid": _functions.hardsigmoid,
+    "hard_silu": _functions.hardswish,
+    "hard_swish": _functions.hardswish,
+    "soft_sign": _functions.softsign,
+    "swish": _functions.silu,
+}
+"""What jax.nn calls or takes to be something else than PyTorch."""
+
+
 def _known(module: Any, name: str) -> Any:
     """The function for traced values, of a module's function; None if there is none."""
     module = module if isinstance(module, str) else ""
@@ -111,6 +127,8 @@ def _known(module: Any, name: str) -> Any:
     # What NumPy's other modules have by these names is something else: numpy.random.power.
     if root not in _MODULES or module.startswith(("numpy.random", "numpy.lib", "numpy.emath")):
         return None
+    if module.startswith("jax") and name in _OF_JAX:
+        return _OF_JAX[name]
     if module == "math" and name in ("floor", "ceil", "trunc"):
         return _functions.TABLE[f"__{name}__"]  # integers
     return None if name.startswith("__") else _functions.TABLE.get(name)
@@ -130,9 +148,10 @@ class _Module:
         if isinstance(own, types.ModuleType):
             return self._fa_rebind(own)
         known = _known(self._module.__name__, name)
-        if known is None or isinstance(own, type) or not callable(own):
+        if isinstance(own, type) or not callable(own):
             return own
-        return self._fa_rebind.either(known, own)
+        # Of another function it is the result that may be an array.
+        return self._fa_rebind.either(own if known is None else known, own)
 
 
 class _Either:
@@ -310,9 +329,10 @@ class _Rebinder:
             return value if is_left else self._function(value)
         if isinstance(value, types.MethodType):
             owner = value.__self__
-            if isinstance(owner, type) or not isinstance(value.__func__, types.FunctionType):
+            if not isinstance(value.__func__, types.FunctionType):
                 return value
-            return types.MethodType(self(value.__func__), _Object(owner, self))
+            own = owner if isinstance(owner, type) else _Object(owner, self)
+            return types.MethodType(self(value.__func__), own)
         if isinstance(value, functools.partial):
             keywords = {name: self(item) for name, item in value.keywords.items()}
             return functools.partial(self(value.func), *map(self, value.args), **keywords)

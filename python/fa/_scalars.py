@@ -22,11 +22,13 @@ from typing import Any
 import numpy as np
 
 from fa._arrays import View, describe
+from fa._variant import Extent
 
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
 I32 = (-(1 << 31), (1 << 31) - 1)
 COORDINATES = (0, (1 << 30) - 1)
 """Coordinates and lengths are in it, as the compiler's mask analysis has it."""
+COORDINATE_NAMES = {"%b": "b", "%h": "h", "%i": "q_idx", "%j": "kv_idx"}
 MAX_CAPTURES = 16
 MAX_RANK = 8
 
@@ -42,13 +44,17 @@ class _NoAttribute(TraceError, AttributeError):
     """So that `hasattr` and `getattr` with a default work."""
 
 
+_NAMED = ("masks.py", "scores.py")
+"""Files of functions that stand for the user's."""
+
+
 @functools.cache
 def _is_internal(filename: str) -> bool:
     """Whether a frame of the file is machinery, not the user's."""
     here = os.path.dirname(os.path.abspath(__file__))
     folder, name = os.path.split(os.path.abspath(filename))
     if folder == here:
-        return name not in ("masks.py", "scores.py")
+        return name not in _NAMED
     roots = [
         os.path.dirname(os.path.abspath(module.__file__))
         for module in (sys.modules.get(name) for name in ("torch", "numpy", "jax", "cupy"))
@@ -118,15 +124,12 @@ class Capture:
         self.name = name
         try:
             self.view: View = describe(array)
-        except TypeError as reason:
-            is_type = "float32, float16 or bfloat16, got" in str(reason)
-            got = f"got {getattr(array, 'dtype', type(array).__name__)}" if is_type else str(reason)
-            raise error(
-                f"captures an array that a kernel can't read: {got}",
-                "convert it to float32, float16, bfloat16, int32, int64 or bool"
-                if is_type
-                else "pass it on the device of query",
-            ) from None
+        except (TypeError, ValueError) as reason:
+            got, _, remedy = str(reason).rpartition("; ")
+            if "float32, float16 or bfloat16, got" in got:
+                got = f"got {getattr(array, 'dtype', type(array).__name__)}"
+                remedy = "convert it to float32, float16, bfloat16, int32, int64 or bool"
+            raise error(f"captures an array that a kernel can't read: {got}", remedy) from None
         view = self.view
         self.rank = len(view.shape)
         # A kernel wants unit stride in the last dimension: one of size 1 has it.
@@ -149,6 +152,8 @@ class Captures:
         self._by_id: dict[int, Capture] = {}
         self.lengths: set[str] = set()
         """Which of "query_length" and "key_length" are read."""
+        self.extents: dict[Extent, None] = {}
+        """What fa's own functions ask of sizes, in order."""
 
     def of(self, array: Any) -> Capture:
         """The capture of an array; the same one for the same object."""
@@ -174,6 +179,10 @@ class Region:
         self.lines: list[str] = []
         self.lengths: dict[str, Any] = {}
         """What "query_length" and "key_length" are, where not the arrays' sizes."""
+        self.sequences: tuple[str, int] | None = None
+        """Of packed sequences: the name of a sequence's number, and how many there are."""
+        self.reader: str | None = None
+        """The function of fa that runs, where its frame does not say so; "" for none."""
         self.errors: list[TraceError] = []
         """Those raised since the function was called."""
         self._known: dict[str, str] = {}
@@ -251,8 +260,7 @@ class Scalar:
     def describe(self) -> str:
         """The value in an error message."""
         kind = {"f32": "float", "i1": "boolean"}.get(self._type, "integer")
-        coordinate = {"%s": "score", "%b": "b", "%h": "h", "%i": "q_idx", "%j": "kv_idx"}
-        known = coordinate.get(self._name)
+        known = "score" if self._name == "%s" else COORDINATE_NAMES.get(self._name)
         return f"the traced {kind} {known}" if known else f"a traced {kind}"
 
     def __repr__(self) -> str:
@@ -265,8 +273,8 @@ class Scalar:
         "fa.math.where for a choice",
     )
     __index__ = _refuse(
-        "needs the number (an index, range or int())",
-        "index an array of NumPy or PyTorch, not a list",
+        "needs the number (an index, a slice, range or int())",
+        "index an array of NumPy or PyTorch, not a list, one element at a time",
     )
     __int__ = _refuse("needs the number (int())", "use .to(torch.int32) or fa.math.cast(x, int)")
     __float__ = _refuse(
@@ -283,7 +291,8 @@ class Scalar:
     def __array__(self, *args: Any, **options: Any) -> Any:
         raise error(
             f"needs {self.describe()} as an array",
-            "use functions of fa.math where NumPy's don't take it",
+            "use functions of fa.math where NumPy's don't take it; an array that is indexed with "
+            "it has to be a variable of the function, or an attribute of an object, not of a class",
             retry=True,
         )
 
@@ -535,8 +544,55 @@ def _index_text(region: Region, capture: Capture, dim: int, index: Any) -> str:
     return region.op(f"arith.select {negative}, {from_end}, {scalar._name} : index")
 
 
+def reader_at(filename: str, function: str) -> str | None:
+    """Which function of fa's is at a place; "" for the user's, None for machinery."""
+    folder, name = os.path.split(os.path.abspath(filename))
+    module, _ = os.path.splitext(name)
+    if folder == os.path.dirname(os.path.abspath(__file__)) and name in (*_NAMED, "block_masks.py"):
+        # Users have fa.block_masks as part of fa.masks.
+        module = module.removeprefix("block_")
+        name, dot, _ = function.partition(".")
+        return f"fa.{module}.{name}" if dot else f"a function of fa.{module}"
+    return None if filename.startswith("<frozen") or _is_internal(filename) else ""
+
+
+def _reader() -> str:
+    """Which function of fa's is running; "" for the user's."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        found = reader_at(code.co_filename, getattr(code, "co_qualname", code.co_name))
+        if found is not None:
+            return found
+        frame = frame.f_back
+    return ""
+
+
+def _note_extents(region: Region, capture: Capture, indices: list[Any]) -> None:
+    """Notes what fa's own functions ask of the sizes of an array that they read."""
+    reader = _reader() if region.reader is None else region.reader
+    if not reader:
+        return
+    for dim, index in enumerate(indices):
+        if type(index) is not Scalar:
+            continue
+        if region.sequences and index._name == region.sequences[0]:
+            size, sequences = capture.view.shape[dim], region.sequences[1]
+            if size not in (1, sequences):
+                raise error(
+                    f"expected dimension {dim} of the array that {reader} reads to have a size of "
+                    f"{sequences} (sequences) or 1, got shape {list(capture.view.shape)}",
+                    "give it an element for each sequence",
+                )
+        elif index._name in COORDINATE_NAMES:
+            number = region.captures.list.index(capture)
+            extent = Extent(reader, COORDINATE_NAMES[index._name], number, dim)
+            region.captures.extents[extent] = None
+
+
 def read(region: Region, capture: Capture, indices: list[Any]) -> Scalar:
     """An element of a captured array, as a type that is computed with."""
+    _note_extents(region, capture, indices)
     names = [_index_text(region, capture, dim, index) for dim, index in enumerate(indices)]
     if capture.is_padded:
         names.append(region.op("arith.constant 0 : index"))
@@ -594,6 +650,12 @@ class PartlyIndexed:
         dots = [at for at, item in enumerate(given) if item is Ellipsis]
         if len(dots) > 1:
             raise error("an index has more than one ...", "leave one")
+        for item in given:
+            if item is None or isinstance(item, (list, bool, str)):
+                raise error(
+                    f"indexes a captured array with {item!r}",
+                    "give an integer or a traced integer for each dimension",
+                )
         if len(given) - len(dots) > len(free):
             shape = list(self.shape)
             raise error(
@@ -609,7 +671,7 @@ class PartlyIndexed:
         for dim, item in zip(free, given):
             if isinstance(item, slice) and item == slice(None):
                 continue
-            if item is None or isinstance(item, (slice, list, bool, str)):
+            if isinstance(item, slice):
                 raise error(
                     f"indexes a captured array with {item!r}",
                     "give an integer or a traced integer, or : for a later index",

@@ -14,6 +14,7 @@ is left is `fa::attention` with the captured tensors.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,8 +25,8 @@ from fa import _torch_op
 from fa import math as fa_math
 from fa._dropout import add_dropout, dropped_of, torch_seed
 from fa._functions import dtype_name
-from fa._scalars import TraceError, is_tracing
-from fa._trace import key_length, query_length, trace_both
+from fa._scalars import TraceError, current_region, is_tracing, reader_at
+from fa._trace import expect_heads, key_length, query_length, trace_both
 from fa._variant import Variant
 
 try:  # from PyTorch 2.8 on
@@ -68,6 +69,11 @@ def _math(name: str, *args: Any, **options: Any) -> Any:
     return function(*tensors, **options)
 
 
+@torch.compiler.allow_in_graph
+def _expect_heads(h: Any, heads: int, reader: str) -> Any:
+    return expect_heads(h, heads, reader)
+
+
 def _stand_in(name: str) -> Callable[..., Any]:
     def call(*args: Any, **options: Any) -> Any:
         return _math(name, *args, **options)
@@ -96,6 +102,7 @@ def _substitute(function: Any, by: Any) -> None:
 
 for _name in fa_math.__all__:
     _substitute(getattr(fa_math, _name), _cast if _name == "cast" else _stand_in(_name))
+_substitute(expect_heads, lambda h, heads, reader: _expect_heads(h, heads, reader))
 for _name, _function in _LENGTHS.items():
     _substitute(_function, _length_stand_in(_name))
 
@@ -137,6 +144,7 @@ class _Graph:
             # A number in Python is part of the kernel: PyTorch compiles anew for another.
             return int(value) if isinstance(value, torch.SymInt) else value
 
+        current_region("compiled code").reader = _reader_of(node.stack_trace or "")
         args, options = torch.fx.node.map_arg((node.args, node.kwargs), value_of)
         if _is_operator(node, torch.ops.fa.traced_value):
             name = args[1]
@@ -154,6 +162,12 @@ class _Graph:
             line = (node.stack_trace or "").rstrip()
             error = TraceError(f"{reason}\n{line}" if line else str(reason))
             raise error from reason
+
+
+def _reader_of(stack_trace: str) -> str:
+    """Which function of fa's a node was traced in, as the region has it."""
+    places = re.findall(r'^ *File "([^"]*)", line \d+, in (\S+)$', stack_trace, re.M)
+    return reader_at(*places[-1]) or "" if places else ""
 
 
 def _is_operator(node: Any, packet: Any) -> bool:
@@ -189,7 +203,7 @@ def _lower(body: torch.fx.GraphModule) -> Callable[..., Any]:
                 break
         query, key, value = (inputs[operand] for operand in node.args[:3])
         if node.args[3]:
-            dropped = Variant.from_text(node.kwargs["variant"]).dropout
+            dropped = Variant.from_text(node.kwargs["variant"])[0].dropout
             traced = add_dropout(traced, dropped, inputs[node.args[3][0]])
         options = (node.kwargs["is_causal"], node.kwargs["scale"])
         out = _torch_op.call(query, key, value, traced, *options, return_lse)

@@ -20,9 +20,10 @@ from torch import Tensor
 
 from fa._arrays import describe
 from fa._attention import NOTHING, attend, check
+from fa._checks import number_of_argument
 from fa._dropout import variant_text
 from fa._trace import Traced, number_of
-from fa._variant import Variant, is_padded
+from fa._variant import Extent, Variant, is_padded
 
 _ARGUMENTS = (
     "(Tensor query, Tensor key, Tensor value, Tensor[] captured, *, str variant='', "
@@ -33,18 +34,18 @@ _TAGS = (torch.Tag.needs_fixed_stride_order, torch.Tag.pt2_compliant_tag)
 
 
 @functools.lru_cache(4096)
-def _parse(text: str) -> tuple[Variant, int]:
-    variant = Variant.from_text(text)
-    return variant, number_of(variant)
+def _parse(text: str) -> tuple[Variant, int, tuple[Extent, ...]]:
+    variant, extents = Variant.from_text(text)
+    return variant, number_of(variant), extents
 
 
 def traced_of(text: str, captured: Sequence[Tensor]) -> Traced:
     """The variant of a text with its tensors, as the kernel wants them."""
     if not text:
         return NOTHING
-    variant, number = _parse(text)
+    variant, number, extents = _parse(text)
     arrays = tuple(map(_with_unit_stride, captured, variant.captured))
-    return Traced(variant, arrays, number)
+    return Traced(variant, arrays, number, extents)
 
 
 @torch.compiler.assume_constant_result
@@ -219,9 +220,9 @@ def call(
     if schedule is not None:
         raise ValueError(NO_SCHEDULE)
     operator = torch.ops.fa.attention_with_lse if return_lse else torch.ops.fa.attention
-    text = "" if traced.variant is None else traced.variant.to_text()
+    text = "" if traced.variant is None else traced.variant.to_text(traced.extents)
     arrays = [torch.as_tensor(array).resolve_neg() for array in traced.arrays]
-    factor = None if scale is None else float(scale)
+    factor = None if scale is None else number_of_argument("scale", scale)
     for number, array in enumerate(arrays):
         if array.device.type == "meta" != q.device.type:
             raise TypeError(

@@ -25,9 +25,10 @@ from fa._scalars import (
     enter,
     is_array,
     is_caught_by_user,
+    is_tracing,
     lift,
 )
-from fa._variant import Function, Variant, is_padded
+from fa._variant import Extent, Function, Variant, is_padded
 
 _COORDINATES = (("%b", "b"), ("%h", "h"), ("%i", "q_idx"), ("%j", "kv_idx"))
 
@@ -93,6 +94,8 @@ def _call(function: Callable[..., Any], what: str, region: Region, arguments: li
         except TraceError:
             raise
         except Exception as second:
+            if isinstance(first, TraceError):
+                raise second from first
             raise first from second
 
 
@@ -147,6 +150,8 @@ class Traced(NamedTuple):
     number: int
     """Another one for each variant; 0 for None, -1 for what is not numbered:
     arrays that must be looked at in Python before they are arguments."""
+    extents: tuple[Extent, ...] = ()
+    """What is asked of sizes in each call."""
 
 
 _numbers: dict[Variant, int] = {}
@@ -173,7 +178,7 @@ def trace_both(score_mod: Any, mask_mod: Any) -> Traced:
         tuple(sorted(captures.lengths)),
     )
     arrays = tuple(capture.array for capture in captures.list)
-    return Traced(variant, arrays, number_of(variant))
+    return Traced(variant, arrays, number_of(variant), tuple(captures.extents))
 
 
 def trace_functions(score_mod: Any, mask_mod: Any) -> Traced:
@@ -185,7 +190,7 @@ def trace_functions(score_mod: Any, mask_mod: Any) -> Traced:
     known = _memo.get(key)
     if known is not None:
         arrays = tuple([tensors[place] for place in known.order])
-        return Traced(known.variant, arrays, known.number)
+        return Traced(known.variant, arrays, known.number, known.extents)
     with _memo.watch() as watch:
         traced = trace_both(score_mod, mask_mod)
     if watch.is_certain:
@@ -212,7 +217,7 @@ def trace(
     Raises:
         TraceError: a function does what can't be traced.
     """
-    variant, arrays, _ = trace_both(score_mod, mask_mod)
+    variant, arrays, *_ = trace_both(score_mod, mask_mod)
     padded = (a[..., None] if is_padded(t) else a for a, t in zip(arrays, variant.captured))
     return replace(variant, arrays=tuple(padded))
 
@@ -233,17 +238,44 @@ def key_length() -> Scalar:
     return _length("key_length")
 
 
+def expect_heads(h: Any, heads: int, reader: str) -> Any:
+    """h, of a function that is made for so many heads: a call with others is an error.
+
+    Args:
+        h: the head.
+        heads: how many query heads a call must have.
+        reader: the function's name: "fa.scores.alibi".
+    """
+    if is_tracing():
+        extent = Extent(reader, "h", -1, heads)
+        current_region(reader).captures.extents[extent] = None
+    return h
+
+
 def call_with_lengths(
-    function: Callable[..., Any], lengths: tuple[Scalar, Scalar], *arguments: Any
+    function: Callable[..., Any],
+    lengths: tuple[Scalar, Scalar],
+    sequence: Scalar,
+    sequences: int,
+    arguments: tuple[Any, ...],
 ) -> Any:
-    """What a function returns, to which the lengths of queries and keys are these."""
+    """What a function of packed sequences returns.
+
+    Args:
+        function: score_mod or mask_mod.
+        lengths: of queries and keys, of the sequence.
+        sequence: its number, the function's batch entry.
+        sequences: how many there are.
+        arguments: what it is called with.
+    """
     region = current_region("a function of packed sequences")
-    before = region.lengths
+    before = region.lengths, region.sequences
     region.lengths = dict(zip(("query_length", "key_length"), lengths))
+    region.sequences = (sequence._name, sequences)
     try:
         return function(*arguments)
     finally:
-        region.lengths = before
+        region.lengths, region.sequences = before
 
 
 def _length(name: str) -> Scalar:

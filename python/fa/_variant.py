@@ -18,6 +18,23 @@ def is_padded(type: str) -> bool:
     return "?x1x" in type
 
 
+class Extent(NamedTuple):
+    """What one of fa's named functions asks of a size when it is called.
+
+    By batch entries and heads there must be as many elements as these, by queries
+    and keys at least as many; 1 goes for all.
+    """
+
+    reader: str
+    """The function: "fa.masks.documents"."""
+    coordinate: str
+    """What is counted: "b", "h", "q_idx" or "kv_idx"."""
+    array: int
+    """Which of the captured arrays has the size; -1 for a number in Python."""
+    size: int
+    """Its dimension, or that number."""
+
+
 class Function(NamedTuple):
     """A traced function: the region's ops, and the value that it yields."""
 
@@ -54,16 +71,18 @@ class Variant:
         """The variant as a key: it keeps no array alive."""
         return replace(self, arrays=()) if self.arrays else self
 
-    def to_text(self) -> str:
-        """The variant, but for its arrays, as text that `from_text` reads."""
-        return json.dumps([self.score, self.mask, self.captured, self.lengths, self.dropout])
+    def to_text(self, extents: tuple[Extent, ...] = ()) -> str:
+        """The variant, but for its arrays, and extents as text that `from_text` reads."""
+        parts = [self.score, self.mask, self.captured, self.lengths, self.dropout, extents]
+        return json.dumps(parts)
 
     @staticmethod
-    def from_text(text: str) -> Variant:
-        """The variant of a text of `to_text`."""
-        score, mask, captured, lengths, dropout = json.loads(text)
+    def from_text(text: str) -> tuple[Variant, tuple[Extent, ...]]:
+        """The variant and the extents of a text of `to_text`."""
+        score, mask, captured, lengths, dropout, extents = json.loads(text)
         functions = [None if f is None else Function(tuple(f[0]), f[1]) for f in (score, mask)]
-        return Variant(*functions, tuple(captured), tuple(lengths), dropout)
+        variant = Variant(*functions, tuple(captured), tuple(lengths), dropout)
+        return variant, tuple([Extent(*extent) for extent in extents])
 
     def regions(self, is_causal: bool = False) -> str:
         """The regions' text, with a causal mask too if asked for."""

@@ -10,6 +10,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from fa._checks import expect_array, expect_pair
+
 Mask = Callable[[Any, Any, Any, Any], Any]
 
 _MISSING = object()
@@ -19,21 +21,20 @@ _WHOLE = 1 << 30
 
 def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
     """The size of a block: rows and keys."""
-    rows, keys = size if isinstance(size, tuple) else (size, size)
-    return _block_size("rows", rows), _block_size("keys", keys)
+    rows, keys = expect_pair("size", size)
+    remedy = "give size as one number or as (rows, keys)"
+    return _count("a block's rows", rows, remedy), _count("a block's keys", keys, remedy)
 
 
-def _block_size(name: str, value: Any) -> int:
+def _count(what: str, value: Any, remedy: str) -> int:
+    """An integer from 1 on; raises ValueError for anything else."""
     is_integer = not isinstance(value, bool) and hasattr(value, "__index__")
     try:
         number = operator.index(value) if is_integer else 0
     except TypeError:  # an array of several, or of booleans
         number = 0
     if number < 1:
-        raise ValueError(
-            f"expected a block's {name} to be an integer >= 1, got {value!r}; "
-            "give size as one number or as (rows, keys)"
-        )
+        raise ValueError(f"expected {what} to be an integer >= 1, got {value!r}; {remedy}")
     return number
 
 
@@ -77,8 +78,6 @@ def block_sparse(blocks: Any, size: int | tuple[int, int] = 128) -> Mask:
             return blocks[head, at[0], at[1]]
         return blocks[0 if blocks.shape[0] == 1 else b, head, at[0], at[1]]
 
-    if rank > 2 and not _is_compiling():
-        seen.fa_sizes = tuple(blocks.shape[:-2])  # for `fa.attention`
     return seen
 
 
@@ -87,22 +86,14 @@ def _is_compiling() -> bool:
     return torch is not None and torch.compiler.is_dynamo_compiling()
 
 
-def check_sizes(what: str, sizes: tuple[int, ...], q: Any) -> None:
-    """Raises ValueError if blocks [H] or [B, H] were made for another call than of q."""
-    shape = getattr(q, "shape", ())
-    if len(shape) != 4:
-        return  # which is an error of its own
-    wanted = shape[1:2] if len(sizes) == 1 else shape[:2]
-    if not all([size in (1, own) for size, own in zip(sizes, wanted)]):
-        raise ValueError(
-            f"expected {what} to be for as many batch entries and heads as query, or for 1, got "
-            f"{list(sizes)} for query of shape {list(shape)}; make it for these"
-        )
-
-
 def check_block_mask(mask: Any, q: Any, k: Any) -> None:
     """Raises ValueError if a BlockMask was made for another call than of q and k."""
-    check_sizes("block_mask", tuple(mask.kv_num_blocks.shape[:-1]), q)
+    sizes, shape = tuple(mask.kv_num_blocks.shape[:-1]), getattr(q, "shape", ())
+    if len(shape) == 4 and not all([size in (1, own) for size, own in zip(sizes, shape[:2])]):
+        raise ValueError(
+            "expected block_mask to be for as many batch entries and heads as query, or for 1, "
+            f"got {list(sizes)} for query of shape {list(shape)}; make it for these"
+        )
     made = getattr(mask, "seq_lengths", None)
     if made is None or min(mask.BLOCK_SIZE) >= _WHOLE:
         return
@@ -132,11 +123,11 @@ def block_sparse_csr(
             outside 0..Nk - 1.
     """
     _pair(size)
-    if offsets.ndim != 1 or columns.ndim != 1 or offsets.shape[0] < 1:
-        raise ValueError(
-            f"expected offsets [Nq + 1] and columns, got shapes {list(offsets.shape)} and "
-            f"{list(columns.shape)}; make a mask for each head, or use block_sparse"
-        )
+    key_blocks = _count("key_blocks", key_blocks, "give the number of blocks of keys")
+    expect_array("offsets", offsets, "integers [Nq + 1]", 1)
+    expect_array("columns", columns, "integers [offsets[-1]]", 1)
+    if offsets.shape[0] < 1:
+        raise ValueError("expected offsets [Nq + 1], got none; give at least the end")
     starts, names = offsets.tolist(), columns.tolist()
     falls = [n for n, (a, b) in enumerate(zip(starts, starts[1:])) if a > b]
     if starts[0] != 0 or starts[-1] != len(names) or falls:

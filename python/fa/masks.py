@@ -9,7 +9,10 @@ takes them too, but for those that say that they ask for a length.
 
 A size in a mask is a number, which belongs to the compiled kernel, or an array
 of one element (`torch.tensor(1024)`) that the kernel reads: another value needs
-no other kernel. Arrays must be on the device of q, k and v.
+no other kernel. Arrays must be on the device of q, k and v. An array that has a
+dimension for batch entries has as many elements there as q, or 1 for all; one
+with a dimension for queries or keys has at least as many, or 1. Other arrays are
+an error: TypeError or ValueError.
 """
 
 from __future__ import annotations
@@ -18,16 +21,11 @@ from collections.abc import Callable
 from typing import Any
 
 from fa import math as _math
+from fa._checks import expect_array, expect_number, expect_pair
 from fa._trace import key_length, query_length
 from fa.block_masks import block_mask, block_sparse, block_sparse_csr, is_block_mask
 
 Mask = Callable[[Any, Any, Any, Any], Any]
-
-
-def _at_least(name: str, value: Any, least: int) -> None:
-    """Raises ValueError if a number (arrays are not looked at) is too small."""
-    if isinstance(value, (int, float)) and value < least:
-        raise ValueError(f"expected {name} >= {least}, got {value}; give a larger one")
 
 
 def _functions(masks: tuple[Any, ...]) -> tuple[Mask, ...]:
@@ -99,6 +97,8 @@ def causal_lengths(query_lengths: Any, key_lengths: Any) -> Mask:
         query_lengths: queries of each batch entry, integers [B].
         key_lengths: keys of each batch entry, integers [B].
     """
+    expect_array("query_lengths", query_lengths, "integers [B]", 1)
+    expect_array("key_lengths", key_lengths, "integers [B]", 1)
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         keys = key_lengths[b]
@@ -118,8 +118,8 @@ def sliding_window(left: Any, right: Any = 0) -> Mask:
         left: keys before the query, a number >= 0 or an array of one integer.
         right: keys after it, likewise.
     """
-    _at_least("left", left, 0)
-    _at_least("right", right, 0)
+    expect_number("left", left, 0)
+    expect_number("right", right, 0)
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         return (q_idx - kv_idx <= left) & (kv_idx - q_idx <= right)
@@ -136,8 +136,9 @@ def prefix(length: Any) -> Mask:
     Args:
         length: P, a number >= 0, an array of one integer, or integers [B].
     """
-    _at_least("length", length, 0)
     by_batch = getattr(length, "ndim", 0) == 1 and length.shape[0] != 1
+    if not by_batch:
+        expect_number("length", length, 0)
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         return (kv_idx < (length[b] if by_batch else length)) | (kv_idx <= q_idx)
@@ -153,6 +154,8 @@ def documents(ids: Any, key_ids: Any = None) -> Mask:
         key_ids: of each key, if they are not those of the queries.
     """
     keys = ids if key_ids is None else key_ids
+    expect_array("ids", ids, "integers [S] or [B, S]", 1, 2)
+    expect_array("key_ids", keys, "integers [S] or [B, S]", 1, 2)
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         own = ids[b, q_idx] if ids.ndim == 2 else ids[q_idx]
@@ -167,6 +170,7 @@ def padding(key_lengths: Any) -> Mask:
     Args:
         key_lengths: integers [B].
     """
+    expect_array("key_lengths", key_lengths, "integers [B]", 1)
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         return kv_idx < key_lengths[b]
@@ -187,9 +191,10 @@ def dilated(step: Any, left: Any = None, right: Any = None) -> Mask:
             if None.
         right: of keys after it.
     """
-    _at_least("step", step, 1)
-    _at_least("left", left, 0)
-    _at_least("right", right, 0)
+    expect_number("step", step, 1)
+    for name, value in (("left", left), ("right", right)):
+        if value is not None:
+            expect_number(name, value, 0)
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         distance = q_idx - kv_idx
@@ -218,7 +223,7 @@ def neighbourhood(size: Any) -> Mask:
     Args:
         size: a number >= 1, odd to be symmetric, or an array of one integer.
     """
-    _at_least("size", size, 1)
+    expect_number("size", size, 1)
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         return _neighbours(q_idx, kv_idx, key_length(), size)
@@ -237,10 +242,10 @@ def neighbourhood_2d(size: int | tuple[int, int], width: Any) -> Mask:
         size: keys of a neighbourhood (height, width), or one number for both.
         width: columns of the image, a number >= 1 or an array of one integer.
     """
-    tall, wide = size if isinstance(size, tuple) else (size, size)
-    _at_least("size", tall, 1)
-    _at_least("size", wide, 1)
-    _at_least("width", width, 1)
+    tall, wide = expect_pair("size", size)
+    expect_number("size", tall, 1)
+    expect_number("size", wide, 1)
+    expect_number("width", width, 1)
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         rows = _neighbours(q_idx // width, kv_idx // width, key_length() // width, tall)
@@ -262,8 +267,8 @@ def attention_sink(window: Any, sinks: Any = 4) -> Mask:
         window: keys, a number >= 1 or an array of one integer.
         sinks: keys, a number >= 0 or an array of one integer.
     """
-    _at_least("window", window, 1)
-    _at_least("sinks", sinks, 0)
+    expect_number("window", window, 1)
+    expect_number("sinks", sinks, 0)
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         return (kv_idx <= q_idx) & ((kv_idx < sinks) | (q_idx - kv_idx < window))

@@ -4,7 +4,10 @@
 
 A score function score(score, b, h, q_idx, kv_idx) gives the score of query
 `q_idx` and key `kv_idx` in the place of the scaled product. The ones here are
-made for some numbers and arrays; arrays must be on the device of q, k and v.
+made for some numbers and arrays; arrays must be on the device of q, k and v. An
+array that has a dimension for batch entries or heads has as many elements there
+as q, or 1 for all; one with a dimension for queries or keys has at least as many,
+or 1. Other arrays are an error: TypeError or ValueError.
 """
 
 from __future__ import annotations
@@ -13,7 +16,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from fa import math as _math
+from fa._checks import expect_array, expect_number
+from fa._trace import expect_heads
 
 Score = Callable[[Any, Any, Any, Any, Any], Any]
 
@@ -37,8 +44,7 @@ def softcap(cap: Any) -> Score:
     Args:
         cap: a number > 0, or an array of one element.
     """
-    if isinstance(cap, (int, float)) and not (cap > 0 and math.isfinite(cap)):
-        raise ValueError(f"expected a finite cap > 0, got {cap}; leave the softcap out for none")
+    expect_number("cap", cap, 0, is_above=True)
 
     def score_mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         return cap * _math.tanh(score / cap)
@@ -57,16 +63,20 @@ def alibi(slopes: Any) -> Score:
     Args:
         slopes: the number of query heads, or the slopes, floats [Hq].
     """
-    if isinstance(slopes, int) and slopes < 1:
+    is_count = isinstance(slopes, (int, np.integer)) and not isinstance(slopes, bool)
+    if is_count and slopes < 1:
         raise ValueError(f"expected a number of heads >= 1, got {slopes}; give that of q")
+    if not is_count:
+        expect_array("slopes", slopes, "floats [Hq] (or the number of query heads)", 1)
+    count = int(slopes) if is_count else 0
 
     def slope(h: Any) -> Any:
-        if not isinstance(slopes, int):
+        if not count:
             return slopes[h]
-        heads = 1 << (slopes.bit_length() - 1)
+        heads = 1 << (count.bit_length() - 1)
         step = -8.0 / heads
-        exponent = step * (h + 1)
-        if heads != slopes:
+        exponent = step * (expect_heads(h, count, "fa.scores.alibi") + 1)
+        if heads != count:
             exponent = _math.where(h < heads, exponent, step * (h - heads) + step / 2)
         return _math.exp2(exponent)
 
@@ -83,11 +93,7 @@ def bias(values: Any) -> Score:
         values: floats [B, Hq, Sq, Sk], [Hq, Sq, Sk] or [Sq, Sk]; a dimension of
             size 1 goes for all.
     """
-    if not 2 <= values.ndim <= 4:
-        raise ValueError(
-            f"expected a bias of rank 2 to 4, got shape {list(values.shape)}; "
-            "index it in a score function of your own"
-        )
+    expect_array("values", values, "floats [B, Hq, Sq, Sk], [Hq, Sq, Sk] or [Sq, Sk]", 2, 3, 4)
 
     def score_mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         # An index beyond a dimension of size 1 is its last one.
@@ -105,6 +111,7 @@ def relative_position(table: Any) -> Score:
     Args:
         table: floats [Hq, 2 M + 1].
     """
+    expect_array("table", table, "floats [Hq, 2 M + 1]", 2)
     heads, size = table.shape
     if size % 2 == 0:
         raise ValueError(
@@ -145,6 +152,7 @@ def t5_bias(table: Any, *, bidirectional: bool = True, max_distance: int = 128) 
         bidirectional: False for a decoder: keys after the query are in bucket 0.
         max_distance: where the last bucket begins at the latest.
     """
+    expect_array("table", table, "floats [n, Hq]", 2)
     buckets = table.shape[0] // 2 if bidirectional else table.shape[0]
     exact = buckets // 2
     if exact < 1 or max_distance <= exact:

@@ -154,9 +154,12 @@ def _check_offsets(name: str, offsets: Any, like: Any) -> None:
 
 
 def _masks(
-    bounds: _Bounds, score_mod: Callable[..., Any] | None, mask_mod: Callable[..., Any] | None
+    bounds: _Bounds,
+    sequences: int,
+    score_mod: Callable[..., Any] | None,
+    mask_mod: Callable[..., Any] | None,
 ) -> tuple[Callable[..., Any] | None, Callable[..., Any]]:
-    """The functions on packed positions, of those within a sequence."""
+    """The functions on packed positions, of those within one of the sequences."""
     sequence, query_start, first, end, query_length, key_length = bounds
 
     def inside(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
@@ -165,13 +168,15 @@ def _masks(
     def mask(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         i, j = q_idx - query_start[q_idx], kv_idx - first[q_idx]
         lengths = (query_length[q_idx], key_length[q_idx])
-        seen = call_with_lengths(mask_mod, lengths, sequence[q_idx], h, i, j)
+        own = sequence[q_idx]
+        seen = call_with_lengths(mask_mod, lengths, own, sequences, (own, h, i, j))
         return (kv_idx >= first[q_idx]) & (kv_idx < end[q_idx]) & seen
 
     def score(value: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         i, j = q_idx - query_start[q_idx], kv_idx - first[q_idx]
         lengths = (query_length[q_idx], key_length[q_idx])
-        return call_with_lengths(score_mod, lengths, value, sequence[q_idx], h, i, j)
+        own = sequence[q_idx]
+        return call_with_lengths(score_mod, lengths, own, sequences, (value, own, h, i, j))
 
     return (None if score_mod is None else score), (inside if mask_mod is None else mask)
 
@@ -306,7 +311,7 @@ def _attend(
     Args:
         tensors: q, k and v [T, H, D].
         limits: gives (where queries and keys begin, where they end), each [N].
-        origins: what those are made of.
+        origins: what those are made of; the first has one element more than N.
         functions: score_mod and mask_mod.
         causal: the alignment, empty for none.
         scale, return_lse: as for `fa.attention`.
@@ -325,7 +330,7 @@ def _attend(
         _torch_op.refuse_transforms(*tensors)  # before offsets are read
     queries = q.shape[0]
     bounds = _known_bounds(origins, lambda: _bounds(*limits(), queries, causal), (queries, causal))
-    score, mask = _masks(bounds, *functions)
+    score, mask = _masks(bounds, origins[0].shape[0] - 1, *functions)
     result = attention(
         *map(_swapped, tensors),
         score_mod=score,

@@ -135,6 +135,9 @@ def test_errors():
         fa.attention(q[:, :3], k, v)
     with pytest.raises(ValueError, match="finite scale, got inf"):
         fa.attention(q, k, v, scale=math.inf)
+    for scale, got in (("x", "str"), ([1], "list"), (np.ones(2), r"ndarray of shape \[2\]")):
+        with pytest.raises(TypeError, match=f"scale to be a number, got {got}"):
+            fa.attention(q, k, v, scale=scale)
     with pytest.raises(ValueError, match="rank 4"):
         fa.attention(q[0], k, v)
     with pytest.raises(ValueError, match="head dim in .1, 256., got 300"):
@@ -225,6 +228,10 @@ def test_schedule_reaches_the_pass():
 
 def test_schedule_errors():
     config = AttentionConfig("bf16", 8, 2, 128, 128)
+    with pytest.raises(TypeError, match="schedule to be a dictionary, got str"):
+        fa.compile(config, "cpu", schedule="rows=64")
+    with pytest.raises(TypeError, match="rows of a schedule to be an integer, got 'a'"):
+        fa.compile(config, "cpu", schedule={"rows": "a"})
     with pytest.raises(ValueError, match="no such option colour"):
         fa.compile(config, "sm_90a", schedule={"colour": 3})
     with pytest.raises(ValueError, match="got 'stages=1},fa-lower-hopper'"):

@@ -629,7 +629,7 @@ def test_variant():
     )
     assert len({base, one, other, short}) == 4
     for variant in (base, one, other, short):
-        assert Variant.from_text(variant.to_text()) == variant
+        assert Variant.from_text(variant.to_text()) == (variant, ())
     assert one.captured == (*base.captured, "tensor<i64>") and one.score == base.score
     assert "fa.random_bits %seed at [%b, %h, %i, %j]" in str(one)
     assert "arith.extsi" in str(short) and "arith.extsi" not in str(one)
@@ -782,6 +782,13 @@ def test_sdpa_errors(p):
     q, k, v = tensors(2, 4, 4, 33, 40, 16)
     with pytest.raises(ValueError, match=rf"dropout_p in \[0, 0.996\], got {p}; it is"):
         fa.torch.sdpa(q, k, v, dropout_p=p)
+
+
+def test_kinds():
+    q, k, v = naive.inputs(1, 2, 1, 8, 8, 16)
+    for p, got in (([0.1], "list"), ("0.1", "str"), (np.ones(2), r"ndarray of shape \[2\]")):
+        with pytest.raises(TypeError, match=f"dropout_p to be a number, got {got}"):
+            fa.attention(q, k, v, dropout_p=p)
 
 
 @needs_torch

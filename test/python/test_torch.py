@@ -156,7 +156,7 @@ def test_variants_are_text(data):
         if mask
         else None,
     )
-    assert Variant.from_text(variant.to_text()) == variant
+    assert Variant.from_text(variant.to_text()) == (variant, ())
 
 
 # --- Gradients -----------------------------------------------------------------------

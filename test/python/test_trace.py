@@ -667,7 +667,36 @@ def uses_complex(b, h, i, j):
     return i.to("complex") > 2
 
 
+def uses_slice_of_traced(b, h, i, j):
+    return IDS[j : j + 1] > 2
+
+
+def uses_new_dimension(b, h, i, j):
+    return BIAS[h, None, j] > 2
+
+
+UNALIGNED = np.frombuffer(bytes(97), np.uint8)[1:].view(np.int32)
+
+
+def uses_unaligned(b, h, i, j):
+    return UNALIGNED[j] > 2
+
+
+class OfAClass:
+    """A class that keeps an array."""
+
+    table = IDS
+
+
+def uses_class(b, h, i, j):
+    return OfAClass.table[j] > 2
+
+
 ERRORS = [
+    (uses_slice_of_traced, "indexes a captured array with slice|one element at a time"),
+    (uses_new_dimension, "indexes a captured array with None; give an integer"),
+    (uses_unaligned, "can't read: expected data aligned .*; copy the array"),
+    (uses_class, "as an array; .* attribute of an object, not of a class"),
     (uses_if, "needs the truth .* of a traced boolean.*use & | ~"),
     (uses_and, "needs the truth"),
     (uses_or, "needs the truth"),
@@ -712,6 +741,25 @@ def test_errors_in_loops():
     with pytest.raises(fa.TraceError, match="in uses_range: needs the number"):
         fa.attention(Q, K, V, mask_mod=uses_range)
     assert "arith" in text(mask_mod=lambda b, h, i, j: sum(j == n for n in range(3)) > 0)
+
+
+def test_arrays_made_inside():
+    check(
+        lambda s, b, h, i, j: s + np.arange(LENGTH, dtype=np.float32)[j],
+        expected_score=lambda s, b, h, i, j: s + np.asarray(j, np.float32),
+    )
+
+
+class Scaled:
+    """A class with a score function."""
+
+    @classmethod
+    def score(cls, s, b, h, i, j):
+        return math.tanh(s)
+
+
+def test_class_methods():
+    check(Scaled.score, expected_score=lambda s, b, h, i, j: np.tanh(s))
 
 
 def test_errors_of_torch(torch):
@@ -1152,3 +1200,53 @@ def test_wrong_numbers_of_arguments():
             text(mask_mod=function)
     with pytest.raises(TypeError, match=r"arguments \(score, b, h, q_idx, kv_idx\), got a funct"):
         text(score_mod=fa.masks.causal)
+
+
+# Points of functions: ordinary ones, ends of domains, what overflows in between.
+POINTS = np.float32(
+    [*np.linspace(-3, 3, 41), 0.0, -0.0, 1e-8, -1e-8, 1e-4, 0.999, -0.999, 1, -1, 7, -7, 50, -50]
+    + [1e5, -1e5, 1e20, -1e20, 1e30, -1e30, np.inf, -np.inf, np.nan]
+)
+
+
+def values_of(function, *arrays):
+    """function(*elements) of each element, through fa: the score of a single key."""
+    rows = len(arrays[0])
+    q, k = np.zeros((1, 1, rows, 1), np.float32), np.zeros((1, 1, 1, 1), np.float32)
+
+    def score_mod(s, b, h, i, j):
+        return function(*(array[i] for array in arrays))
+
+    return fa.attention(q, k, k, score_mod=score_mod, return_lse=True)[1][0, 0]
+
+
+OF_ONE = ["elu", "celu", "selu", "hardtanh", "relu6", "hardsigmoid", "hardswish", "mish"]
+OF_ONE += ["softsign", "tanhshrink", "asin", "acos", "asinh", "acosh", "atanh", "frac"]
+
+
+@pytest.mark.parametrize("name", OF_ONE)
+def test_values_of_one(torch, name):
+    theirs = getattr(torch, name, None) or getattr(torch.nn.functional, name)
+    given = values_of(getattr(fa.math, name), POINTS)
+    exact = theirs(torch.from_numpy(POINTS).double()).numpy()
+    same = np.isclose(given, exact, rtol=3e-6, atol=2e-6, equal_nan=True)
+    # A row without a finite score has none, and rows of +inf no weights.
+    assert (same | ~np.isfinite(exact)).all(), (POINTS[~same], given[~same], exact[~same])
+    assert np.isnan(given[np.isnan(exact)]).all()
+
+
+@pytest.mark.parametrize("name", ["atan2", "logaddexp", "xlogy", "heaviside", "isclose"])
+def test_values_of_two(torch, name):
+    x, y = (array.ravel() for array in np.meshgrid(POINTS, POINTS))
+    ours = getattr(fa.math, name)
+    given = values_of(lambda a, b: ours(a, b) * 1.0, x, y)
+    pair = torch.from_numpy(x).double(), torch.from_numpy(y).double()
+    exact = getattr(torch, name)(*pair).double().numpy()
+    if name == "xlogy":  # whose product may leave float32
+        exact = np.where(np.abs(exact) > 1e37, np.inf, exact)
+    if name == "heaviside":
+        exact = np.where(np.isnan(x), np.nan, exact)
+    same = np.isclose(given, exact, rtol=3e-6, atol=2e-6, equal_nan=True)
+    wrong = ~same & np.isfinite(exact)
+    assert not wrong.any(), (x[wrong], y[wrong], given[wrong], exact[wrong])
+    assert np.isnan(given[np.isnan(exact)]).all()

@@ -400,7 +400,7 @@ def test_t5_thresholds():
         (lambda: scores.alibi(0), "heads >= 1, got 0"),
         (lambda: scores.relative_position(TABLE[:, :4]), r"got \[4, 4\]"),
         (lambda: scores.t5_bias(T5[:2]), "at least 4 buckets"),
-        (lambda: scores.bias(SLOPES), r"rank 2 to 4, got shape \[4\]"),
+        (lambda: scores.bias(SLOPES), r"\[Sq, Sk\], got shape \[4\]"),
     ],
 )
 def test_errors(make, message):
