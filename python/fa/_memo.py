@@ -7,8 +7,8 @@ under both if everything that the code may read is one of
 
 - numbers, strings and None in global names, closure cells and defaults: kept by
   value, so that another number is another key;
-- PyTorch's tensors there: by type, shape and device. Their values are not read,
-  or the trace is not kept: while tracing, a mode of PyTorch's sees every
+- PyTorch's strided tensors there: by type, shape and device. Their values are not
+  read, or the trace is not kept: while tracing, a mode of PyTorch's sees every
   operation on a tensor that no traced value takes part in;
 - functions in Python there, which are looked into the same way, and what was
   assigned to their attributes;
@@ -112,6 +112,7 @@ class _Fingerprint:
         self._seen: dict[int, int] = {}
         torch = sys.modules.get("torch")
         self._tensors = () if torch is None else (torch.Tensor, torch.nn.Parameter)
+        self._strided = None if torch is None else torch.strided
 
     def add(self, value: Any) -> None:
         """Adds a value; raises `_Unknown` if it is none of the known kinds."""
@@ -151,6 +152,8 @@ class _Fingerprint:
             return
         if tensor.__dict__ and not _ATTRIBUTES.isdisjoint(tensor.__dict__):
             raise _Unknown
+        if tensor.layout is not self._strided:
+            raise _Unknown  # of what can't be captured
         self._seen[id(tensor)] = len(self.tensors)
         self.tensors.append(tensor)
         shape = tensor.shape

@@ -884,6 +884,23 @@ def test_captured_tensors_without_strides_or_values(requires_grad):
             fa.attention(q, k, v, score_mod=lambda s, b, h, i, j, x=bias: s + x[j])
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("layout", ["csr", "csc", "bsr", "coo"])
+@pytest.mark.parametrize("width", [17, 1])
+def test_captured_sparse_tensors(layout, width):
+    bias = torch.ones(17, width, device=DEVICE)
+    options = {"blocksize": (1, 1)} if layout == "bsr" else {}
+    sparse = getattr(bias, "to_sparse" if layout == "coo" else f"to_sparse_{layout}")(**options)
+
+    def score_mod(s, b, h, i, j):
+        return s + bias[i, 0]
+
+    fa.attention(*same_lengths(), score_mod=score_mod)
+    bias = sparse  # in the place of a tensor that was read
+    with pytest.raises(fa.TraceError, match=rf"layout torch.sparse_{layout}.*to_dense\(\)"):
+        fa.attention(*same_lengths(), score_mod=score_mod)
+
+
 def test_symbolic_trace_of_a_routed_model():
     class Model(torch.nn.Module):
         def forward(self, q, k, v):
