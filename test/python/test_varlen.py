@@ -443,6 +443,19 @@ def test_offsets_with_other_partners():
 
 
 @needs_torch
+def test_offsets_changed_unnoticed(monkeypatch):
+    """What PyTorch does not see is seen where nothing is kept."""
+    monkeypatch.setenv("FA_REUSE_LISTS", "0")
+    q, k, v, cq, ck = tensors()
+    for lengths in (((3, 4), (2, 6)), ((1, 6), (8, 0)), ((5, 2), (5, 3))):
+        before = cq._version
+        cq.data.copy_(on(offsets_of(lengths[0]), "torch"))
+        ck.data.copy_(on(offsets_of(lengths[1]), "torch"))
+        assert cq._version == before
+        assert_is(fa.attention_varlen(q, k, v, cq, ck), (q, k, v), lengths)
+
+
+@needs_torch
 def test_offsets_are_not_kept_alive():
     from fa import varlen
 
