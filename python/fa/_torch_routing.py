@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fa import _torch_sdpa
+from fa import _torch_op, _torch_sdpa
 
 _NAME = "scaled_dot_product_attention"
 _own = getattr(torch.nn.functional, _NAME)
@@ -90,7 +90,7 @@ def _routed(
     """`fa.torch.sdpa` where it takes the call, else PyTorch's own."""
     # What only stands for tensors (of torch.fx.symbolic_trace) can't be asked anything.
     if _is_on and all([x is None or isinstance(x, Tensor) for x in (query, key, value, attn_mask)]):
-        tensors = _torch_sdpa.autocast(query, key, value, attn_mask)
+        tensors = _torch_op.autocast(query, key, value, attn_mask)
         reason = _reason(tensors, dropout_p, is_causal, scale, enable_gqa)
         _count(reason)
         if reason is None:

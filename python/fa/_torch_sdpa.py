@@ -111,7 +111,7 @@ def why_not(
     dtype, device = query.dtype, query.device
     if dtype not in _DTYPES or key.dtype != dtype or value.dtype != dtype:
         return "dtype"
-    if device.type not in ("cpu", "cuda"):
+    if device.type not in ("cpu", "cuda", "meta"):
         return "device"
     for tensor in tensors:
         if tensor.device != device:
@@ -276,26 +276,10 @@ def _variant_of(mask: Tensor | None, leads: tuple[Any, ...], dropped: int) -> st
 # --- The call ------------------------------------------------------------------------
 
 
-def autocast(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """The tensors as torch.autocast, where it is on, has them for PyTorch's own."""
-    kind = query.device.type
-    if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
-        return query, key, value, mask
-    dtype = torch.get_autocast_dtype(kind)
-
-    def cast(x: Any) -> Any:
-        is_eligible = x is not None and x.is_floating_point() and x.dtype != torch.float64
-        return x.to(dtype) if is_eligible else x
-
-    return cast(query), cast(key), cast(value), cast(mask)
-
-
 def _is_operator_needed(tensors: tuple[Tensor, ...]) -> bool:
     if torch.compiler.is_dynamo_compiling():
         return True
-    return torch._C._len_torch_dispatch_stack() > 0 or is_seen_by(torch, *tensors)
+    return is_seen_by(torch, tensors)
 
 
 def _operand(x: Tensor, leads: tuple[Any, ...], heads: Any) -> Tensor:
@@ -397,7 +381,7 @@ def sdpa(
     backward yet: differentiating the output is an error. Under torch.compile
     the call is one operator.
     """
-    query, key, value, attn_mask = autocast(query, key, value, attn_mask)
+    query, key, value, attn_mask = _torch_op.autocast(query, key, value, attn_mask)
     if query.is_nested and attn_mask is None:
         return attention(query, key, value, is_causal=is_causal, scale=scale, dropout_p=dropout_p)
     arguments = (query, key, value, attn_mask)

@@ -137,8 +137,44 @@ def test_fake_tensors_are_checked():
 
 
 def test_meta_tensors():
-    out = torch.ops.fa.attention(*(x.to("meta") for x in inputs()), [])
-    assert out.shape == (2, 4, 17, 24) and out.device.type == "meta"
+    tensors = [x.to("meta") for x in inputs(dtype=torch.float16)]
+    bias, ids = normal(17, 40), torch.zeros(40, device="meta", dtype=torch.int32)
+    results = [
+        torch.ops.fa.attention(*tensors, []),
+        fa.attention(*tensors),
+        fa.attention(*tensors, is_causal=True, score_mod=fa.scores.bias(bias), dropout_p=0.5),
+        fa.attention(*tensors, mask_mod=lambda b, h, i, j: ids[j] == 1),
+        fa.torch.sdpa(*tensors, bias.to("meta"), enable_gqa=True),
+    ]
+    out, lse = fa.attention(*tensors, return_lse=True)
+    for result in (*results, out, lse):
+        assert result.device.type == "meta"
+        sizes = (2, 4, 17) if result is lse else (2, 4, 17, 24)
+        assert result.shape == sizes and result.is_contiguous()
+        assert result.dtype == (torch.float32 if result is lse else torch.float16)
+    offsets = torch.zeros(3, dtype=torch.int32, device="meta")
+    q, k, v = (x[0].transpose(0, 1) for x in tensors)
+    assert fa.attention_varlen(q, k, v, offsets).shape == (17, 4, 24)
+
+
+@pytest.mark.parametrize("at", range(3))
+@pytest.mark.parametrize("is_meta", [False, True])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_meta_tensors_among_others(at, is_meta, requires_grad):
+    tensors = [x.requires_grad_(requires_grad) for x in inputs()]
+    for n in range(3):
+        if (n == at) == is_meta:
+            tensors[n] = tensors[n].to("meta")
+    with pytest.raises((ValueError, TypeError), match="got meta|on meta like query, got|move it"):
+        fa.attention(*tensors)
+
+
+def test_meta_tensors_are_checked():
+    q, k, v = (x.to("meta") for x in inputs())
+    with pytest.raises(ValueError, match="same length, got 40 and 39"):
+        fa.attention(q, k, v[:, :, 1:])
+    with pytest.raises(ValueError, match="expected no schedule"):
+        fa.attention(q, k, v, schedule={"rows": 64})
 
 
 @settings(max_examples=10, deadline=None)
@@ -546,6 +582,53 @@ def test_sdpa_autocast():
         out = fa.torch.sdpa(q, k, v, mask)
         assert out.dtype == F.scaled_dot_product_attention(q, k, v, mask).dtype == torch.bfloat16
     assert_close(out, exact_sdpa(q, k, v, mask))
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("has_function", [False, True])
+def test_autocast(is_compiled, has_function):
+    """Query, key and value are converted, captured tensors are not."""
+    if is_compiled and has_function and not HAS_FUNCTIONS:
+        pytest.skip("needs PyTorch 2.8")
+    q, k, v = inputs()
+    bias = 1e6 + normal(17, 40)  # bfloat16 has one number for all of them
+
+    def score_mod(s, b, h, i, j):
+        return s + (bias[i, j] - 1e6)
+
+    def call(q, k, v):
+        with torch.autocast(DEVICE, dtype=torch.bfloat16):
+            options = {"score_mod": score_mod} if has_function else {}
+            inner = fa.attention(q, k, v, return_lse=True, **options)
+            with torch.autocast(DEVICE, enabled=False):
+                return (*inner, fa.attention(q, k, v, **options))
+
+    out, lse, other = (compiled(call) if is_compiled else call)(q, k, v)
+    assert (out.dtype, lse.dtype, other.dtype) == (torch.bfloat16, torch.float32, torch.float32)
+    mask = bias - 1e6 if has_function else None
+    assert_close(other, exact_sdpa(q, k, v, mask, enable_gqa=True))
+    rounded = [x.bfloat16() for x in (q, k, v)]
+    assert_close(out, exact_sdpa(*rounded, mask, enable_gqa=True))
+    options = {"score_mod": score_mod} if has_function else {}
+    assert torch.equal(out, fa.attention(*rounded, **options))
+
+
+def test_autocast_of_mixed_types():
+    """As for PyTorch's own: types of all become one, and float64 stays."""
+    q, k, v = inputs(key_heads=4)
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):
+        out = fa.attention(q, k.bfloat16(), v.half(), schedule={"rows": 64})
+        assert out.dtype == torch.bfloat16
+        assert_close(out, exact_sdpa(q, k, v))
+        with pytest.raises(TypeError, match="got torch.float64"):
+            fa.attention(q.double(), k.double(), v.double())
+        arrays = [numbers(x).astype(np.float32) for x in (q, k, v)]
+        assert fa.attention(*arrays).dtype == np.float32
+        q.requires_grad_()
+        assert fa.attention(q, k, v).requires_grad
+    other = "cuda" if DEVICE == "cpu" else "cpu"
+    with torch.no_grad(), torch.autocast(other, dtype=torch.bfloat16):
+        assert fa.attention(q, k, v).dtype == torch.float32
 
 
 Q, K, V = inputs(key_heads=4)

@@ -470,6 +470,16 @@ def test_offsets_are_not_kept_alive():
 
 
 @needs_torch
+def test_autocast():
+    q, k, v, cq, ck = tensors()
+    with torch.autocast(DEVICE, torch.bfloat16):
+        out = fa.attention_varlen(q, k, v, cq, ck)
+    assert out.dtype == torch.bfloat16
+    exact = fa.attention_varlen(*(x.bfloat16() for x in (q, k, v)), cq, ck)
+    assert torch.equal(out, exact)
+
+
+@needs_torch
 def test_inference_mode():
     q, k, v, cq, ck = tensors()
     lengths = ((3, 4), (2, 6))
