@@ -8,6 +8,7 @@ PyTorch's own in float64.
 
 from __future__ import annotations
 
+import io
 import os
 import pathlib
 import subprocess
@@ -993,6 +994,29 @@ def test_symbolic_trace_of_a_routed_model():
     with fa.torch.use_sdpa():
         graph = torch.fx.symbolic_trace(Model())
         np.testing.assert_allclose(numbers(graph(q, k, v)), numbers(Model()(q, k, v)), atol=1e-3)
+
+
+@pytest.mark.usefixtures("sdpa_is_off")
+@pytest.mark.filterwarnings("ignore:.*is deprecated")
+def test_script_of_a_routed_function():
+    """It has PyTorch's own, then and later, and can be saved."""
+
+    def call(q, k, v, mask: torch.Tensor | None):
+        return F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None, scale=0.5)
+
+    with fa.torch.use_sdpa() as statistics:
+        script = torch.jit.script(call)
+        layer = torch.jit.script(made(torch.nn.TransformerEncoderLayer(64, 4, batch_first=True)))
+        routed = [script(Q, K, V, mask) for mask in (None, normal(17, 40))]
+        x = layer(normal(2, 9, 64))
+    assert not statistics.routed and not statistics.fell_back
+    buffer = io.BytesIO()
+    torch.jit.save(script, buffer)
+    buffer.seek(0)
+    for function in (call, script, torch.jit.load(buffer)):
+        for mask, out in zip((None, normal(17, 40)), routed):
+            assert torch.equal(function(Q, K, V, mask), out)
+    assert_close(x, layer(normal(2, 9, 64)))
 
 
 def test_sdpa_scale_beyond_float32():
