@@ -559,6 +559,43 @@ def test_sdpa_kernels_are_for_all_sizes():
     assert fa.compile_count() == before
 
 
+@pytest.mark.parametrize("heads", [(4, 2, 1), (4, 1, 2), (4, 1, 4), (4, 4, 2), (6, 2, 3)], ids=str)
+@pytest.mark.parametrize("has_batch", [False, True])
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_sdpa_groups_of_keys_and_values(heads, has_batch, is_compiled):
+    """Key and value may have different numbers of heads."""
+    lead = (2,) if has_batch else ()
+    q, k, v = (normal(*lead, n, 9, 16, seed=n) for n in heads)
+    mask = normal(heads[0], 9, 9)
+    call = compiled(fa.torch.sdpa) if is_compiled else fa.torch.sdpa
+    wanted = exact_sdpa(*(x if has_batch else x[None] for x in (q, k, v)), mask, enable_gqa=True)
+    assert_close(call(q, k, v, mask, enable_gqa=True), wanted if has_batch else wanted[0])
+
+
+@pytest.mark.parametrize(
+    ("heads", "enable_gqa"),
+    [
+        *(((0, 0, 0), False), ((0, 1, 1), False), ((0, 0, 1), False), ((0, 1, 0), False)),
+        *(((0, 0, 0), True), ((0, 4, 4), True), ((0, 4, 2), True), ((0, 1, 0), True)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_sdpa_without_heads(heads, enable_gqa, requires_grad):
+    q, k, v = (normal(2, n, 9, 16).requires_grad_(requires_grad) for n in heads)
+    for mask in (None, normal(9, 9), normal(2, 1, 9, 9) > 0):
+        on_cpu = [x if x is None else x.cpu() for x in (q, k, v, mask)]
+        theirs = F.scaled_dot_product_attention(*on_cpu, enable_gqa=enable_gqa)
+        out = fa.torch.sdpa(q, k, v, mask, enable_gqa=enable_gqa)
+        assert out.shape == theirs.shape == (2, 0, 9, 16)
+        assert (out.dtype, out.requires_grad) == (theirs.dtype, theirs.requires_grad)
+    # Without a batch: [0, L, E] is a batch of none.
+    if heads == (0, 0, 0):
+        assert fa.torch.sdpa(q[0], k[0], v[0], enable_gqa=enable_gqa).shape == (0, 9, 16)
+    with pytest.raises(ValueError, match="numbers of heads that go together"):
+        fa.torch.sdpa(normal(2, 4, 9, 16), k[:, :0], v[:, :0], enable_gqa=enable_gqa)
+
+
 def test_sdpa_compiled():
     q, k, v = inputs(key_heads=4)
 
