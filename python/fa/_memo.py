@@ -31,6 +31,7 @@ import types
 from typing import Any, NamedTuple
 
 from fa import _functions
+from fa._rebind import uncompiled
 from fa._scalars import PartlyIndexed, Scalar
 from fa._variant import Variant
 
@@ -170,7 +171,11 @@ class _Fingerprint:
         code = function.__code__
         names = _global_names(code)
         if names is None:
-            raise _Unknown
+            inner = uncompiled(function)
+            if inner is function:
+                raise _Unknown
+            self.add(inner)
+            return
         self.key.append(code)
         space = function.__globals__
         for name in names:

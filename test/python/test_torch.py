@@ -8,6 +8,7 @@ PyTorch's own in float64.
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import pathlib
@@ -1059,6 +1060,76 @@ def test_script_of_a_routed_function():
 def test_sdpa_scale_beyond_float32():
     with pytest.raises(ValueError, match="finite scale"):
         fa.torch.sdpa(*same_lengths(), scale=1e39)
+
+
+def doubled(s, b, h, i, j):
+    return s * 2 + (i - j)
+
+
+class Doubled(torch.nn.Module):
+    def forward(self, *arguments):
+        return doubled(*arguments)
+
+    @torch.compile
+    def method(self, *arguments):
+        return doubled(*arguments)
+
+    def outer(self, *arguments):
+        return self.method(*arguments)
+
+
+def compiled_in_place():
+    module = Doubled()
+    module.compile()
+    return module
+
+
+@functools.wraps(torch.compile(doubled))
+def one_more(s, *arguments):
+    return doubled(s, *arguments) + 1
+
+
+INNER = torch.compile(doubled)
+COMPILED = {
+    "function": lambda: torch.compile(doubled),
+    "twice": lambda: torch.compile(torch.compile(doubled)),
+    "disabled": lambda: torch.compiler.disable(doubled),
+    "partial": lambda: functools.partial(torch.compile(doubled)),
+    "module": lambda: torch.compile(Doubled()),
+    "module in place": compiled_in_place,
+    "method": lambda: Doubled().method,
+    "inner": lambda: lambda *arguments: INNER(*arguments),
+    "inner method": lambda: Doubled().outer,
+    "copied attributes": lambda: lambda s, *arguments: one_more(s, *arguments) - 1,
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_functions_that_are_compiled(name):
+    """The function that torch.compile was given is traced."""
+    torch._dynamo.reset()
+    q, k, v = same_lengths()
+    expected = fa.attention(q, k, v, score_mod=doubled)
+    function = COMPILED[name]()
+    for _ in range(2):
+        out = fa.attention(q, k, v, score_mod=function)
+        assert_close(out, expected.double())
+
+
+def test_masks_that_are_compiled():
+    q, k, v = same_lengths()
+    causal = torch.compile(fa.masks.causal)
+    expected = fa.attention(q, k, v, is_causal=True)
+    for mask in (causal, fa.masks.and_masks(causal, fa.masks.causal)):
+        assert_close(fa.attention(q, k, v, mask_mod=mask), expected.double())
+    assert fa.trace(mask_mod=causal) == fa.trace(mask_mod=fa.masks.causal)
+
+
+def test_functions_that_compile():
+    torch._dynamo.reset()
+    message = "score_mod to be traced as it is.*call the function that was given to torch.compile"
+    with pytest.raises(fa.TraceError, match=message):
+        fa.attention(Q, K, V, score_mod=lambda *arguments: torch.compile(doubled)(*arguments))
 
 
 @pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
