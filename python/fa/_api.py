@@ -86,6 +86,10 @@ def attention(
         NotImplementedError: tensors with a forward gradient, or a call in a
             transform of torch.func or in torch.jit.trace.
 
+    torch.autocast, where it is on, converts q, k and v as for PyTorch's own
+    attention, not what is captured. Of tensors on the device "meta" the output has
+    its shape and type alone.
+
     Gradients: there is no backward yet. Of tensors that require a gradient the
     output requires one, too, and differentiating it is an error.
 
@@ -122,9 +126,14 @@ def attention(
         dropout_p = number_of_argument("dropout_p", dropout_p)
     if dropout_p:
         traced = with_dropout(traced, dropout_p, dropout_seed, q)
-    if torch is not None and is_seen_by(torch, q, k, v, *traced.arrays):
-        from fa import _torch_op
+    if torch is not None:
+        if torch._C._is_any_autocast_enabled():
+            from fa import _torch_op
 
-        _torch_op.refuse_transforms(q, k, v, *traced.arrays)
-        return _torch_op.call(q, k, v, traced, is_causal, scale, return_lse, schedule)
+            q, k, v = _torch_op.autocast(q, k, v)
+        if is_seen_by(torch, (q, k, v, *traced.arrays)):
+            from fa import _torch_op
+
+            _torch_op.refuse_transforms(q, k, v, *traced.arrays)
+            return _torch_op.call(q, k, v, traced, is_causal, scale, return_lse, schedule)
     return attend(q, k, v, traced, is_causal, scale, return_lse, schedule)

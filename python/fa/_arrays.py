@@ -222,33 +222,38 @@ def _torch_library(torch: Any) -> Library:
     )
 
 
-@functools.cache
-def _state_of(torch: Any) -> tuple[Any, ...]:
-    """What tells whether PyTorch sees a call: looked up once."""
+_state: tuple[Any, ...] = ()
+"""What tells whether PyTorch sees a call, once it was looked up."""
+
+
+def _look_up(torch: Any) -> tuple[Any, ...]:
+    global _state
     own = torch._C
-    return (
+    _state = (
         *(torch.Tensor, torch.nn.Parameter, own._len_torch_dispatch_stack),
         *(own._are_functorch_transforms_active, own._is_tracing),
         *(torch.autograd.forward_ad, torch.is_grad_enabled),
     )
+    return _state
 
 
-def is_seen_by(torch: Any, *arrays: Any) -> bool:
+def is_seen_by(torch: Any, arrays: tuple[Any, ...]) -> bool:
     """Whether PyTorch has to see a call with these arrays, the first of which is the query.
 
     It does where it records gradients or operations or transforms functions, where
     a subclass of its tensors (a fake one, say) has its own idea of what an operator
     does, and where it negates a tensor's memory only when an operator reads it.
     """
-    plain, parameter, modes, transforms, tracing, forward, recording = _state_of(torch)
+    plain, parameter, modes, transforms, tracing, forward, recording = _state or _look_up(torch)
     if isinstance(arrays[0], plain) and (
-        modes() > 0 or transforms() or tracing() or forward._current_level >= 0
+        modes() or transforms() or tracing() or forward._current_level >= 0
     ):
         return True
     is_recording = recording()
     for array in arrays:
-        if type(array) is plain or type(array) is parameter:
-            if (is_recording and array.requires_grad) or array.is_neg():
+        kind = type(array)
+        if kind is plain or kind is parameter:
+            if array.is_neg() or (is_recording and array.requires_grad):
                 return True
         elif isinstance(array, plain):
             return True

@@ -175,5 +175,9 @@ def gpu_target() -> str | None:
 
 
 def reuses_lists() -> bool:
-    """Whether lists of blocks are used again (FA_REUSE_LISTS=0: never)."""
+    """Whether what is made of tensors' values is used again while PyTorch sees no change.
+
+    Lists of blocks, the bounds of packed sequences, the mask of a BlockMask;
+    FA_REUSE_LISTS=0 makes them in every call.
+    """
     return os.environ.get("FA_REUSE_LISTS", "1") != "0"

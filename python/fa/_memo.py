@@ -7,8 +7,8 @@ under both if everything that the code may read is one of
 
 - numbers, strings and None in global names, closure cells and defaults: kept by
   value, so that another number is another key;
-- PyTorch's tensors there: by type, shape and device. Their values are not read,
-  or the trace is not kept: while tracing, a mode of PyTorch's sees every
+- PyTorch's strided tensors there: by type, shape and device. Their values are not
+  read, or the trace is not kept: while tracing, a mode of PyTorch's sees every
   operation on a tensor that no traced value takes part in;
 - functions in Python there, which are looked into the same way, and what was
   assigned to their attributes;
@@ -31,6 +31,7 @@ import types
 from typing import Any, NamedTuple
 
 from fa import _functions
+from fa._rebind import uncompiled
 from fa._scalars import PartlyIndexed, Scalar
 from fa._variant import Extent, Variant
 
@@ -112,6 +113,7 @@ class _Fingerprint:
         self._seen: dict[int, int] = {}
         torch = sys.modules.get("torch")
         self._tensors = () if torch is None else (torch.Tensor, torch.nn.Parameter)
+        self._strided = None if torch is None else torch.strided
 
     def add(self, value: Any) -> None:
         """Adds a value; raises `_Unknown` if it is none of the known kinds."""
@@ -151,6 +153,8 @@ class _Fingerprint:
             return
         if tensor.__dict__ and not _ATTRIBUTES.isdisjoint(tensor.__dict__):
             raise _Unknown
+        if tensor.layout is not self._strided:
+            raise _Unknown  # of what can't be captured
         self._seen[id(tensor)] = len(self.tensors)
         self.tensors.append(tensor)
         shape = tensor.shape
@@ -167,7 +171,11 @@ class _Fingerprint:
         code = function.__code__
         names = _global_names(code)
         if names is None:
-            raise _Unknown
+            inner = uncompiled(function)
+            if inner is function:
+                raise _Unknown
+            self.add(inner)
+            return
         self.key.append(code)
         space = function.__globals__
         for name in names:

@@ -38,6 +38,26 @@ def _is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def uncompiled(function: Any) -> Any:
+    """What torch.compile or torch.compiler.disable was given, of what it gave."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    if frames is None:
+        return function
+    if isinstance(function, types.FunctionType):
+        # Whose code it is: functools.wraps copies attributes.
+        is_own = function.__globals__ is not vars(frames)
+        inner = None if is_own else function.__dict__.get("_torchdynamo_orig_callable")
+        return function if inner is None else uncompiled(inner)
+    if isinstance(function, types.MethodType):
+        own = function.__func__
+        inner = uncompiled(own)
+        return function if inner is own else types.MethodType(inner, function.__self__)
+    if isinstance(function, frames.OptimizedModule):
+        return uncompiled(function._orig_mod)
+    is_module = isinstance(function, sys.modules["torch"].nn.Module)
+    return function._call_impl if is_module and function._compiled_call_impl else function
+
+
 def _is_traced(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return any(map(_is_traced, value))
@@ -312,6 +332,9 @@ class _Rebinder:
             return value
         if is_array(value):
             return _wrapped(value)
+        inner = uncompiled(value)
+        if inner is not value:
+            return self(inner)
         if isinstance(value, types.ModuleType):
             root = value.__name__.partition(".")[0]
             if root in _MODULES:

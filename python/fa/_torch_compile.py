@@ -239,6 +239,7 @@ def attention(
     """`fa.attention` where torch.compile traces it: see there."""
     if schedule is not None:
         raise ValueError(_torch_op.NO_SCHEDULE)
+    q, k, v = _torch_op.autocast(q, k, v)
     options = {"is_causal": bool(is_causal), "scale": scale}
     seeds = []
     dropped = dropped_of(dropout_p)

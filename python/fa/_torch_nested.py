@@ -97,8 +97,12 @@ def attention(
     dropout_p: float,
     dropout_seed: Any,
     schedule: Mapping[str, Any] | None,
+    enable_gqa: bool = True,
 ) -> Any:
     """`fa.attention` of nested tensors; out is one [B, Hq, *, Dv] of query's layout.
+
+    Args:
+        enable_gqa: whether several query heads may share a key head.
 
     Raises:
         ValueError: tensors that are not all nested, or of other sizes; a
@@ -117,6 +121,13 @@ def attention(
     if mask_mod is not None:
         varlen.refuse_block_mask(mask_mod)
     q, k, v = (_packed(x, name) for x, name in ((query, "query"), (key, "key"), (value, "value")))
+    heads = [x.values.shape[1] for x in (q, k, v)]
+    if not enable_gqa and (heads[0] != heads[1] or heads[0] != heads[2]):
+        raise ValueError(
+            f"expected query, key and value to have the same number of heads, got {heads[0]}, "
+            f"{heads[1]} and {heads[2]}; pass enable_gqa=True where several query heads share one "
+            "key head"
+        )
     if q.offsets.shape != k.offsets.shape:
         raise ValueError(
             f"expected as many sequences in query and key, got {q.offsets.shape[0] - 1} and "
@@ -144,4 +155,30 @@ def attention(
         return torch.nested.as_nested_tensor(rows, layout=torch.strided)
     return torch.nested.nested_tensor_from_jagged(
         out.transpose(0, 1), q.offsets, q.lengths, jagged_dim=2
+    )
+
+
+def sdpa(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> Tensor:
+    """`fa.torch.sdpa` of nested tensors.
+
+    Raises:
+        ValueError: as `attention`, and for attn_mask.
+    """
+    if attn_mask is not None:
+        shape = "a nested one" if attn_mask.is_nested else f"one of shape {list(attn_mask.shape)}"
+        raise ValueError(
+            f"expected no attn_mask with nested tensors, got {shape}; use fa.attention with "
+            "mask_mod or score_mod, which count from each sequence's start"
+        )
+    return attention(
+        *(query, key, value, None, None, is_causal, scale, False, dropout_p, None, None, enable_gqa)
     )

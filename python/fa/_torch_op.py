@@ -62,6 +62,11 @@ def _with_unit_stride(tensor: Tensor, type: str) -> Tensor:
 
 def _sizes(query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, ...]:
     """The output's sizes; raises as a call would."""
+    for name, tensor in (("key", key), ("value", value)):
+        if tensor.device != query.device:
+            raise ValueError(
+                f"expected {name} on {query.device} like query, got {tensor.device}; move it there"
+            )
     check(describe(query), describe(key), describe(value))
     return (*query.shape[:3], value.shape[3])
 
@@ -204,6 +209,26 @@ def refuse_transforms(*tensors: Any) -> None:
 
 
 # --- Calls -------------------------------------------------------------------------
+
+
+def autocast(query: Any, *others: Any) -> tuple[Any, ...]:
+    """The tensors as torch.autocast, where it is on, has them for PyTorch's own attention.
+
+    Args:
+        query: for whose kind of device it is asked.
+        others: the rest, None or arrays of other libraries among them.
+    """
+    given = (query, *others)
+    kind = query.device.type if isinstance(query, Tensor) else ""
+    if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
+        return given
+    dtype = torch.get_autocast_dtype(kind)
+
+    def cast(x: Any) -> Any:
+        is_eligible = isinstance(x, Tensor) and x.is_floating_point() and x.dtype != torch.float64
+        return x.to(dtype) if is_eligible else x
+
+    return tuple([cast(x) for x in given])
 
 
 def call(

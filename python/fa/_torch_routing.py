@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fa import _torch_sdpa
+from fa import _torch_op, _torch_sdpa
 
 _NAME = "scaled_dot_product_attention"
 _own = getattr(torch.nn.functional, _NAME)
@@ -77,6 +77,18 @@ def _reason(tensors: Any, *options: Any) -> str | None:
     return reason
 
 
+def _by_fa(query: Any, key: Any, value: Any, attn_mask: Any, options: Any) -> Tensor | None:
+    """`fa.torch.sdpa` where it takes the call, else None."""
+    # What only stands for tensors (of torch.fx.symbolic_trace) can't be asked anything.
+    if _is_on and all([x is None or isinstance(x, Tensor) for x in (query, key, value, attn_mask)]):
+        tensors = _torch_op.autocast(query, key, value, attn_mask)
+        reason = _reason(tensors, *options)
+        _count(reason)
+        if reason is None:
+            return _torch_sdpa.compute(*tensors, *options)
+    return None
+
+
 def _routed(
     query: Tensor,
     key: Tensor,
@@ -88,13 +100,10 @@ def _routed(
     enable_gqa: bool = False,
 ) -> Tensor:
     """`fa.torch.sdpa` where it takes the call, else PyTorch's own."""
-    # What only stands for tensors (of torch.fx.symbolic_trace) can't be asked anything.
-    if _is_on and all([x is None or isinstance(x, Tensor) for x in (query, key, value, attn_mask)]):
-        tensors = _torch_sdpa.autocast(query, key, value, attn_mask)
-        reason = _reason(tensors, dropout_p, is_causal, scale, enable_gqa)
-        _count(reason)
-        if reason is None:
-            return _torch_sdpa.compute(*tensors, dropout_p, is_causal, scale, enable_gqa)
+    if not torch.jit.is_scripting():  # torch.jit.script leaves out what is inside
+        out = _by_fa(query, key, value, attn_mask, (dropout_p, is_causal, scale, enable_gqa))
+        if out is not None:
+            return out
     return _own(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fa import _torch_op
-from fa._api import attention
+from fa import _torch_nested, _torch_op
 from fa._arrays import is_seen_by
 from fa._attention import MAX_SCALE, attend
 from fa._dropout import (
@@ -79,12 +78,16 @@ def _heads(query: Any, key: Any, value: Any, enable_gqa: bool) -> Any:
     """The number of output heads of shapes; None if the inputs' do not go together."""
     query_heads, key_heads, value_heads = map(_heads_of, (query, key, value))
     if enable_gqa:
-        fits = key_heads == value_heads and key_heads > 0 and query_heads % key_heads == 0
-        return query_heads if fits else None
+        for own in (key_heads, value_heads):
+            if query_heads != 0 and (own < 1 or query_heads % own != 0):
+                return None
+        return query_heads
     if query_heads == key_heads == value_heads:
         return query_heads
     common = _common((query_heads,), (key_heads,), (value_heads,))
-    return None if common is None else common[0]
+    if common is None or (common[0] == 0 and query_heads != 0):
+        return None
+    return common[0]
 
 
 def why_not(
@@ -111,7 +114,7 @@ def why_not(
     dtype, device = query.dtype, query.device
     if dtype not in _DTYPES or key.dtype != dtype or value.dtype != dtype:
         return "dtype"
-    if device.type not in ("cpu", "cuda"):
+    if device.type not in ("cpu", "cuda", "meta"):
         return "device"
     for tensor in tensors:
         if tensor.device != device:
@@ -123,7 +126,7 @@ def why_not(
     if leads is None:
         return "shape"
     heads = _heads(q, k, v, enable_gqa)
-    if heads is None or heads < 1:
+    if heads is None:
         return "heads"
     if not 1 <= q[-1] <= _MAX_HEAD_DIM or not 1 <= v[-1] <= _MAX_HEAD_DIM:
         return "head dim"
@@ -276,32 +279,19 @@ def _variant_of(mask: Tensor | None, leads: tuple[Any, ...], dropped: int) -> st
 # --- The call ------------------------------------------------------------------------
 
 
-def autocast(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """The tensors as torch.autocast, where it is on, has them for PyTorch's own."""
-    kind = query.device.type
-    if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
-        return query, key, value, mask
-    dtype = torch.get_autocast_dtype(kind)
-
-    def cast(x: Any) -> Any:
-        is_eligible = x is not None and x.is_floating_point() and x.dtype != torch.float64
-        return x.to(dtype) if is_eligible else x
-
-    return cast(query), cast(key), cast(value), cast(mask)
-
-
 def _is_operator_needed(tensors: tuple[Tensor, ...]) -> bool:
     if torch.compiler.is_dynamo_compiling():
         return True
-    return torch._C._len_torch_dispatch_stack() > 0 or is_seen_by(torch, *tensors)
+    return is_seen_by(torch, tensors)
 
 
 def _operand(x: Tensor, leads: tuple[Any, ...], heads: Any) -> Tensor:
     """A tensor as [B, heads, length, dim], where a kernel can read it."""
     if x.dim() < 3:
         x = x.unsqueeze(0)
+    if heads is not None and x.shape[-3] not in (1, heads):
+        # Of no query heads, or grouped otherwise than the other of key and value.
+        x = x.narrow(-3, 0, 0) if heads == 0 else x.repeat_interleave(heads // x.shape[-3], -3)
     shape = x.shape
     if shape[:-3] != leads or (heads is not None and shape[-3] != heads):
         x = x.expand((*leads, shape[-3] if heads is None else heads, *shape[-2:]))
@@ -380,7 +370,8 @@ def sdpa(
             of 1/256; which ones are, PyTorch's generator for the device decides.
         is_causal: query i sees keys j <= i, also where L and S differ.
         scale: factor of the scores, 1/sqrt(E) if None.
-        enable_gqa: H divides Hq: so many query heads share a key head.
+        enable_gqa: H divides Hq: so many query heads share a key head. Value may
+            have another H than key; what is grouped is copied then for each head.
 
     Returns:
         [..., Hq, L, Ev] in query's type, row-major. A row that sees no key, be
@@ -397,9 +388,11 @@ def sdpa(
     backward yet: differentiating the output is an error. Under torch.compile
     the call is one operator.
     """
-    query, key, value, attn_mask = autocast(query, key, value, attn_mask)
-    if query.is_nested and attn_mask is None:
-        return attention(query, key, value, is_causal=is_causal, scale=scale, dropout_p=dropout_p)
+    query, key, value, attn_mask = _torch_op.autocast(query, key, value, attn_mask)
+    if query.is_nested or key.is_nested or value.is_nested:
+        return _torch_nested.sdpa(
+            *(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        )
     arguments = (query, key, value, attn_mask)
     reason = why_not(*arguments, dropout_p, is_causal, scale, enable_gqa)
     if reason is not None:

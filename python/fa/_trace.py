@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fa import _memo
 from fa._arrays import Library, View, library_of
-from fa._rebind import rebind
+from fa._rebind import rebind, uncompiled
 from fa._scalars import (
     COORDINATES,
     Captures,
@@ -94,9 +94,20 @@ def _call(function: Callable[..., Any], what: str, region: Region, arguments: li
         except TraceError:
             raise
         except Exception as second:
+            if _is_of_dynamo(second):
+                raise TraceError(
+                    f"{_place(function)}expected {what} to be traced as it is, got a call of what "
+                    "torch.compile made in it; call the function that was given to torch.compile"
+                ) from None
             if isinstance(first, TraceError):
                 raise second from first
             raise first from second
+
+
+def _is_of_dynamo(raised: Exception) -> bool:
+    """Whether torch.compile tried to compile a function of traced values."""
+    dynamo = sys.modules.get("torch._dynamo.exc")
+    return dynamo is not None and isinstance(raised, dynamo.TorchDynamoException)
 
 
 def _trace_one(function: Callable[..., Any], what: str, captures: Captures) -> Function:
@@ -105,6 +116,7 @@ def _trace_one(function: Callable[..., Any], what: str, captures: Captures) -> F
             f"expected {what} to be a function, got {type(function).__name__}; "
             "see fa.masks and fa.scores for some"
         )
+    function = uncompiled(function)
     region = Region(captures, what)
     arguments = [Scalar(region, name, "index", COORDINATES) for name, _ in _COORDINATES]
     if what == "score_mod":

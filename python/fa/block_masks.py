@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fa._checks import expect_array, expect_pair
+from fa._config import reuses_lists
 
 Mask = Callable[[Any, Any, Any, Any], Any]
 
@@ -221,7 +222,7 @@ def block_mask(mask: Any) -> Mask:
     ):
         return _of_lists(*lists, mask.BLOCK_SIZE, mask.mask_mod, False)
     state = (tuple(mask.BLOCK_SIZE), *(x._version for x in lists if x is not None))
-    known = _known.get(mask)
+    known = _known.get(mask) if reuses_lists() else None
     if known is None or known[1] != state or any(x is not y for x, y in zip(known[0], parts)):
         is_captured = lists[0].is_cuda and own._cuda_isCurrentStreamCapturing()
         made = _of_lists(*lists, mask.BLOCK_SIZE, mask.mask_mod, not is_captured)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fa._api import attention
+from fa._config import reuses_lists
 from fa._trace import call_with_lengths
 from fa.block_masks import is_block_mask
 
@@ -96,7 +97,7 @@ def _is_known(torch: Any, arrays: tuple[Any, ...]) -> bool:
 def _known_bounds(arrays: tuple[Any, ...], make: Callable[[], _Bounds], key: Any) -> _Bounds:
     """The bounds made of PyTorch's tensors, again while these do not change."""
     torch = sys.modules.get("torch")
-    if not _is_known(torch, arrays):
+    if not _is_known(torch, arrays) or not reuses_lists():
         return make()
     try:
         state = tuple([array._version for array in arrays])
@@ -244,8 +245,9 @@ def attention_varlen(
         NotImplementedError: score_mod or mask_mod under torch.compile.
 
     On PyTorch's tensors what is computed of the offsets is kept until PyTorch
-    changes them; what others write into their memory is not noticed. Source:
-    Dao 2023, FlashAttention-2 (its interface for variable lengths).
+    changes them; what others write into their memory is not noticed, unless
+    FA_REUSE_LISTS=0 is set. Source: Dao 2023, FlashAttention-2 (its interface for
+    variable lengths).
     """
     if alignment not in _ALIGNMENTS:
         raise ValueError(

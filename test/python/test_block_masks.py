@@ -438,6 +438,21 @@ def test_block_mask_changed_in_place():
 
 
 @needs_torch
+def test_block_mask_changed_unnoticed(monkeypatch):
+    """What PyTorch does not see is seen where nothing is kept."""
+    monkeypatch.setenv("FA_REUSE_LISTS", "0")
+    lists = lists_of(some(1, 1, 5, 5))
+    given = flex.BlockMask.from_kv_blocks(*lists, BLOCK_SIZE=(64, 64))
+    for seed in range(3):
+        blocks = some(1, 1, 5, 5, seed=seed)
+        for own, other in zip((given.kv_num_blocks, given.kv_indices), lists_of(blocks)):
+            before = own._version
+            own.data.copy_(other)
+            assert own._version == before
+        check(torch.from_numpy, given, dense(blocks, (64, 64), 320, 320), 320, 320)
+
+
+@needs_torch
 def test_block_mask_and_is_causal():
     blocks = some(1, 1, 5, 5)
     given = flex.BlockMask.from_kv_blocks(*lists_of(blocks), BLOCK_SIZE=(64, 64))

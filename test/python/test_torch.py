@@ -8,6 +8,8 @@ PyTorch's own in float64.
 
 from __future__ import annotations
 
+import functools
+import io
 import os
 import pathlib
 import subprocess
@@ -137,8 +139,44 @@ def test_fake_tensors_are_checked():
 
 
 def test_meta_tensors():
-    out = torch.ops.fa.attention(*(x.to("meta") for x in inputs()), [])
-    assert out.shape == (2, 4, 17, 24) and out.device.type == "meta"
+    tensors = [x.to("meta") for x in inputs(dtype=torch.float16)]
+    bias, ids = normal(17, 40), torch.zeros(40, device="meta", dtype=torch.int32)
+    results = [
+        torch.ops.fa.attention(*tensors, []),
+        fa.attention(*tensors),
+        fa.attention(*tensors, is_causal=True, score_mod=fa.scores.bias(bias), dropout_p=0.5),
+        fa.attention(*tensors, mask_mod=lambda b, h, i, j: ids[j] == 1),
+        fa.torch.sdpa(*tensors, bias.to("meta"), enable_gqa=True),
+    ]
+    out, lse = fa.attention(*tensors, return_lse=True)
+    for result in (*results, out, lse):
+        assert result.device.type == "meta"
+        sizes = (2, 4, 17) if result is lse else (2, 4, 17, 24)
+        assert result.shape == sizes and result.is_contiguous()
+        assert result.dtype == (torch.float32 if result is lse else torch.float16)
+    offsets = torch.zeros(3, dtype=torch.int32, device="meta")
+    q, k, v = (x[0].transpose(0, 1) for x in tensors)
+    assert fa.attention_varlen(q, k, v, offsets).shape == (17, 4, 24)
+
+
+@pytest.mark.parametrize("at", range(3))
+@pytest.mark.parametrize("is_meta", [False, True])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_meta_tensors_among_others(at, is_meta, requires_grad):
+    tensors = [x.requires_grad_(requires_grad) for x in inputs()]
+    for n in range(3):
+        if (n == at) == is_meta:
+            tensors[n] = tensors[n].to("meta")
+    with pytest.raises((ValueError, TypeError), match="got meta|on meta like query, got|move it"):
+        fa.attention(*tensors)
+
+
+def test_meta_tensors_are_checked():
+    q, k, v = (x.to("meta") for x in inputs())
+    with pytest.raises(ValueError, match="same length, got 40 and 39"):
+        fa.attention(q, k, v[:, :, 1:])
+    with pytest.raises(ValueError, match="expected no schedule"):
+        fa.attention(q, k, v, schedule={"rows": 64})
 
 
 @settings(max_examples=10, deadline=None)
@@ -522,6 +560,43 @@ def test_sdpa_kernels_are_for_all_sizes():
     assert fa.compile_count() == before
 
 
+@pytest.mark.parametrize("heads", [(4, 2, 1), (4, 1, 2), (4, 1, 4), (4, 4, 2), (6, 2, 3)], ids=str)
+@pytest.mark.parametrize("has_batch", [False, True])
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_sdpa_groups_of_keys_and_values(heads, has_batch, is_compiled):
+    """Key and value may have different numbers of heads."""
+    lead = (2,) if has_batch else ()
+    q, k, v = (normal(*lead, n, 9, 16, seed=n) for n in heads)
+    mask = normal(heads[0], 9, 9)
+    call = compiled(fa.torch.sdpa) if is_compiled else fa.torch.sdpa
+    wanted = exact_sdpa(*(x if has_batch else x[None] for x in (q, k, v)), mask, enable_gqa=True)
+    assert_close(call(q, k, v, mask, enable_gqa=True), wanted if has_batch else wanted[0])
+
+
+@pytest.mark.parametrize(
+    ("heads", "enable_gqa"),
+    [
+        *(((0, 0, 0), False), ((0, 1, 1), False), ((0, 0, 1), False), ((0, 1, 0), False)),
+        *(((0, 0, 0), True), ((0, 4, 4), True), ((0, 4, 2), True), ((0, 1, 0), True)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_sdpa_without_heads(heads, enable_gqa, requires_grad):
+    q, k, v = (normal(2, n, 9, 16).requires_grad_(requires_grad) for n in heads)
+    for mask in (None, normal(9, 9), normal(2, 1, 9, 9) > 0):
+        on_cpu = [x if x is None else x.cpu() for x in (q, k, v, mask)]
+        theirs = F.scaled_dot_product_attention(*on_cpu, enable_gqa=enable_gqa)
+        out = fa.torch.sdpa(q, k, v, mask, enable_gqa=enable_gqa)
+        assert out.shape == theirs.shape == (2, 0, 9, 16)
+        assert (out.dtype, out.requires_grad) == (theirs.dtype, theirs.requires_grad)
+    # Without a batch: [0, L, E] is a batch of none.
+    if heads == (0, 0, 0):
+        assert fa.torch.sdpa(q[0], k[0], v[0], enable_gqa=enable_gqa).shape == (0, 9, 16)
+    with pytest.raises(ValueError, match="numbers of heads that go together"):
+        fa.torch.sdpa(normal(2, 4, 9, 16), k[:, :0], v[:, :0], enable_gqa=enable_gqa)
+
+
 def test_sdpa_compiled():
     q, k, v = inputs(key_heads=4)
 
@@ -546,6 +621,53 @@ def test_sdpa_autocast():
         out = fa.torch.sdpa(q, k, v, mask)
         assert out.dtype == F.scaled_dot_product_attention(q, k, v, mask).dtype == torch.bfloat16
     assert_close(out, exact_sdpa(q, k, v, mask))
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("has_function", [False, True])
+def test_autocast(is_compiled, has_function):
+    """Query, key and value are converted, captured tensors are not."""
+    if is_compiled and has_function and not HAS_FUNCTIONS:
+        pytest.skip("needs PyTorch 2.8")
+    q, k, v = inputs()
+    bias = 1e6 + normal(17, 40)  # bfloat16 has one number for all of them
+
+    def score_mod(s, b, h, i, j):
+        return s + (bias[i, j] - 1e6)
+
+    def call(q, k, v):
+        with torch.autocast(DEVICE, dtype=torch.bfloat16):
+            options = {"score_mod": score_mod} if has_function else {}
+            inner = fa.attention(q, k, v, return_lse=True, **options)
+            with torch.autocast(DEVICE, enabled=False):
+                return (*inner, fa.attention(q, k, v, **options))
+
+    out, lse, other = (compiled(call) if is_compiled else call)(q, k, v)
+    assert (out.dtype, lse.dtype, other.dtype) == (torch.bfloat16, torch.float32, torch.float32)
+    mask = bias - 1e6 if has_function else None
+    assert_close(other, exact_sdpa(q, k, v, mask, enable_gqa=True))
+    rounded = [x.bfloat16() for x in (q, k, v)]
+    assert_close(out, exact_sdpa(*rounded, mask, enable_gqa=True))
+    options = {"score_mod": score_mod} if has_function else {}
+    assert torch.equal(out, fa.attention(*rounded, **options))
+
+
+def test_autocast_of_mixed_types():
+    """As for PyTorch's own: types of all become one, and float64 stays."""
+    q, k, v = inputs(key_heads=4)
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):
+        out = fa.attention(q, k.bfloat16(), v.half(), schedule={"rows": 64})
+        assert out.dtype == torch.bfloat16
+        assert_close(out, exact_sdpa(q, k, v))
+        with pytest.raises(TypeError, match="got torch.float64"):
+            fa.attention(q.double(), k.double(), v.double())
+        arrays = [numbers(x).astype(np.float32) for x in (q, k, v)]
+        assert fa.attention(*arrays).dtype == np.float32
+        q.requires_grad_()
+        assert fa.attention(q, k, v).requires_grad
+    other = "cuda" if DEVICE == "cpu" else "cpu"
+    with torch.no_grad(), torch.autocast(other, dtype=torch.bfloat16):
+        assert fa.attention(q, k, v).dtype == torch.float32
 
 
 Q, K, V = inputs(key_heads=4)
@@ -884,6 +1006,23 @@ def test_captured_tensors_without_strides_or_values(requires_grad):
             fa.attention(q, k, v, score_mod=lambda s, b, h, i, j, x=bias: s + x[j])
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("layout", ["csr", "csc", "bsr", "coo"])
+@pytest.mark.parametrize("width", [17, 1])
+def test_captured_sparse_tensors(layout, width):
+    bias = torch.ones(17, width, device=DEVICE)
+    options = {"blocksize": (1, 1)} if layout == "bsr" else {}
+    sparse = getattr(bias, "to_sparse" if layout == "coo" else f"to_sparse_{layout}")(**options)
+
+    def score_mod(s, b, h, i, j):
+        return s + bias[i, 0]
+
+    fa.attention(*same_lengths(), score_mod=score_mod)
+    bias = sparse  # in the place of a tensor that was read
+    with pytest.raises(fa.TraceError, match=rf"layout torch.sparse_{layout}.*to_dense\(\)"):
+        fa.attention(*same_lengths(), score_mod=score_mod)
+
+
 def test_symbolic_trace_of_a_routed_model():
     class Model(torch.nn.Module):
         def forward(self, q, k, v):
@@ -895,9 +1034,102 @@ def test_symbolic_trace_of_a_routed_model():
         np.testing.assert_allclose(numbers(graph(q, k, v)), numbers(Model()(q, k, v)), atol=1e-3)
 
 
+@pytest.mark.usefixtures("sdpa_is_off")
+@pytest.mark.filterwarnings("ignore:.*is deprecated")
+def test_script_of_a_routed_function():
+    """It has PyTorch's own, then and later, and can be saved."""
+
+    def call(q, k, v, mask: torch.Tensor | None):
+        return F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None, scale=0.5)
+
+    with fa.torch.use_sdpa() as statistics:
+        script = torch.jit.script(call)
+        layer = torch.jit.script(made(torch.nn.TransformerEncoderLayer(64, 4, batch_first=True)))
+        routed = [script(Q, K, V, mask) for mask in (None, normal(17, 40))]
+        x = layer(normal(2, 9, 64))
+    assert not statistics.routed and not statistics.fell_back
+    buffer = io.BytesIO()
+    torch.jit.save(script, buffer)
+    buffer.seek(0)
+    for function in (call, script, torch.jit.load(buffer)):
+        for mask, out in zip((None, normal(17, 40)), routed):
+            assert torch.equal(function(Q, K, V, mask), out)
+    assert_close(x, layer(normal(2, 9, 64)))
+
+
 def test_sdpa_scale_beyond_float32():
     with pytest.raises(ValueError, match="finite scale"):
         fa.torch.sdpa(*same_lengths(), scale=1e39)
+
+
+def doubled(s, b, h, i, j):
+    return s * 2 + (i - j)
+
+
+class Doubled(torch.nn.Module):
+    def forward(self, *arguments):
+        return doubled(*arguments)
+
+    @torch.compile
+    def method(self, *arguments):
+        return doubled(*arguments)
+
+    def outer(self, *arguments):
+        return self.method(*arguments)
+
+
+def compiled_in_place():
+    module = Doubled()
+    module.compile()
+    return module
+
+
+@functools.wraps(torch.compile(doubled))
+def one_more(s, *arguments):
+    return doubled(s, *arguments) + 1
+
+
+INNER = torch.compile(doubled)
+COMPILED = {
+    "function": lambda: torch.compile(doubled),
+    "twice": lambda: torch.compile(torch.compile(doubled)),
+    "disabled": lambda: torch.compiler.disable(doubled),
+    "partial": lambda: functools.partial(torch.compile(doubled)),
+    "module": lambda: torch.compile(Doubled()),
+    "module in place": compiled_in_place,
+    "method": lambda: Doubled().method,
+    "inner": lambda: lambda *arguments: INNER(*arguments),
+    "inner method": lambda: Doubled().outer,
+    "copied attributes": lambda: lambda s, *arguments: one_more(s, *arguments) - 1,
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_functions_that_are_compiled(name):
+    """The function that torch.compile was given is traced."""
+    torch._dynamo.reset()
+    q, k, v = same_lengths()
+    expected = fa.attention(q, k, v, score_mod=doubled)
+    function = COMPILED[name]()
+    for _ in range(2):
+        out = fa.attention(q, k, v, score_mod=function)
+        assert_close(out, expected.double())
+
+
+def test_masks_that_are_compiled():
+    q, k, v = same_lengths()
+    causal = torch.compile(fa.masks.causal)
+    expected = fa.attention(q, k, v, is_causal=True)
+    for mask in (causal, fa.masks.and_masks(causal, fa.masks.causal)):
+        assert_close(fa.attention(q, k, v, mask_mod=mask), expected.double())
+    assert fa.trace(mask_mod=causal) == fa.trace(mask_mod=fa.masks.causal)
+
+
+def test_functions_that_compile():
+    torch._dynamo.reset()
+    message = "score_mod to be traced as it is.*call the function that was given to torch.compile"
+    with pytest.raises(fa.TraceError, match=message):
+        fa.attention(Q, K, V, score_mod=lambda *arguments: torch.compile(doubled)(*arguments))
 
 
 @pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")

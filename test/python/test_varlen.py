@@ -450,6 +450,19 @@ def test_offsets_with_other_partners():
 
 
 @needs_torch
+def test_offsets_changed_unnoticed(monkeypatch):
+    """What PyTorch does not see is seen where nothing is kept."""
+    monkeypatch.setenv("FA_REUSE_LISTS", "0")
+    q, k, v, cq, ck = tensors()
+    for lengths in (((3, 4), (2, 6)), ((1, 6), (8, 0)), ((5, 2), (5, 3))):
+        before = cq._version
+        cq.data.copy_(on(offsets_of(lengths[0]), "torch"))
+        ck.data.copy_(on(offsets_of(lengths[1]), "torch"))
+        assert cq._version == before
+        assert_is(fa.attention_varlen(q, k, v, cq, ck), (q, k, v), lengths)
+
+
+@needs_torch
 def test_offsets_are_not_kept_alive():
     from fa import varlen
 
@@ -461,6 +474,16 @@ def test_offsets_are_not_kept_alive():
         assert len(varlen._known) <= varlen._MOST
     del cq
     assert len(varlen._known) <= before
+
+
+@needs_torch
+def test_autocast():
+    q, k, v, cq, ck = tensors()
+    with torch.autocast(DEVICE, torch.bfloat16):
+        out = fa.attention_varlen(q, k, v, cq, ck)
+    assert out.dtype == torch.bfloat16
+    exact = fa.attention_varlen(*(x.bfloat16() for x in (q, k, v)), cq, ck)
+    assert torch.equal(out, exact)
 
 
 @needs_torch
@@ -732,9 +755,7 @@ def test_sdpa(layout, options):
 @needs_torch
 @quiet
 def test_sdpa_refuses():
-    (q, k, v), _ = nested_inputs(LENGTHS)
-    with pytest.raises(TypeError, match="own class, got NestedTensor"):
-        fa.torch.sdpa(q, k, v, attn_mask=torch.ones(3, 3, device=DEVICE))
+    (q, k, v), _ = nested_inputs(LENGTHS, heads=(4, 4))
     with pytest.raises(ValueError, match=r"dropout_p in \[0, 0.996\], got 1.5; it is"):
         fa.torch.sdpa(q, k, v, dropout_p=1.5)
     # The switch leaves them to PyTorch.
@@ -749,7 +770,27 @@ def test_sdpa_refuses():
 def test_sdpa_autocast(layout):
     (q, k, v), _ = nested_inputs(LENGTHS, layout)
     with torch.autocast(DEVICE, torch.bfloat16):
-        assert fa.torch.sdpa(q, k, v).dtype == torch.bfloat16
+        assert fa.torch.sdpa(q, k, v, enable_gqa=True).dtype == torch.bfloat16
+
+
+@needs_torch
+@quiet
+@pytest.mark.parametrize("layout", ["jagged", "strided"])
+def test_sdpa_errors(layout):
+    (q, k, v), _ = nested_inputs(LENGTHS, layout, heads=(4, 2))
+    with pytest.raises(ValueError, match="heads, got 4, 2 and 2; pass enable_gqa=True"):
+        fa.torch.sdpa(q, k, v)
+    exact = fa.attention(q, k, v)
+    for own, other in zip(fa.torch.sdpa(q, k, v, enable_gqa=True).unbind(), exact.unbind()):
+        assert torch.equal(own, other)
+    mask = torch.ones(3, 3, device=DEVICE)
+    for own, got in ((mask, r"one of shape \[3, 3\]"), (q, "a nested one")):
+        with pytest.raises(ValueError, match=f"no attn_mask with nested tensors, got {got}; use"):
+            fa.torch.sdpa(q, k, v, own, enable_gqa=True)
+    dense = torch.ones(2, 4, 5, 16, device=DEVICE)
+    for name, tensors in (("query", (dense, k, v)), ("key", (q, dense, v))):
+        with pytest.raises(ValueError, match=f"expected {name} to be a nested tensor"):
+            fa.torch.sdpa(*tensors, enable_gqa=True)
 
 
 @needs_torch
