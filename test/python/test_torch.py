@@ -358,7 +358,7 @@ def test_compiled_functions():
         lambda s, b, h, i, j: F.silu(s) + torch.exp2(-(h.float() + 1)) * (j - fa.key_length()),
         lambda s, b, h, i, j: 0.5,
         fa.scores.alibi(4),
-        fa.scores.compose(fa.scores.alibi(6), fa.scores.softcap(2.0)),
+        fa.scores.compose(fa.scores.alibi(4), fa.scores.softcap(2.0)),
     ],
 )
 def test_compiled_as_eager(score_mod):
@@ -370,6 +370,17 @@ def test_compiled_as_eager(score_mod):
     q, k, v = inputs()
     for out, eager in zip(compiled(model)(q, k, v), model(q, k, v), strict=True):
         assert torch.equal(out, eager)
+
+
+@pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
+def test_compiled_slopes_of_six_heads():
+    """Of no power of two: fa.scores.alibi has a choice in it."""
+
+    def model(q, k, v):
+        return fa.attention(q, k, v, score_mod=fa.scores.alibi(6))
+
+    q, k, v = inputs(heads=6)
+    assert torch.equal(compiled(model)(q, k, v), model(q, k, v))
 
 
 @pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
