@@ -594,13 +594,12 @@ def test_sdpa_groups_of_keys_and_values(heads, has_batch, is_compiled):
 )
 @pytest.mark.parametrize("requires_grad", [False, True])
 def test_sdpa_without_heads(heads, enable_gqa, requires_grad):
+    """Nothing of the right shape, as of PyTorch (whose 2.11 may divide by 0 there)."""
     q, k, v = (normal(2, n, 9, 16).requires_grad_(requires_grad) for n in heads)
     for mask in (None, normal(9, 9), normal(2, 1, 9, 9) > 0):
-        on_cpu = [x if x is None else x.cpu() for x in (q, k, v, mask)]
-        theirs = F.scaled_dot_product_attention(*on_cpu, enable_gqa=enable_gqa)
         out = fa.torch.sdpa(q, k, v, mask, enable_gqa=enable_gqa)
-        assert out.shape == theirs.shape == (2, 0, 9, 16)
-        assert (out.dtype, out.requires_grad) == (theirs.dtype, theirs.requires_grad)
+        assert out.shape == (2, 0, 9, 16)
+        assert (out.dtype, out.requires_grad) == (torch.float32, requires_grad)
     # Without a batch: [0, L, E] is a batch of none.
     if heads == (0, 0, 0):
         assert fa.torch.sdpa(q[0], k[0], v[0], enable_gqa=enable_gqa).shape == (0, 9, 16)
