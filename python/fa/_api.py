@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fa import _native
 from fa._arrays import is_seen_by
 from fa._attention import NOTHING, attend
 from fa._checks import number_of_argument
@@ -101,6 +102,13 @@ def attention(
     et al., Parallel random numbers: as easy as 1, 2, 3 (2011).
     """
     torch = sys.modules.get("torch")
+    is_compiling = torch is not None and torch.compiler.is_dynamo_compiling()
+    if score_mod is None and mask_mod is None and not is_compiling:
+        # What is known asks for nothing more.
+        if schedule is None and type(dropout_p) is float and dropout_p == 0.0:
+            known = _native.unseen_attention(q, k, v, is_causal, scale, return_lse, 0, ())
+            if known is not None:
+                return known
     if torch is not None and (_is_nested(q) or _is_nested(k) or _is_nested(v)):
         from fa import _torch_nested
 
@@ -112,7 +120,7 @@ def attention(
         if is_block_mask(mask_mod):
             check_block_mask(mask_mod, q, k)
             mask_mod = block_mask(mask_mod)
-    if torch is not None and torch.compiler.is_dynamo_compiling():
+    if is_compiling:
         from fa import _torch_compile
 
         return _torch_compile.attention(
@@ -126,6 +134,13 @@ def attention(
         dropout_p = number_of_argument("dropout_p", dropout_p)
     if dropout_p:
         traced = with_dropout(traced, dropout_p, dropout_seed, q)
+    # Extents are for `attend`: sizes may be symbols here, which PyTorch has to see.
+    is_tried = not traced.extents
+    if is_tried and schedule is None and traced.number > 0:
+        call = (is_causal, scale, return_lse, traced.number, traced.arrays)
+        known = _native.unseen_attention(q, k, v, *call)
+        if known is not None:
+            return known
     if torch is not None:
         if torch._C._is_any_autocast_enabled():
             from fa import _torch_op
@@ -136,4 +151,4 @@ def attention(
 
             _torch_op.refuse_transforms(q, k, v, *traced.arrays)
             return _torch_op.call(q, k, v, traced, is_causal, scale, return_lse, schedule)
-    return attend(q, k, v, traced, is_causal, scale, return_lse, schedule)
+    return attend(q, k, v, traced, is_causal, scale, return_lse, schedule, is_tried)

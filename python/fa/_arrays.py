@@ -198,6 +198,7 @@ def _torch_library(torch: Any) -> Library:
             device.index if device.type == "cuda" else None,
         )
 
+    _watch(torch)
     # PyTorch has it from version 2.11 on. What is no tensor of these classes,
     # exactly, is seen through `view`.
     api = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
@@ -207,6 +208,7 @@ def _torch_library(torch: Any) -> Library:
         torch.empty,
         dtypes,
         lambda index: torch.device("cuda", index),
+        functools.partial(torch.empty_like, memory_format=torch.contiguous_format),
     )
     # The handle alone, without an object around it; builds without CUDA lack it.
     stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -222,19 +224,25 @@ def _torch_library(torch: Any) -> Library:
     )
 
 
-_state: tuple[Any, ...] = ()
-"""What tells whether PyTorch sees a call, once it was looked up."""
-
-
-def _look_up(torch: Any) -> tuple[Any, ...]:
-    global _state
+@functools.cache
+def _watch(torch: Any) -> None:
+    """Says once what `_native` asks of PyTorch."""
     own = torch._C
-    _state = (
-        *(torch.Tensor, torch.nn.Parameter, own._len_torch_dispatch_stack),
-        *(own._are_functorch_transforms_active, own._is_tracing),
-        *(torch.autograd.forward_ad, torch.is_grad_enabled),
+    _native.watch_tensors(
+        plain=torch.Tensor,
+        parameter=torch.nn.Parameter,
+        states=(
+            own._len_torch_dispatch_stack,
+            own._are_functorch_transforms_active,
+            own._is_tracing,
+        ),
+        level_owner=torch.autograd.forward_ad,
+        level_name="_current_level",
+        is_recording=torch.is_grad_enabled,
+        is_recorded="requires_grad",
+        is_negated=torch.Tensor.is_neg,
+        is_converting=own._is_any_autocast_enabled,
     )
-    return _state
 
 
 def is_seen_by(torch: Any, arrays: tuple[Any, ...]) -> bool:
@@ -244,20 +252,8 @@ def is_seen_by(torch: Any, arrays: tuple[Any, ...]) -> bool:
     a subclass of its tensors (a fake one, say) has its own idea of what an operator
     does, and where it negates a tensor's memory only when an operator reads it.
     """
-    plain, parameter, modes, transforms, tracing, forward, recording = _state or _look_up(torch)
-    if isinstance(arrays[0], plain) and (
-        modes() or transforms() or tracing() or forward._current_level >= 0
-    ):
-        return True
-    is_recording = recording()
-    for array in arrays:
-        kind = type(array)
-        if kind is plain or kind is parameter:
-            if array.is_neg() or (is_recording and array.requires_grad):
-                return True
-        elif isinstance(array, plain):
-            return True
-    return False
+    _watch(torch)
+    return _native.is_seen(arrays)
 
 
 def _cuda_interface_view(array: Any, device: int | None) -> View:

@@ -102,13 +102,13 @@ def _check_captured(traced: Traced, q: View, k: View) -> None:
 
 def _check_extents(traced: Traced, q: Any, k: Any) -> None:
     """Raises ValueError where a function of fa's is not made for arrays of these sizes."""
-    shapes = [tuple(getattr(x, "shape", ())) for x in (q, k)]
-    if any(len(shape) != 4 for shape in shapes):
+    try:
+        (batch, heads, queries, _), (_, _, keys, _) = q.shape, k.shape
+    except (AttributeError, ValueError):
         return  # which is an error of its own
-    (batch, heads, queries, _), keys = shapes[0], shapes[1][2]
     wanted = {"b": batch, "h": heads, "q_idx": queries, "kv_idx": keys}
     for reader, coordinate, array, at in traced.extents:
-        least, is_exact = wanted[coordinate], coordinate in ("b", "h")
+        least, is_exact = wanted[coordinate], coordinate == "b" or coordinate == "h"
         shape = () if array < 0 else traced.arrays[array].shape
         size = at if array < 0 else shape[at]
         if size == least or (size == 1 and array >= 0) or (size > least and not is_exact):
@@ -134,8 +134,9 @@ def attend(
     scale: float | None = None,
     return_lse: bool = False,
     schedule: Mapping[str, Any] | None = None,
+    is_new: bool = False,
 ) -> Any:
-    """`fa.attention` once its functions are traced.
+    """`fa.attention` once its functions are traced; `is_new`: `_native` does not know it.
 
     Reads the arrays' memory and knows nothing of gradients: what records or
     replays operations on arrays has to stand before it.
@@ -143,7 +144,7 @@ def attend(
     if traced.extents:
         _check_extents(traced, q, k)
     call = (q, k, v, is_causal, scale, return_lse, traced.number, traced.arrays)
-    if schedule is None:
+    if schedule is None and not is_new:
         known = _native.attention(*call)
         if known is not None:
             return known

@@ -49,8 +49,9 @@ struct ExchangeAPI {
 /// What is known of an array library.
 struct Library {
   const ExchangeAPI *api;
-  /// empty(shape, dtype=, device=), and the names of the last two.
-  PyObject *empty, *keywords;
+  /// empty(shape, dtype=, device=), and the names of the last two; and a
+  /// row-major array of an array's shape, type and device, or null.
+  PyObject *empty, *keywords, *emptyLike;
   PyObject *f32, *f16, *bf16;
   /// index -> the library's device, and those that were asked for.
   PyObject *deviceOf;
@@ -165,6 +166,117 @@ Outcome launch(const Library &library, const fa_rt_program *program,
     return Outcome::Refused;
   PyErr_SetString(runErrorClass, fa_rt_last_error());
   return Outcome::Failed;
+}
+
+//===----------------------------------------------------------------------===//
+// What PyTorch sees
+//===----------------------------------------------------------------------===//
+
+/// How to ask whether PyTorch has to see a call itself: fa._arrays says when.
+struct Watch {
+  /// Its tensors' class, and the other one that is as plain.
+  PyTypeObject *plain, *parameter;
+  /// Functions without arguments, none of which is to hold.
+  std::vector<PyObject *> states;
+  /// An object and the name of its attribute, which is to be below 0.
+  PyObject *levelOwner, *levelName;
+  /// Likewise a function: whether gradients are recorded, of tensors with an
+  /// attribute of that name; and one of a tensor.
+  PyObject *isRecording, *isRecorded, *isNegated;
+  /// A function: whether the types of arguments are converted.
+  PyObject *isConverting;
+
+  bool isPlain(PyObject *object) const {
+    return Py_TYPE(object) == plain || Py_TYPE(object) == parameter;
+  }
+  bool isTensor(PyObject *object) const {
+    return isPlain(object) || PyType_IsSubtype(Py_TYPE(object), plain);
+  }
+  /// 1 or 0; -1 with an exception.
+  int inGeneral() const;
+  int ofTensors(PyObject *const *arrays, Py_ssize_t count) const;
+};
+
+/// Null while there is no PyTorch.
+const Watch *watch = nullptr;
+
+/// The truth of a new reference; -1 with an exception, as for null.
+int truth(PyObject *value) {
+  if (!value)
+    return -1;
+  int result = PyObject_IsTrue(value);
+  Py_DECREF(value);
+  return result;
+}
+
+int Watch::inGeneral() const {
+  for (PyObject *state : states)
+    if (int holds = truth(PyObject_CallNoArgs(state)))
+      return holds;
+  PyObject *level = PyObject_GetAttr(levelOwner, levelName);
+  if (!level)
+    return -1;
+  long number = PyLong_AsLong(level);
+  Py_DECREF(level);
+  return PyErr_Occurred() ? -1 : number >= 0;
+}
+
+int Watch::ofTensors(PyObject *const *arrays, Py_ssize_t count) const {
+  int recording = truth(PyObject_CallNoArgs(isRecording));
+  if (recording < 0)
+    return -1;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    if (!isPlain(arrays[i])) {
+      if (isTensor(arrays[i]))
+        return 1;
+      continue;
+    }
+    PyObject *args[] = {nullptr, arrays[i]};
+    if (int holds = truth(PyObject_Vectorcall(
+            isNegated, args + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr)))
+      return holds;
+    if (recording)
+      if (int holds = truth(PyObject_GetAttr(arrays[i], isRecorded)))
+        return holds;
+  }
+  return 0;
+}
+
+/// is_seen(arrays) -> whether PyTorch has to see a call with the arrays,
+/// the first of which is the query.
+PyObject *isSeen(PyObject *, PyObject *const *args, Py_ssize_t count) {
+  if (count != 1 || !PyTuple_Check(args[0]) || !PyTuple_GET_SIZE(args[0])) {
+    PyErr_SetString(PyExc_TypeError, "expected a tuple of arrays");
+    return nullptr;
+  }
+  PyObject *const *arrays = &PyTuple_GET_ITEM(args[0], 0);
+  int seen = 0;
+  if (watch && watch->isTensor(arrays[0]))
+    seen = watch->inGeneral();
+  if (watch && !seen)
+    seen = watch->ofTensors(arrays, PyTuple_GET_SIZE(args[0]));
+  return seen < 0 ? nullptr : PyBool_FromLong(seen);
+}
+
+/// Has calls with tensors of the classes watched; what is given is kept.
+void watchTensors(const py::type &plain, const py::type &parameter,
+                  const py::tuple &states, const py::object &levelOwner,
+                  const py::str &levelName, const py::object &isRecording,
+                  const py::str &isRecorded, const py::object &isNegated,
+                  const py::object &isConverting) {
+  auto kept = [](const py::object &object) { return object.inc_ref().ptr(); };
+  auto *made = new Watch{reinterpret_cast<PyTypeObject *>(kept(plain)),
+                         reinterpret_cast<PyTypeObject *>(kept(parameter)),
+                         {},
+                         kept(levelOwner),
+                         kept(levelName),
+                         kept(isRecording),
+                         kept(isRecorded),
+                         kept(isNegated),
+                         kept(isConverting)};
+  for (py::handle state : states)
+    made->states.push_back(state.inc_ref().ptr());
+  watch = made;
 }
 
 //===----------------------------------------------------------------------===//
@@ -356,9 +468,9 @@ bool readInputs(PyObject *const *args, Inputs &inputs) {
   return readCaptured(args[7], inputs);
 }
 
-/// A new array of the library, read into `tensor`; null with an exception.
-PyObject *allocate(Library &library, int rank, const int64_t *shape,
-                   int32_t dtype, int32_t device, fa_rt_tensor &tensor) {
+/// A new array of the library; null with an exception.
+PyObject *makeArray(Library &library, int rank, const int64_t *shape,
+                    int32_t dtype, int32_t device) {
   PyObject *where = library.device(device);
   if (!where)
     return nullptr;
@@ -372,9 +484,19 @@ PyObject *allocate(Library &library, int rank, const int64_t *shape,
     PyTuple_SET_ITEM(sizes.ptr(), i, size);
   }
   PyObject *args[] = {nullptr, sizes.ptr(), library.dtype(dtype), where};
-  PyObject *array =
-      PyObject_Vectorcall(library.empty, args + 1,
-                          1 | PY_VECTORCALL_ARGUMENTS_OFFSET, library.keywords);
+  return PyObject_Vectorcall(library.empty, args + 1,
+                             1 | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                             library.keywords);
+}
+
+/// A new array, read into `tensor`; null with an exception. `like` is null or
+/// an array of the same shape, type and device, which takes half as long.
+PyObject *allocate(Library &library, PyObject *like, int rank,
+                   const int64_t *shape, int32_t dtype, int32_t device,
+                   fa_rt_tensor &tensor) {
+  PyObject *array = like && library.emptyLike
+                        ? PyObject_CallOneArg(library.emptyLike, like)
+                        : makeArray(library, rank, shape, dtype, device);
   int32_t itsDevice = 0;
   if (!array || (read(library, array, tensor, itsDevice) &&
                  itsDevice == device && tensor.dtype == dtype))
@@ -406,15 +528,16 @@ PyObject *runAttention(PyObject *, PyObject *const *args, Py_ssize_t count) {
   Library &library = *inputs.library;
   const int64_t shape[] = {inputs.tensors[0].shape[0], variant.queryHeads,
                            inputs.tensors[0].shape[2], variant.valueDim};
+  PyObject *like = variant.valueDim == variant.headDim ? args[0] : nullptr;
   py::object lse, out = py::reinterpret_steal<py::object>(
-                      allocate(library, 4, shape, variant.dtype, variant.device,
-                               inputs.tensors[inputs.count]));
+                      allocate(library, like, 4, shape, variant.dtype,
+                               variant.device, inputs.tensors[inputs.count]));
   if (!out)
     return nullptr;
   bool hasLSE = variant.flags & kLogSumExp;
   if (hasLSE) {
     lse = py::reinterpret_steal<py::object>(
-        allocate(library, 3, shape, FA_RT_F32, variant.device,
+        allocate(library, nullptr, 3, shape, FA_RT_F32, variant.device,
                  inputs.tensors[inputs.count + 1]));
     if (!lse)
       return nullptr;
@@ -430,6 +553,27 @@ PyObject *runAttention(PyObject *, PyObject *const *args, Py_ssize_t count) {
   if (outcome == Outcome::Refused)
     Py_RETURN_NONE;
   return hasLSE ? PyTuple_Pack(2, out.ptr(), lse.ptr()) : out.release().ptr();
+}
+
+/// attention(...) of arrays that nothing but fa has to see; else None, too.
+PyObject *runUnseenAttention(PyObject *self, PyObject *const *args,
+                             Py_ssize_t count) {
+  if (watch && count == kCallArgs && PyTuple_Check(args[7])) {
+    PyObject *captured = args[7];
+    int seen = watch->inGeneral();
+    if (!seen)
+      seen = truth(PyObject_CallNoArgs(watch->isConverting));
+    if (!seen)
+      seen = watch->ofTensors(args, 3);
+    if (!seen && PyTuple_GET_SIZE(captured))
+      seen = watch->ofTensors(&PyTuple_GET_ITEM(captured, 0),
+                              PyTuple_GET_SIZE(captured));
+    if (seen < 0)
+      return nullptr;
+    if (seen)
+      Py_RETURN_NONE;
+  }
+  return runAttention(self, args, count);
 }
 
 /// Has later calls like this one run the programs. Nothing happens if they
@@ -451,7 +595,7 @@ void rememberAttention(py::args call, py::object first, py::object second) {
 /// Whether the arrays of the classes can be read; then calls are for them, too.
 bool addLibrary(const py::sequence &types, const py::object &capsule,
                 const py::object &empty, const py::dict &dtypes,
-                const py::object &deviceOf) {
+                const py::object &deviceOf, const py::object &emptyLike) {
   constexpr const char *kName = "dlpack_exchange_api";
   if (!PyCapsule_IsValid(capsule.ptr(), kName))
     return false;
@@ -463,6 +607,7 @@ bool addLibrary(const py::sequence &types, const py::object &capsule,
       api,
       py::object(empty).release().ptr(),
       py::make_tuple(py::str("dtype"), py::str("device")).release().ptr(),
+      emptyLike.is_none() ? nullptr : py::object(emptyLike).release().ptr(),
       py::object(dtypes["f32"]).release().ptr(),
       py::object(dtypes["f16"]).release().ptr(),
       py::object(dtypes["bf16"]).release().ptr(),
@@ -485,6 +630,13 @@ PyMethodDef methods[] = {
     {"attention",
      reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&runAttention)),
      METH_FASTCALL, nullptr},
+    {"unseen_attention",
+     reinterpret_cast<PyCFunction>(
+         reinterpret_cast<void (*)()>(&runUnseenAttention)),
+     METH_FASTCALL, nullptr},
+    {"is_seen",
+     reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&isSeen)),
+     METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
 } // namespace
@@ -494,7 +646,12 @@ void fa::python::addCalls(py::module_ &m, py::object runError) {
   if (PyModule_AddFunctions(m.ptr(), methods) != 0)
     throw py::error_already_set();
   m.def("add_library", &addLibrary, py::arg("types"), py::arg("api"),
-        py::arg("empty"), py::arg("dtypes"), py::arg("device_of"));
+        py::arg("empty"), py::arg("dtypes"), py::arg("device_of"),
+        py::arg("empty_like") = py::none());
+  m.def("watch_tensors", &watchTensors, py::kw_only(), py::arg("plain"),
+        py::arg("parameter"), py::arg("states"), py::arg("level_owner"),
+        py::arg("level_name"), py::arg("is_recording"), py::arg("is_recorded"),
+        py::arg("is_negated"), py::arg("is_converting"));
   m.def("remember_attention", &rememberAttention, py::kw_only(),
         py::arg("first"), py::arg("second"));
   m.def(
