@@ -102,6 +102,7 @@ def attention(
     et al., Parallel random numbers: as easy as 1, 2, 3 (2011).
     """
     torch = sys.modules.get("torch")
+    is_tried = False
     is_compiling = torch is not None and torch.compiler.is_dynamo_compiling()
     if score_mod is None and mask_mod is None and not is_compiling:
         # What is known asks for nothing more.
@@ -109,6 +110,7 @@ def attention(
             known = _native.unseen_attention(q, k, v, is_causal, scale, return_lse, 0, ())
             if known is not None:
                 return known
+            is_tried = True
     if torch is not None and (_is_nested(q) or _is_nested(k) or _is_nested(v)):
         from fa import _torch_nested
 
@@ -135,17 +137,18 @@ def attention(
     if dropout_p:
         traced = with_dropout(traced, dropout_p, dropout_seed, q)
     # Extents are for `attend`: sizes may be symbols here, which PyTorch has to see.
-    is_tried = not traced.extents
-    if is_tried and schedule is None and traced.number > 0:
+    if schedule is None and traced.number > 0 and not traced.extents:
         call = (is_causal, scale, return_lse, traced.number, traced.arrays)
         known = _native.unseen_attention(q, k, v, *call)
         if known is not None:
             return known
+        is_tried = True
     if torch is not None:
         if torch._C._is_any_autocast_enabled():
             from fa import _torch_op
 
             q, k, v = _torch_op.autocast(q, k, v)
+            is_tried = False
         if is_seen_by(torch, (q, k, v, *traced.arrays)):
             from fa import _torch_op
 

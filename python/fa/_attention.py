@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fa import _native
-from fa._arrays import Library, View, views_of
+from fa._arrays import Library, View, library_of, views_of
 from fa._checks import number_of_argument
 from fa._config import AttentionConfig, Schedule, gpu_target
 from fa._kernel import Kernel
@@ -102,16 +102,21 @@ def _check_captured(traced: Traced, q: View, k: View) -> None:
 
 def _check_extents(traced: Traced, q: Any, k: Any) -> None:
     """Raises ValueError where a function of fa's is not made for arrays of these sizes."""
-    try:
-        (batch, heads, queries, _), (_, _, keys, _) = q.shape, k.shape
-    except (AttributeError, ValueError):
+    shapes = [x.shape if hasattr(x, "shape") else library_of(x).view(x).shape for x in (q, k)]
+    if any([len(shape) != 4 for shape in shapes]):
         return  # which is an error of its own
+    (batch, heads, queries, _), (_, _, keys, _) = shapes
     wanted = {"b": batch, "h": heads, "q_idx": queries, "kv_idx": keys}
     for reader, coordinate, array, at in traced.extents:
         least, is_exact = wanted[coordinate], coordinate == "b" or coordinate == "h"
         shape = () if array < 0 else traced.arrays[array].shape
         size = at if array < 0 else shape[at]
-        if size == least or (size == 1 and array >= 0) or (size > least and not is_exact):
+        if (
+            least == 0
+            or size == least
+            or (size == 1 and array >= 0)
+            or (size > least and not is_exact)
+        ):
             continue
         if array < 0:
             raise ValueError(

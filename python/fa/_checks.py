@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fa._scalars import is_array
+from fa._scalars import PartlyIndexed, is_array
 
 
 def expect_array(what: str, value: Any, dims: str, *ranks: int) -> None:
@@ -24,7 +24,8 @@ def expect_array(what: str, value: Any, dims: str, *ranks: int) -> None:
         dims: its dimensions, for the message: "integers [B]".
         ranks: how many it may have.
     """
-    if not is_array(value) or isinstance(value, np.generic):
+    is_known = is_array(value) or isinstance(value, PartlyIndexed)  # a row: ids[h]
+    if not is_known or isinstance(value, np.generic):
         raise TypeError(
             f"expected {what} to be an array, {dims}, got {type(value).__name__}; make it one of "
             "q's library, on its device"
@@ -43,14 +44,14 @@ def expect_number(what: str, value: Any, least: float, *, is_above: bool = False
         what: the argument's name.
         value: what was given; an array's element is not looked at.
         least: the smallest number.
-        is_above: whether `least` is itself too small.
+        is_above: whether it must be finite and above `least`.
     """
     sign = ">" if is_above else ">="
     if isinstance(value, (int, float, np.number)) and not isinstance(value, bool):
-        if not (value > least if is_above else value >= least) or value == float("inf"):
+        if not (least < value < float("inf") if is_above else value >= least):
             raise ValueError(
-                f"expected a finite {what} {sign} {least}, got {value}; give another one, or leave "
-                "the function out"
+                f"expected {'a finite ' if is_above else ''}{what} {sign} {least}, got {value}; "
+                "give another one, or leave the function out"
             )
     elif isinstance(value, bool) or not is_array(value):
         raise TypeError(

@@ -841,13 +841,15 @@ def asinh(x: Any) -> Scalar:
     more = true_divide(
         size, add(true_divide(1.0, size), sqrt(add(true_divide(1.0, square(size)), 1.0)))
     )
-    return copysign(where(eq(size, 0.0), 0.0, log1p(add(size, more))), x)
+    inverse = where(eq(size, 0.0), 0.0, log1p(add(size, more)))
+    return copysign(where(gt(size, 1e18), add(log(size), math.log(2)), inverse), x)
 
 
 def acosh(x: Any) -> Scalar:
     """Inverse hyperbolic cosine; NaN below 1."""
     above = sub(cast(x, "float32"), 1.0)
-    return log1p(add(above, mul(sqrt(above), sqrt(add(above, 2.0)))))
+    inverse = log1p(add(above, mul(sqrt(above), sqrt(add(above, 2.0)))))
+    return where(gt(above, 1e18), add(log(above), math.log(2)), inverse)
 
 
 def atanh(x: Any) -> Scalar:

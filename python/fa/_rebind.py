@@ -138,6 +138,34 @@ _OF_JAX = {
     "swish": _functions.silu,
 }
 """What jax.nn calls or takes to be something else than PyTorch."""
+_OF_LAX = {
+    "clamp": lambda least, x, most: _functions.clamp(x, least, most),
+    "div": lambda x, y: _functions.div(
+        x, y, rounding_mode=None if "f32" in (_type_of(x), _type_of(y)) else "trunc"
+    ),
+    "round": None,
+}
+"""What jax.lax takes to be something else than PyTorch; None can't be traced."""
+
+
+def _type_of(x: Any) -> str:
+    return x._type if isinstance(x, Scalar) else "f32" if isinstance(x, float) else ""
+
+
+def _math_isclose(x: Any, y: Any, *, rel_tol: float = 1e-9, abs_tol: float = 0.0) -> Any:
+    f = _functions
+    size = f.maximum(f.abs_(x), f.abs_(y))
+    near = f.le(f.abs_(f.sub(x, y)), f.maximum(f.mul(size, rel_tol), abs_tol))
+    return f.or_(f.and_(near, f.isfinite(size)), f.eq(x, y))
+
+
+def _math_remainder(x: Any, y: Any) -> Any:
+    f = _functions
+    return f.sub(x, f.mul(y, f.round_(f.true_divide(x, y))))
+
+
+_OF_MATH = {"isclose": _math_isclose, "remainder": _math_remainder}
+"""What Python's math takes to be something else than PyTorch."""
 
 
 def _known(module: Any, name: str) -> Any:
@@ -147,8 +175,12 @@ def _known(module: Any, name: str) -> Any:
     # What NumPy's other modules have by these names is something else: numpy.random.power.
     if root not in _MODULES or module.startswith(("numpy.random", "numpy.lib", "numpy.emath")):
         return None
+    if module.startswith(("jax.lax", "jax._src.lax")) and name in _OF_LAX:
+        return _OF_LAX[name]
     if module.startswith("jax") and name in _OF_JAX:
         return _OF_JAX[name]
+    if module == "math" and name in _OF_MATH:
+        return _OF_MATH[name]
     if module == "math" and name in ("floor", "ceil", "trunc"):
         return _functions.TABLE[f"__{name}__"]  # integers
     return None if name.startswith("__") else _functions.TABLE.get(name)
@@ -190,7 +222,10 @@ class _Either:
         return _wrapped(self._fa_own(*_plain(args), **plain))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._fa_own, name)
+        own = getattr(self._fa_own, name)
+        if name.startswith("__") or isinstance(own, type) or not callable(own):
+            return own
+        return _Either(own, own)  # numpy.add.outer
 
     def __eq__(self, other: object) -> bool:
         return self._fa_own == getattr(other, "_fa_own", other)

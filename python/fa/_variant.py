@@ -79,7 +79,9 @@ class Variant:
     @staticmethod
     def from_text(text: str) -> tuple[Variant, tuple[Extent, ...]]:
         """The variant and the extents of a text of `to_text`."""
-        score, mask, captured, lengths, dropout, extents = json.loads(text)
+        # Texts that PyTorch kept before there were extents have none.
+        score, mask, captured, lengths, dropout, *rest = json.loads(text)
+        extents = rest[0] if rest else []
         functions = [None if f is None else Function(tuple(f[0]), f[1]) for f in (score, mask)]
         variant = Variant(*functions, tuple(captured), tuple(lengths), dropout)
         return variant, tuple([Extent(*extent) for extent in extents])

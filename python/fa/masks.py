@@ -136,7 +136,8 @@ def prefix(length: Any) -> Mask:
     Args:
         length: P, a number >= 0, an array of one integer, or integers [B].
     """
-    by_batch = getattr(length, "ndim", 0) == 1 and length.shape[0] != 1
+    is_number = isinstance(length, (int, float))
+    by_batch = not is_number and getattr(length, "ndim", 0) == 1 and length.shape[0] != 1
     if not by_batch:
         expect_number("length", length, 0)
 

@@ -125,6 +125,7 @@ def test_sequences():
         fa.attention_varlen(q, k, v, offsets, score_mod=scores.alibi(4))
 
 
+ROWS = np.sort(RNG.integers(0, 4, (H, SK))).astype(np.int32)
 BIAS, SLOPES = floats(1, H, 1, SK), floats(H)
 LIKE = {
     "one length": (masks.padding(ids(1) * 60), masks.padding(np.full(B, 60, np.int32))),
@@ -140,9 +141,14 @@ LIKE = {
         scores.bias(np.ascontiguousarray(np.broadcast_to(BIAS, (B, H, SQ, SK)))),
     ),
     "slopes": (scores.alibi(SLOPES), lambda s, b, h, i, j: s - SLOPES[h] * abs(i - j)),
+    "no limit": (masks.sliding_window(float("inf")), masks.causal),
+    "a row of ids": (
+        lambda b, h, i, j: masks.documents(ROWS[h])(b, h, i, j),
+        lambda b, h, i, j: ROWS[h, i] == ROWS[h, j],
+    ),
     "cap of NumPy": (scores.softcap(np.float32(2)), scores.softcap(2.0)),
 }
-MASKS = ("one length", "long ids", "one row of ids", "one matrix")
+MASKS = ("one length", "long ids", "one row of ids", "one matrix", "no limit", "a row of ids")
 
 
 @pytest.mark.parametrize("name", LIKE)
@@ -180,3 +186,39 @@ def test_sizes_that_fit(name):
 def test_arguments(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+class OnlyDLPack:
+    """An array that has no shape of its own."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_arrays_without_a_shape():
+    with pytest.raises(ValueError, match="3 elements"):
+        fa.attention(*map(OnlyDLPack, (Q, K, V)), mask_mod=masks.padding(ids(4)))
+
+
+def test_no_heads():
+    q, k, v = Q[:, :0], K, V
+    assert fa.attention(q, k, v, score_mod=scores.alibi(4)).shape == (B, 0, SQ, 16)
+
+
+def test_texts_without_extents():
+    """Of graphs that PyTorch kept on a disk."""
+    torch = pytest.importorskip("torch")
+    import fa.torch  # noqa: F401 (registers the operator)
+
+    q, k, v = map(torch.from_numpy, (Q, K, V))
+    text = '[null, [["%0 = arith.cmpi sle, %j, %i : index"], "%0"], [], [], 0]'
+    assert torch.equal(
+        torch.ops.fa.attention(q, k, v, [], variant=text),
+        fa.attention(q, k, v, mask_mod=masks.causal),
+    )

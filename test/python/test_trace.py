@@ -1205,7 +1205,7 @@ def test_wrong_numbers_of_arguments():
 # Points of functions: ordinary ones, ends of domains, what overflows in between.
 POINTS = np.float32(
     [*np.linspace(-3, 3, 41), 0.0, -0.0, 1e-8, -1e-8, 1e-4, 0.999, -0.999, 1, -1, 7, -7, 50, -50]
-    + [1e5, -1e5, 1e20, -1e20, 1e30, -1e30, np.inf, -np.inf, np.nan]
+    + [1e5, -1e5, 1e20, -1e20, 1e30, -1e30, 3e38, -3e38, np.inf, -np.inf, np.nan]
 )
 
 
@@ -1250,3 +1250,22 @@ def test_values_of_two(torch, name):
     wrong = ~same & np.isfinite(exact)
     assert not wrong.any(), (x[wrong], y[wrong], given[wrong], exact[wrong])
     assert np.isnan(given[np.isnan(exact)]).all()
+
+
+def test_of_python():
+    """Python's math has names of PyTorch's that mean something else."""
+    x, y = (array.ravel() for array in np.meshgrid(POINTS[:45], np.float32([0.5, 1, 2, -3])))
+    given = values_of(lambda a, b: math.isclose(a, b) * 1.0, x, y)
+    assert (given == [math.isclose(a, b) for a, b in zip(x, y)]).all()
+    given = values_of(lambda a, b: math.isclose(a, b, rel_tol=0.26, abs_tol=0.51) * 1.0, x, y)
+    wanted = [math.isclose(a, b, rel_tol=0.26, abs_tol=0.51) for a, b in zip(x, y)]
+    assert (given == wanted).all()
+    given = values_of(math.remainder, x, y)
+    np.testing.assert_allclose(given, [math.remainder(a, b) for a, b in zip(x, y)], atol=1e-6)
+
+
+def test_tables_made_inside():
+    check(
+        lambda s, b, h, i, j: s + np.add.outer(np.arange(24.0), np.arange(24.0)).astype("f4")[i, j],
+        expected_score=lambda s, b, h, i, j: s + i + j,
+    )
