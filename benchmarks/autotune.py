@@ -102,7 +102,7 @@ def compile_one(
 ) -> tuple:
     """(PTX, resources, error) of one schedule; loads it, for the driver's cache."""
     import fa
-    from fa._config import AttentionConfig
+    from fa._run.config import AttentionConfig
 
     config = AttentionConfig("bf16", heads, heads, dim, dim, causal, None, lse)
     try:
@@ -158,7 +158,7 @@ def results_for(inputs: tuple, lse: bool) -> list[Any]:
 def prepare(ptx: str, arrays: tuple) -> Callable[[], None]:
     """A function that launches a kernel on inputs and results, which must live."""
     from fa import _native
-    from fa._arrays import views_of
+    from fa._run.arrays import views_of
 
     library, views = views_of(arrays, [f"argument {i}" for i in range(len(arrays))])
     native = [view.native() for view in views]

@@ -8,8 +8,8 @@ import statistics
 import sys
 import time
 
-from fa._config import AttentionConfig
-from fa._kernel import Kernel
+from fa._run.config import AttentionConfig
+from fa._run.kernel import Kernel
 
 
 def main() -> int:

@@ -117,7 +117,7 @@ class Contenders:
 
     def kernel(self, target: str, shape: Shape) -> Any:
         """fa's kernel for a target, compiled once."""
-        from fa._config import AttentionConfig
+        from fa._run.config import AttentionConfig
 
         key = (target, shape.dim, shape.heads, shape.causal)
         if key not in self.kernels:
@@ -291,7 +291,7 @@ def race(args: argparse.Namespace) -> dict[str, Any]:
 def host_times(contenders: Contenders, calls: int = 500) -> dict[str, float]:
     """Microseconds of the host for a call of a tiny problem, by contender."""
     import torch
-    from fa._config import AttentionConfig
+    from fa._run.config import AttentionConfig
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     q, k, v, o = (torch.randn(1, 1, 64, 64, device="cuda", dtype=torch.bfloat16) for _ in "qkvo")
@@ -335,7 +335,7 @@ def first_call(name: str) -> dict[str, float]:
         return {"first call": (time.perf_counter() - start) * 1e3}
     start = time.perf_counter()
     import fa
-    from fa._config import AttentionConfig
+    from fa._run.config import AttentionConfig
 
     imported = time.perf_counter()
     fa.attention(q, k, v, is_causal=True)
@@ -496,7 +496,7 @@ def main() -> int:
         source = pathlib.Path(args.plot_only)
         plot(json.loads(source.read_text()), pathlib.Path(args.plot or source.with_suffix(".svg")))
         return 0
-    from fa import _attention
+    from fa._run import call as _attention
 
     result = dict(benchmark="gpu_race", **provenance(args.commit), target=_attention._target(0))
     print(

@@ -33,7 +33,7 @@ UNITS = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "sector": 32}
 def kernel_of(algorithm: str, shape: dict[str, int]):
     """One algorithm compiled for one shape."""
     import fa
-    from fa._config import AttentionConfig
+    from fa._run.config import AttentionConfig
 
     config = AttentionConfig("bf16", shape["H"], shape["H"], shape["D"], shape["D"])
     ir = config.ir((shape["B"], shape["N"], shape["N"]))
@@ -104,17 +104,17 @@ def main() -> int:
         return 0
     sizes = [f"--{name}={value}" for name, value in shape.items()]
     rows = []
-    print(f"{shape}, bf16; MB")
+    print(f"{shape}, bf16; MiB")
     print("algorithm kernels | model read write | L2 read write | DRAM read write")
     for algorithm in ALGORITHMS:
         model = predicted(algorithm, shape)
         seen, kernels = counters(algorithm, sizes)
         rows.append(dict(algorithm=algorithm, kernels=kernels, model=model, **seen))
         print(
-            f"{algorithm:9} {kernels:7} | {model['read'] / 1e6:10.0f} "
-            f"{model['write'] / 1e6:5.0f} | {seen['l2_read'] / 1e6:7.0f} "
-            f"{seen['l2_write'] / 1e6:5.0f} | {seen['dram_read'] / 1e6:9.0f} "
-            f"{seen['dram_write'] / 1e6:5.0f}",
+            f"{algorithm:9} {kernels:7} | {model['read'] / 2**20:10.0f} "
+            f"{model['write'] / 2**20:5.0f} | {seen['l2_read'] / 2**20:7.0f} "
+            f"{seen['l2_write'] / 2**20:5.0f} | {seen['dram_read'] / 2**20:9.0f} "
+            f"{seen['dram_write'] / 2**20:5.0f}",
             flush=True,
         )
     if args.out:

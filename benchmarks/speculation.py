@@ -52,7 +52,7 @@ def race(shape: Shape, kinds: list[str], timer: Timer) -> list[dict[str, Any]]:
     """A row for each kind: TFLOP/s and the error's share of what is allowed."""
     import fa
     import torch
-    from fa._config import AttentionConfig
+    from fa._run.config import AttentionConfig
 
     config = AttentionConfig("bf16", shape.heads, shape.heads, shape.dim, shape.dim, shape.causal)
     kernels = {

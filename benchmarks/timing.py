@@ -11,9 +11,12 @@ import math
 import pathlib
 import statistics
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "test/python"))
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 TOKENS = 16384
@@ -73,37 +76,31 @@ def geomean(values: Iterable[float | None]) -> float | None:
 
 
 class Reference:
-    """The first and last rows of the last head in float64, and what is allowed.
-
-    The rule is the tests': max|out - ref| <= 2 max|naive16 - ref| + 1e-5, where
-    naive16 is the same formula in the inputs' precision.
-    """
+    """The first and last rows of the last head in float64, and what is allowed, by the
+    tests' rule (test/python/right.py)."""
 
     ROWS = 256
 
     def __init__(self, shape: Shape, q: Any, k: Any, v: Any) -> None:
+        import right
         import torch
 
         count = min(self.ROWS, shape.length)
         first = torch.arange(count, device="cuda")
         self.rows = torch.cat([first, first + shape.length - count])
-
-        def attend(dtype: Any) -> Any:
-            a, b, c = (x[-1, -1].to(dtype) for x in (q, k, v))
-            scores = a[self.rows] @ b.T * shape.dim**-0.5
-            if shape.causal:
-                keys = torch.arange(shape.length, device="cuda")
-                scores = scores.masked_fill(keys > self.rows[:, None], -math.inf)
-            return (scores.softmax(-1) @ c).double()
-
-        self.exact = attend(torch.float64)
-        naive = (attend(q.dtype) - self.exact).abs().max().item()
-        self.allowed = 2 * naive + 1e-5
+        a, b, c = (x[-1:, -1:] for x in (q, k, v))
+        mask = {"mask": lambda b, h, i, j: j <= self.rows[i]} if shape.causal else {}
+        scale = shape.dim**-0.5
+        self.expected = right.attention(a[:, :, self.rows], b, c, scale=scale, xp=torch, **mask)
 
     def error(self, out: Any) -> float:
         """The largest error, as a share of what is allowed; infinite with NaN."""
-        error = (out[-1, -1][self.rows].double() - self.exact).abs().max().item()
-        return math.inf if math.isnan(error) or out.isnan().any() else error / self.allowed
+        import right
+
+        if out.isnan().any():
+            return math.inf
+        own = right.back(out[-1:, -1:, self.rows])
+        return right.share(own, self.expected.out, self.expected.limit)
 
 
 class Timer:

@@ -8,8 +8,8 @@
 #   scripts/build-portable.sh [--tools]
 #
 # With --tools also what scripts/test-gpu.sh runs on a GPU machine: fa-run, the
-# runtime's GPU tests, and a PTX file for those. They need glibc 2.36 (Debian
-# 12, Ubuntu 24.04) and what it brings; fa-opt, as self-contained, stays in
+# runtime's GPU tests, and a PTX file for those. They need glibc 2.35 (Ubuntu
+# 22.04, Debian 12) and what it brings; fa-opt, as self-contained, stays in
 # build-portable/bin.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -41,9 +41,14 @@ fi
 for file in "${files[@]}"; do
   needed=$(readelf -d "dist/$file" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p')
   echo "$file needs: ${needed//$'\n'/ }"
-  unusual=$(grep -vxE 'lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|z|zstd)\.so\.[0-9]+|ld-linux-x86-64\.so\.2' <<<"$needed" || true)
+  unusual=$(grep -vxE 'lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so\.[0-9]+|ld-linux-x86-64\.so\.2' <<<"$needed" || true)
   if [ -n "$unusual" ]; then
     echo "build-portable.sh: dist/$file needs a library that other machines may lack: $unusual" >&2
+    exit 1
+  fi
+  youngest=$(readelf --version-info -W "dist/$file" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -n 1)
+  if [ "$(printf '%s\nGLIBC_2.35\n' "$youngest" | sort -V | tail -n 1)" != GLIBC_2.35 ]; then
+    echo "build-portable.sh: dist/$file asks for $youngest, expected GLIBC_2.35 or older; put what it asks for into lib/Support/GlibcCompat.cpp" >&2
     exit 1
   fi
 done
@@ -53,7 +58,7 @@ if [ -n "$unexpected" ]; then
   exit 1
 fi
 for file in "${files[@]}"; do
-  ls -l "dist/$file" "dist/$file.xz" | awk '{printf "%s: %.1f MB\n", $9, $5 / 1e6}'
+  ls -l "dist/$file" "dist/$file.xz" | awk '{printf "%s: %.1f MiB\n", $9, $5 / 1048576}'
 done
 total=$(cat dist/*.xz | wc -c)
 if [ "$total" -gt $limit ]; then

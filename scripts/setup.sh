@@ -7,6 +7,8 @@
 # .venv. Installs only what is missing, so a second run takes a second.
 #
 #   scripts/setup.sh [--no-python] [--no-torch]
+#
+# --no-torch leaves out what only tests want: PyTorch and transformers.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,6 +28,7 @@ packages=(
   libstdc++-12-dev libc6-dev              # C++ headers for clang
   zlib1g-dev libzstd-dev                  # named by LLVM's CMake package
   libgtest-dev python3-psutil             # the tests (psutil: lit's timeouts)
+  gcc g++ make pkg-config                 # the tests of an install and a wheel, as a user builds
   python3 python3-venv python3-dev        # the Python module
 )
 
@@ -69,14 +72,26 @@ fi
 
 # PyTorch, CPU build, pinned: tests compare with it where it is there. The
 # local version keeps pip from taking the CUDA build of several gigabytes.
+# transformers, pinned, too: fa is one of its attention implementations. JAX, whose
+# functions fa reads as jaxprs.
 torch=torch==2.13.0+cpu
-if [ "$with_torch" = 1 ] && [ ! -e .venv/.fa-torch ]; then
-  pip=(.venv/bin/pip install --quiet --disable-pip-version-check --only-binary :all:)
-  if "${pip[@]}" "$torch" 2>/dev/null; then
-    echo "$torch" >.venv/.fa-torch
+transformers=transformers==5.23.0
+jax=jax==0.10.2
+# Into .venv, once; its tests are skipped where it is not to be had.
+optional() { # STAMP PACKAGE [PACKAGE THAT STAYS AS IT IS...]
+  local stamp=.venv/.fa-$1 package=$2
+  shift
+  [ ! -e "$stamp" ] || return 0
+  if .venv/bin/pip install --quiet --disable-pip-version-check --only-binary :all: "$@" 2>/dev/null; then
+    echo "$package" >"$stamp"
   else
-    echo "setup: no $torch to be had; the tests that compare with PyTorch will be skipped"
-    echo none >.venv/.fa-torch # remove the file to try again
+    echo "setup: no $package to be had; its tests will be skipped"
+    echo none >"$stamp" # remove the file to try again
   fi
+}
+if [ "$with_torch" = 1 ]; then
+  optional torch "$torch"
+  [ "$(cat .venv/.fa-torch)" = none ] || optional transformers "$transformers" "$torch"
+  optional jax "$jax"
 fi
 echo "setup: done"

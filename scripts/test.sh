@@ -2,7 +2,7 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
-# Sets up if needed, builds and runs every test: lit, GoogleTest, pytest. Ends
+# Sets up if needed, builds and runs every test: lit, ctest, pytest. Ends
 # with the line `N passed, N failed, N skipped`; fails if anything failed.
 #
 # Environment: FA_BUILD_DIR, FA_JOBS as for build.sh; FA_SKIP_SETUP=1 leaves
@@ -31,7 +31,7 @@ echo "== lit"
 lit=$(command -v /usr/lib/llvm-22/bin/lit || command -v lit)
 "$lit" -sv -j "$jobs" --xunit-xml-output "$reports/lit.xml" "$build/test"
 
-echo "== GoogleTest"
+echo "== ctest: GoogleTest, what is installed, the page on passes"
 (cd "$build" && ctest -j "$jobs" --output-on-failure --output-junit "$reports/ctest.xml" | tail -n 40)
 
 if [ -d "$build/python/fa" ]; then
@@ -41,8 +41,12 @@ if [ -d "$build/python/fa" ]; then
   [ -x .venv/bin/python ] && python=.venv/bin/python
   folders=()
   for folder in test/python test/integration; do [ -d "$folder" ] && folders+=("$folder"); done
-  PYTHONPATH=$build/python${PYTHONPATH:+:$PYTHONPATH} "$python" -m pytest -q \
-    --junitxml "$reports/pytest.xml" "${folders[@]}"
+  export PYTHONPATH=$build/python${PYTHONPATH:+:$PYTHONPATH}
+  "$python" -m pytest -q --junitxml "$reports/pytest.xml" "${folders[@]}" \
+    --ignore=test/python/test_jax.py
+  # In a process of its own: what is traced depends on whether JAX is imported.
+  suites+=(jax)
+  "$python" -m pytest -q --junitxml "$reports/jax.xml" test/python/test_jax.py
 else
   echo "== no Python module was built: pytest has nothing to test"
 fi

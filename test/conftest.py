@@ -1,10 +1,16 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tests leave the user's cache of compiled kernels alone."""
+"""Tests leave the user's cache of compiled kernels alone, and share what is right."""
 
 from __future__ import annotations
 
+import pathlib
+import sys
+
 import pytest
+
+# naive.py and right.py, for the tests in other folders.
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "python"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,12 +5,16 @@
 // type crosses it.
 
 #include "fa-c/fa.h"
+#include "fa/Dialect/FA/IR/Limits.h"
 #include "fa/Pipelines/Compile.h"
 
 #include <memory>
 #include <string>
 
 using namespace fa;
+
+static_assert(FA_RT_MAX_EXTENT == kMaxExtent,
+              "the runtime refuses what the compiler does not count with");
 
 static thread_local std::string lastError;
 
@@ -186,6 +190,8 @@ fa_status fa_kernel_run(const fa_kernel *kernel, const fa_rt_tensor *args,
   cpu::RunOptions options;
   options.threads = kernel->threads;
   if (llvm::Error error = kernel->kernel->program->run(tensors, options))
-    return fail(FA_INVALID_ARGUMENT, std::move(error));
+    return fail(error.isA<cpu::OutOfMemoryError>() ? FA_RUN_ERROR
+                                                   : FA_INVALID_ARGUMENT,
+                std::move(error));
   return FA_OK;
 }

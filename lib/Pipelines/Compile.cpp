@@ -8,6 +8,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/Remarks.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
@@ -82,11 +83,67 @@ public:
     return compileError(text.empty() ? what.str() + " failed" : text);
   }
 
+  /// The diagnostics, which say where, or the error itself.
+  llvm::Error error(llvm::Error otherwise) const {
+    if (text.empty())
+      return otherwise;
+    llvm::consumeError(std::move(otherwise));
+    return compileError(text);
+  }
+
 private:
   std::string text;
   ScopedDiagnosticHandler handler;
 };
 } // namespace
+
+namespace {
+/// Keeps what passes say that they did not do though a user may expect it: a
+/// schedule or a speculated maximum that a program does not get.
+class NoteStreamer : public remark::detail::MLIRRemarkStreamerBase {
+public:
+  explicit NoteStreamer(std::vector<std::string> &notes) : notes(notes) {}
+
+  void streamOptimizationRemark(const remark::detail::Remark &remark) override {
+    std::string note = remark.getCategoryName().str() + ": ";
+    for (const auto &arg : remark.getArgs())
+      if (arg.key == "Remark")
+        note += arg.val;
+    if (!llvm::is_contained(notes, note))
+      notes.push_back(std::move(note));
+  }
+
+private:
+  std::vector<std::string> &notes;
+};
+} // namespace
+
+/// The passes whose missed remarks become notes.
+static constexpr const char *kNoted = "fa-speculate-max|fa-schedule-hopper";
+
+static void collectNotes(MLIRContext &context,
+                         std::vector<std::string> &notes) {
+  remark::RemarkCategories categories;
+  categories.missed = kNoted;
+  // Without an engine there are no notes, and nothing else is missing.
+  (void)remark::enableOptimizationRemarks(
+      context, std::make_unique<NoteStreamer>(notes),
+      std::make_unique<remark::RemarkEmittingPolicyAll>(), categories);
+}
+
+/// PTX with its notes as comments behind the header, so that they stay with it
+/// where it is kept.
+static std::string withNotes(std::string ptx,
+                             llvm::ArrayRef<std::string> notes) {
+  constexpr llvm::StringLiteral kEnd = "//!fa.end\n";
+  size_t end = ptx.find(kEnd.str());
+  if (notes.empty() || end == std::string::npos)
+    return ptx;
+  std::string text;
+  for (const std::string &note : notes)
+    text += "// fa.note: " + note + "\n";
+  return ptx.insert(end + kEnd.size(), text);
+}
 
 /// The attention function to compile: the one named, or the only one.
 static llvm::Expected<func::FuncOp> findFunction(ModuleOp module,
@@ -154,7 +211,10 @@ llvm::Expected<std::string> fa::compileToPTX(ModuleOp module, StringRef target,
   if (kernels.empty())
     return compileError("the module has no kernel; it must be a tile program "
                         "(run the whole fa-pipeline)");
-  return emitPTX(*kernels.begin(), target);
+  llvm::Expected<std::string> ptx = emitPTX(*kernels.begin(), target);
+  if (!ptx)
+    return collector.error(ptx.takeError());
+  return ptx;
 }
 
 static std::unique_ptr<MLIRContext> makeContext() {
@@ -172,7 +232,9 @@ fa::compileKernel(StringRef ir, const CompileRequest &request) {
   llvm::Expected<SmallVector<Stage>> stages = getStages(request.pipeline);
   if (!stages)
     return stages.takeError();
+  std::vector<std::string> notes; // of the context's remarks
   std::unique_ptr<MLIRContext> context = makeContext();
+  collectNotes(*context, notes);
   Collector collector(context.get());
   OwningOpRef<ModuleOp> module =
       parseSourceString<ModuleOp>(ir, ParserConfig(context.get()));
@@ -216,6 +278,6 @@ fa::compileKernel(StringRef ir, const CompileRequest &request) {
       compileToPTX(*module, request.pipeline.target, request.schedule);
   if (!ptx)
     return ptx.takeError();
-  kernel->ptx = std::move(*ptx);
+  kernel->ptx = withNotes(std::move(*ptx), notes);
   return kernel;
 }

@@ -121,7 +121,7 @@ void fa::run::storeElement(const TensorRef &t, int64_t offset, double value) {
 }
 
 Comparison fa::run::compare(const TensorRef &out, const TensorRef &reference,
-                            double limit) {
+                            Limit limit) {
   Comparison result;
   int64_t count = out.size();
   std::vector<int64_t> index(out.shape.size(), 0);
@@ -136,7 +136,9 @@ Comparison fa::run::compare(const TensorRef &out, const TensorRef &reference,
         result.maxErrorIndex = index;
       }
       result.maxReference = std::max(result.maxReference, std::fabs(y));
-      bad = !(error <= limit);
+      bad =
+          !(error <= std::max(limit.absolute, limit.relative * std::fabs(y))) ||
+          (limit.exactZeros && y == 0 && x != 0);
     } else {
       bad = std::isnan(x) != std::isnan(y) || (!std::isnan(x) && x != y);
     }
@@ -158,12 +160,15 @@ Comparison fa::run::compare(const TensorRef &out, const TensorRef &reference,
   return result;
 }
 
-double fa::run::outputLimit(DType dtype, double naiveError,
-                            double maxReference) {
-  if (dtype == DType::F16 || dtype == DType::BF16)
-    return 2 * naiveError + 1e-5;
-  return 1e-5 * std::max(maxReference, 1e-30);
+Limit fa::run::outputLimit(DType dtype, double naiveError,
+                           double maxReference) {
+  double absolute = dtype == DType::F16 || dtype == DType::BF16
+                        ? 2 * naiveError + 1e-5
+                        : 1e-5 * std::max(maxReference, 1e-30);
+  return Limit(absolute, /*relative=*/0, /*exactZeros=*/true);
 }
+
+Limit fa::run::lseLimit() { return Limit(1e-4, 8 * 0x1.0p-24); }
 
 std::string fa::run::printIndex(const std::vector<int64_t> &index) {
   std::string text = "[";

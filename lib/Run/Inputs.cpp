@@ -73,11 +73,12 @@ std::optional<DType> dtypeOf(Type t) {
   return std::nullopt;
 }
 
+/// f(offset, index) of every element.
 template <typename F> void forEachOffset(const TensorRef &t, F f) {
   std::vector<int64_t> index(t.shape.size(), 0);
   int64_t offset = 0;
   for (int64_t n = t.size(); n > 0; --n) {
-    f(offset);
+    f(offset, index);
     for (int64_t d = t.rank() - 1; d >= 0; --d) {
       offset += t.strides[d];
       if (++index[d] < t.shape[d])
@@ -87,6 +88,41 @@ template <typename F> void forEachOffset(const TensorRef &t, F f) {
     }
   }
 }
+
+/// What normal values of an operand of attention become so that mistakes show
+/// (Options::data). Of its other dimensions only the last two matter.
+class Telling {
+public:
+  Telling(AttentionOp attention, const Problem &problem)
+      : attention(attention), keys(problem.keys), queries(problem.queries),
+        few(std::max<int64_t>(1, problem.keys / 8) | 1) {}
+
+  double operator()(BlockArgument argument, ArrayRef<int64_t> at,
+                    ArrayRef<int64_t> shape, double x) {
+    if (!attention || at.size() != 4)
+      return x;
+    int64_t row = at[2], column = at[3], dim = shape[3];
+    bool isNear = row % 8 == (keys - 1) % 8;
+    if (argument == attention.getQuery()) {
+      if (dim == 1 || column > 1)
+        return x / 2;
+      bool strong = column == 0 || row == queries - 1;
+      return strong ? std::sqrt(static_cast<double>(dim)) : 0;
+    }
+    if (argument == attention.getKey() && dim > 1 && column <= 1) {
+      if (column == 0)
+        return isNear ? 0 : -2;
+      return row % few == (keys - 1) % few ? 0 : -8;
+    }
+    if (argument == attention.getValue())
+      return column % 2 == 0 ? x + 1 : isNear ? x + 3 : x - 3;
+    return x;
+  }
+
+private:
+  AttentionOp attention;
+  int64_t keys, queries, few;
+};
 
 /// The name of a dimension in --shape.
 std::string nameOfDim(AttentionOp attention, BlockArgument argument,
@@ -149,8 +185,9 @@ std::optional<std::pair<double, double>> rangeOf(func::FuncOp function,
 }
 
 void fill(const TensorRef &t, Generator random, const std::string &data,
-          std::optional<std::pair<double, double>> range, int64_t keys) {
-  forEachOffset(t, [&](int64_t offset) {
+          std::optional<std::pair<double, double>> range, int64_t keys,
+          llvm::function_ref<double(ArrayRef<int64_t>, double)> change) {
+  forEachOffset(t, [&](int64_t offset, ArrayRef<int64_t> index) {
     double x;
     if (!cpu::isFloat(t.dtype)) {
       auto [lo, hi] = range.value_or(std::make_pair(
@@ -163,6 +200,8 @@ void fill(const TensorRef &t, Generator random, const std::string &data,
       x = 2 * random.uniform() - 1;
     } else {
       x = data == "zero" ? 0 : random.normal() * (data == "large" ? 10 : 1);
+      if (data == "telling")
+        x = change(index, x);
     }
     storeElement(t, offset, x);
   });
@@ -201,8 +240,12 @@ fa::run::makeInputs(func::FuncOp function, AttentionOp attention,
                          k = at(attention.getKey());
     problem = {q[0], q[1], q[2], k[2], q[3], attention.getValueDim()};
   }
+  Telling telling(attention, problem);
   for (auto [i, t] : llvm::enumerate(inputs))
     fill(t, Generator{options.seed * 1000003 + i * 0x5851f42d4c957f2dull},
-         options.data, rangeOf(function, i), problem.keys);
+         options.data, rangeOf(function, i), problem.keys,
+         [&, i = i](ArrayRef<int64_t> at, double x) {
+           return telling(function.getArgument(i), at, inputs[i].shape, x);
+         });
   return inputs;
 }

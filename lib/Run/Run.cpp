@@ -61,7 +61,7 @@ private:
   std::vector<TensorRef> inputs, exact;
   /// What each result is, and how far it may be from `exact`.
   std::vector<Role> roles;
-  std::vector<double> limits;
+  std::vector<Limit> limits;
   int64_t tileRows = 64;
   /// What the stages end in on a GPU; null on the CPU.
   std::unique_ptr<GPUProgram> kernel;
@@ -261,7 +261,7 @@ void Runner::judge(const std::vector<TensorRef> &outs, Result &result) {
     Comparison c = compare(outs[i], exact[i], limits[i]);
     if (roles[i] == Role::Output) {
       result.error = std::max(result.error, c.maxError);
-      result.limit = limits[i];
+      result.limit = limits[i].absolute;
     } else {
       result.lseError = c.maxError;
     }

@@ -130,6 +130,11 @@ static std::string mib(double bytes) {
   return llvm::formatv("{0:F1} MiB", bytes / 1048576.0).str();
 }
 
+/// "1 stage", "2 stages".
+static std::string counted(int64_t count, llvm::StringRef name) {
+  return llvm::formatv("{0} {1}{2}", count, name, count == 1 ? "" : "s").str();
+}
+
 /// No more than the length needs, in whole powers of two of 16 or more.
 static int64_t limitToLength(int64_t size, std::optional<int64_t> length) {
   if (!length)
@@ -152,11 +157,11 @@ static std::string trafficText(const TileProblem &p, int64_t rows) {
   int64_t sq = p.queryLength.value_or(kTypicalLength);
   std::string where;
   if (!p.queryLength || !p.keyLength)
-    where = " where a length is unknown it counts as " +
-            std::to_string(kTypicalLength) + ";";
-  return llvm::formatv("K and V are read {0} times, {1} a head;{2}",
-                       llvm::divideCeil(sq, rows), mib(trafficOf(p, rows)),
-                       where)
+    where =
+        " (an unknown length counts as " + std::to_string(kTypicalLength) + ")";
+  return llvm::formatv("K and V are read {0}, {1} a head{2};",
+                       counted(llvm::divideCeil(sq, rows), "time"),
+                       mib(trafficOf(p, rows)), where)
       .str();
 }
 
@@ -216,7 +221,7 @@ static llvm::Error fitFA1(const TargetInfo &target, const TileProblem &p,
   return llvm::createStringError(
       llvm::formatv("no tile fits {0} with head dims {1} and {2} of {3} bits: "
                     "the smallest needs {4} of {5} shared memory and {6} of "
-                    "{7} registers; split the head",
+                    "{7} registers; use smaller heads",
                     target.name, p.headDim, p.valueDim, p.elementBits,
                     kib(sizes.sharedBytes), kib(target.sharedBytesPerBlock),
                     sizes.registers, target.registersPerThread)
@@ -239,9 +244,10 @@ static llvm::Expected<TileSizes> chooseFA1(const TargetInfo &target,
   sizes.keys = limitToLength(whole(quarter), p.keyLength);
   sizes.rows = limitToLength(whole(std::min(quarter, d)), p.queryLength);
   sizes.reason =
-      llvm::formatv("FlashAttention's rule with M = {0} elements of {1} on "
-                    "{2}, d = {3}: Bc = ceil(M/4d) = {4}, Br = min(Bc, d) = "
-                    "{5}, in whole tiles of {6} and no more than the lengths",
+      llvm::formatv("FlashAttention's rule, for M = {0} elements in {1} on {2} "
+                    "and d = {3}, gives Bc = ceil(M/4d) = {4} and "
+                    "Br = min(Bc, d) = {5}, in whole tiles of {6} and no more "
+                    "than the lengths",
                     elements, kib(memory), target.name, d, quarter,
                     std::min(quarter, d), kInstructionTile)
           .str();
@@ -252,15 +258,17 @@ static llvm::Expected<TileSizes> chooseFA1(const TargetInfo &target,
     return std::move(error);
   RegisterUse use = registersOfFA1(p, sizes);
   if (sizes.rows != rule.rows || sizes.keys != rule.keys)
-    sizes.reason += llvm::formatv("; of that {0}x{1} what {2} warps' registers "
-                                  "and shared memory hold",
-                                  rule.rows, rule.keys, sizes.warps)
-                        .str();
+    sizes.reason +=
+        llvm::formatv("; of its {0}x{1} the registers of {2} and "
+                      "shared memory hold no more than this",
+                      rule.rows, rule.keys, counted(sizes.warps, "warp"))
+            .str();
   sizes.reason +=
-      llvm::formatv("; {0} of {1} registers (S and P {2}, O {3}, "
-                    "other {4}), {5} of shared memory",
-                    sizes.registers, target.registersPerThread, use.scores,
-                    use.output, use.other, kib(sizes.sharedBytes))
+      llvm::formatv(
+          "; a thread takes {0} of {1} registers (S and P {2}, O {3}, "
+          "other {4}) and the block {5} of shared memory",
+          sizes.registers, target.registersPerThread, use.scores, use.output,
+          use.other, kib(sizes.sharedBytes))
           .str();
   return sizes;
 }
@@ -340,21 +348,23 @@ static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
     return llvm::createStringError(
         llvm::formatv("no tile fits {0} with head dims {1} and {2} of {3} "
                       "bits: the smallest need {4} of {5} shared memory and "
-                      "{6} of {7} registers; split the head",
+                      "{6} of {7} registers; use smaller heads",
                       target.name, p.headDim, p.valueDim, p.elementBits,
                       kib(leastShared), kib(target.sharedBytesPerBlock),
                       leastRegisters, target.registersPerThread)
             .str());
   RegisterUse use = registersOf(p, best);
   best.reason =
-      llvm::formatv("{0} {1} of {2} shared memory with {3} stages; {4} of {5} "
-                    "registers with {6} warps (S and P {7}, O {8}, other {9}); "
-                    "{10} blocks on an SM",
-                    trafficText(p, best.rows), kib(best.sharedBytes),
-                    kib(target.sharedBytesPerBlock), best.stages,
-                    best.registers, target.registersPerThread, best.warps,
-                    use.scores, use.output, use.other,
-                    blocksPerSM(target, best))
+      llvm::formatv("{0} {1} in {2} of shared memory, of which a block can "
+                    "have {3}; a thread of {4} takes {5} of {6} registers "
+                    "(S and P {7}, O {8}, other {9}); an SM holds {10}",
+                    trafficText(p, best.rows),
+                    best.stages == 1 ? "1 stage fits"
+                                     : counted(best.stages, "stage") + " fit",
+                    kib(best.sharedBytes), kib(target.sharedBytesPerBlock),
+                    counted(best.warps, "warp"), best.registers,
+                    target.registersPerThread, use.scores, use.output,
+                    use.other, counted(blocksPerSM(target, best), "block"))
           .str();
   return best;
 }
@@ -450,14 +460,15 @@ static TileSizes chooseForWgmma(const TargetInfo &target,
       2 * (s.rows * panels(p.headDim) +
            s.stages * s.keys * (panels(p.headDim) + panels(p.valueDim)));
   s.registers = s.keys / 2 + p.valueDim / 2 + s.keys / 4;
-  s.reason =
-      llvm::formatv("{0} the table's row for head dims up to {1}: {2} "
-                    "warpgroups of 64 rows; {3} of {4} shared memory with 2 "
-                    "stages; S, P and O take {5} registers",
-                    trafficText(p, s.rows), tile.headDim, s.rows / 64,
-                    kib(s.sharedBytes), kib(target.sharedBytesPerBlock),
-                    s.registers)
-          .str();
+  s.reason = llvm::formatv(
+                 "{0} the table's row for head dims up to {1} asks for {2} "
+                 "of 64 rows; 2 stages fit in {3} of shared memory, of which "
+                 "a block can have {4}; S, P and O take {5} registers of a "
+                 "thread",
+                 trafficText(p, s.rows), tile.headDim,
+                 counted(s.rows / 64, "warpgroup"), kib(s.sharedBytes),
+                 kib(target.sharedBytesPerBlock), s.registers)
+                 .str();
   return s;
 }
 
@@ -471,10 +482,12 @@ static llvm::Expected<TileSizes> chooseOnCPU(const TargetInfo &target,
   TileSizes best;
   int64_t bestSet = 0;
   std::tuple<int64_t, bool, double> bestCost;
-  for (int64_t rows : {128, 64, 32, 16})
+  // A vector runs along the keys, a loop over the rows: as many as there are.
+  int64_t most = std::max<int64_t>(p.queryLength.value_or(kTypicalLength), 1);
+  for (int64_t candidate : {128, 64, 32, 16})
     for (int64_t keys : {64, 32, 16}) {
-      if (rows != limitToLength(rows, p.queryLength) ||
-          keys != limitToLength(keys, p.keyLength))
+      int64_t rows = std::min(candidate, most);
+      if (keys != limitToLength(keys, p.keyLength))
         continue;
       // What does not fit half of L2 comes last, the smallest of it first. Then
       // no short steps (measured: 16 keys take 1.3 times as long as 64), least
@@ -490,8 +503,8 @@ static llvm::Expected<TileSizes> chooseOnCPU(const TargetInfo &target,
       }
     }
   best.reason =
-      llvm::formatv("{0} the block takes {1} of {2} L2, a vector of keys {3} "
-                    "of {4} L1",
+      llvm::formatv("{0} the block takes {1} of the {2} of L2, and a vector of "
+                    "keys {3} of the {4} of L1",
                     trafficText(p, best.rows), kib(bestSet),
                     kib(target.l2Bytes), kib(vectorOfKeys), kib(target.l1Bytes))
           .str();
@@ -508,15 +521,10 @@ llvm::Expected<TileSizes> fa::chooseTileSizes(const TargetInfo &target,
                       "bits, got {0}, {1} and {2}",
                       problem.headDim, problem.valueDim, problem.elementBits)
             .str());
-  llvm::Expected<TileSizes> sizes =
-      algorithm == TileAlgorithm::FA1 ? chooseFA1(target, problem)
-      : algorithm == TileAlgorithm::FA2 && ::takesWgmma(target, problem)
-          ? chooseForWgmma(target, problem)
-      : target.kind == TargetInfo::Kind::NVIDIA ? chooseOnGPU(target, problem)
-                                                : chooseOnCPU(target, problem);
-  if (sizes)
-    sizes->reason =
-        llvm::formatv("{0}x{1}: {2}", sizes->rows, sizes->keys, sizes->reason)
-            .str();
-  return sizes;
+  return algorithm == TileAlgorithm::FA1 ? chooseFA1(target, problem)
+         : algorithm == TileAlgorithm::FA2 && ::takesWgmma(target, problem)
+             ? chooseForWgmma(target, problem)
+         : target.kind == TargetInfo::Kind::NVIDIA
+             ? chooseOnGPU(target, problem)
+             : chooseOnCPU(target, problem);
 }

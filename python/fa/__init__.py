@@ -8,15 +8,20 @@ or on the GPU, where the arrays are. `compile` gives the kernel itself: its
 stages, PTX, HBM traffic and resources.
 """
 
+import importlib as _importlib
+from typing import Any as _Any
+
 from fa import masks, math, scores
-from fa._api import attention
-from fa._arrays import Array
-from fa._config import AttentionConfig
-from fa._kernel import Kernel, compile, compile_count
+from fa._attention import attention
+from fa._masks.prepare import prepare
 from fa._native import CompileError, RunError, __version__
-from fa._scalars import TraceError
-from fa._trace import key_length, query_length, trace
-from fa._variant import Variant
+from fa._run.arrays import Array
+from fa._run.config import AttentionConfig
+from fa._run.kernel import Kernel, compile, compile_count
+from fa._run.variant import Variant
+from fa._trace.captured import array
+from fa._trace.errors import TraceError
+from fa._trace.trace import key_length, query_length, trace
 from fa.varlen import attention_varlen
 
 __all__ = [
@@ -28,6 +33,7 @@ __all__ = [
     "TraceError",
     "Variant",
     "__version__",
+    "array",
     "attention",
     "attention_varlen",
     "compile",
@@ -35,7 +41,15 @@ __all__ = [
     "key_length",
     "masks",
     "math",
+    "prepare",
     "query_length",
     "scores",
     "trace",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    """`fa.torch` and `fa.transformers`, which import these libraries, when they are asked for."""
+    if name in ("torch", "transformers"):
+        return _importlib.import_module(f"fa.{name}")
+    raise AttributeError(f"module 'fa' has no attribute {name!r}")

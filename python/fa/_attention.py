@@ -1,216 +1,167 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Attention of arrays: shapes checked, kernel found or compiled, run."""
+"""`fa.attention`, the public function."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from fa import _native
-from fa._arrays import Library, View, library_of, views_of
-from fa._checks import number_of_argument
-from fa._config import AttentionConfig, Schedule, gpu_target
-from fa._kernel import Kernel
-from fa._prepared import may_reuse
-from fa._trace import Traced, captured_views
+from fa._masks.prepare import Prepared
+from fa._run.arrays import is_compiling
+from fa._run.request import Request
+from fa._trace.errors import TraceError, users_frames
+from fa._trace.trace import known_functions
+from fa._ways import answer
+
+_MASK = "mask_mod=, a function of indices (fa.masks has some) or a BlockMask"
+_KEYWORDS = {
+    **dict.fromkeys(
+        ("attn_mask", "mask", "attention_mask"),
+        f"{_MASK}, and score_mod=fa.scores.bias(mask) for floats that are added",
+    ),
+    **dict.fromkeys(("block_mask", "key_padding_mask"), _MASK),
+    **dict.fromkeys(("attn_bias", "bias"), "score_mod=fa.scores.bias(values)"),
+    **dict.fromkeys(("causal", "use_causal_mask"), "is_causal="),
+    **dict.fromkeys(("softmax_scale", "sm_scale"), "scale="),
+    "enable_gqa": "no keyword: q may have a multiple of the heads of k and v",
+    **dict.fromkeys(
+        ("window_size", "sliding_window", "local_window_size"),
+        "mask_mod=fa.masks.sliding_window(left, right)",
+    ),
+    **dict.fromkeys(("dropout", "dropout_rate", "attn_dropout", "p"), "dropout_p="),
+    **dict.fromkeys(("softcap", "soft_cap"), "score_mod=fa.scores.softcap(cap)"),
+    "alibi_slopes": "score_mod=fa.scores.alibi(slopes)",
+    **dict.fromkeys(("return_softmax_lse", "return_attn_probs", "return_aux"), "return_lse="),
+    **dict.fromkeys(("kernel_options", "options"), "schedule="),
+    **dict.fromkeys(
+        ("cu_seqlens", "cu_seqlens_q", "cu_seqlens_k"),
+        "fa.attention_varlen(q, k, v, cu_seqlens_q)",
+    ),
+    **dict.fromkeys(
+        ("max_seqlen_q", "max_seqlen_k", "max_seqlen"),
+        "no keyword: fa.attention_varlen reads lengths from cu_seqlens_q",
+    ),
+    **dict.fromkeys(("query", "key", "value"), "q, k and v, by their place"),
+}
+"""What keywords of other libraries are here."""
 
 
-@functools.cache
-def _kernel(config: AttentionConfig, target: str, schedule: Schedule) -> Kernel:
-    return Kernel(config.ir(), target, schedule=schedule, keep_stages=False)
+def unknown_keywords(unknown: Mapping[str, Any], of: str = "fa.attention") -> TypeError:
+    """The error of keywords that a function of fa, `attention` or another, does not have."""
+    name = next(iter(unknown))
+    known = _KEYWORDS.get(name)
+    if known is None:
+        known = f"one of those in help({of})"
+    return TypeError(f"expected a keyword of {of}, got {name}=; give {known}")
 
 
-@functools.cache
-def _target(device: int | None) -> str:
-    if device is None:
-        return "cpu"
-    return gpu_target() or _native.target_of_device(device)
-
-
-_DEFAULT = Schedule()
-MAX_SCALE = float(np.finfo(np.float32).max)
-NOTHING = Traced(None, (), 0)
-"""Neither a score nor a mask function."""
-
-
-def _run(
-    config: AttentionConfig,
-    schedule: Schedule,
-    library: Library,
-    views: list[View],
-    arrays: tuple[Any, ...],
-) -> tuple[Kernel, Kernel | None]:
-    """Runs a kernel, or a second one where the first one refuses; gives both."""
-    target = _target(views[0].device)
-    kernel = _kernel(config, target, schedule)
-    try:
-        kernel.run(library, views, arrays)
-        return kernel, None
-    except ValueError:
-        # Kernels without TMA take strides that it cannot express. What is wrong
-        # in itself they refuse again.
-        if target != "sm_90a" or schedule.options:
-            raise
-        second = _kernel(config, "sm_90", schedule)
-        second.run(library, views, arrays)
-        return kernel, second
-
-
-def check(q: View, k: View, v: View) -> None:
-    """Raises ValueError where shapes and element types do not fit."""
-    for name, view in (("query", q), ("key", k), ("value", v)):
-        if len(view.shape) != 4:
-            raise ValueError(
-                f"expected {name} of rank 4 [B, H, S, D], got shape "
-                f"{list(view.shape)}; add the missing dimensions"
-            )
-        if view.dtype != q.dtype:
-            raise ValueError(
-                f"expected {name} of element type {q.dtype} like query, got "
-                f"{view.dtype}; convert it"
-            )
-    pairs = (
-        ("batch size", "query", q, 0, "key", k, 0),
-        ("batch size", "key", k, 0, "value", v, 0),
-        ("number of heads", "key", k, 1, "value", v, 1),
-        ("length", "key", k, 2, "value", v, 2),
-        ("head dim", "query", q, 3, "key", k, 3),
-    )
-    for what, a, x, i, b, y, j in pairs:
-        if x.shape[i] != y.shape[j]:
-            raise ValueError(
-                f"expected {a} and {b} to have the same {what}, got {x.shape[i]} and {y.shape[j]}"
-            )
-
-
-def _check_captured(traced: Traced, q: View, k: View) -> None:
-    """Raises ValueError where scores would be made of arrays without elements."""
-    if 0 in (*q.shape[:3], k.shape[2]):
-        return  # nothing is read
-    for number, array in enumerate(traced.arrays):
-        if 0 in array.shape:
-            raise ValueError(
-                f"expected captured array {number} to have elements, got shape "
-                f"{list(array.shape)} for {q.shape[2]} queries and {k.shape[2]} keys; give it the "
-                "elements that are read"
-            )
-
-
-def _check_extents(traced: Traced, q: Any, k: Any) -> None:
-    """Raises ValueError where a function of fa's is not made for arrays of these sizes."""
-    shapes = [x.shape if hasattr(x, "shape") else library_of(x).view(x).shape for x in (q, k)]
-    if any([len(shape) != 4 for shape in shapes]):
-        return  # which is an error of its own
-    (batch, heads, queries, _), (_, _, keys, _) = shapes
-    wanted = {"b": batch, "h": heads, "q_idx": queries, "kv_idx": keys}
-    for reader, coordinate, array, at in traced.extents:
-        least, is_exact = wanted[coordinate], coordinate == "b" or coordinate == "h"
-        shape = () if array < 0 else traced.arrays[array].shape
-        size = at if array < 0 else shape[at]
-        if (
-            least == 0
-            or size == least
-            or (size == 1 and array >= 0)
-            or (size > least and not is_exact)
-        ):
-            continue
-        if array < 0:
-            raise ValueError(
-                f"expected {reader} for {least} heads like query, got {size}; make it for those"
-            )
-        what = {"b": "batch entries", "h": "query heads", "q_idx": "queries", "kv_idx": "keys"}
-        raise ValueError(
-            f"expected dimension {at} of the array that {reader} reads to have "
-            f"{'' if is_exact else 'at least '}{least} elements ({what[coordinate]}) or 1, got "
-            f"shape {list(shape)}; see its docstring for the dimensions' order"
-        )
-
-
-def attend(
+def attention(
     q: Any,
     k: Any,
     v: Any,
-    traced: Traced = NOTHING,
+    *,
+    score_mod: Callable[..., Any] | None = None,
+    mask_mod: Callable[..., Any] | None = None,
     is_causal: bool = False,
     scale: float | None = None,
     return_lse: bool = False,
+    dropout_p: float = 0.0,
+    dropout_seed: Any = None,
     schedule: Mapping[str, Any] | None = None,
-    is_new: bool = False,
+    **unknown: Any,
 ) -> Any:
-    """`fa.attention` once its functions are traced; `is_new`: `_native` does not know it.
+    """Softmax attention: softmax(scale * q k^T) v, row by row.
 
-    Reads the arrays' memory and knows nothing of gradients: what records or
-    replays operations on arrays has to stand before it.
+    Args:
+        q: queries [B, Hq, Sq, D]; float32, float16 or bfloat16; any strides on
+            the CPU (negative and 0, too), unit stride along D on a GPU. An
+            array of NumPy, PyTorch or CuPy, or any object that exports
+            `__dlpack__`, `__cuda_array_interface__` or `__array_interface__`.
+            Or a nested tensor of PyTorch [B, Hq, *, D] (`attention_varlen`).
+        k: keys [B, Hk, Sk, D]; Hk divides Hq (grouped-query attention).
+        v: values [B, Hk, Sk, Dv].
+        score_mod: score_mod(score, b, h, q_idx, kv_idx), the score of a query
+            and a key from the scaled product, a float; as for PyTorch's
+            FlexAttention. See docs/variants.md for what can be written, and
+            fa.scores for some.
+        mask_mod: mask_mod(b, h, q_idx, kv_idx), true where the query sees the
+            key; see fa.masks. Or a BlockMask of FlexAttention. Both functions may
+            read captured arrays (float32, float16, bfloat16, int64, int32, int8,
+            uint8 or bool; any rank up to 8, any strides) on the device of q by
+            index. What indexes an array by a coordinate itself needs an element for
+            each of its values; another index that is out of range is clamped to the
+            array's ends. Other values of captured arrays, like other lengths, need
+            no other kernel; other numbers in Python do.
+        is_causal: query i sees keys j <= i, of those that mask_mod shows.
+        scale: factor of the scores; 1/sqrt(D) if None.
+        return_lse: also return the log-sum-exp of the scores.
+        dropout_p: the share of normalised weights that are dropped, in
+            [0, 0.996] and steps of 1/256; those that are kept are divided by the
+            share of them. The log-sum-exp knows nothing of it.
+        dropout_seed: of 64 bits; the same weights are dropped for the same seed,
+            whatever the target, the tiles and the other batch entries and heads.
+            An integer, or an int64 or int32 in an array on q's device, which is
+            read when the kernel runs. None: a random one, of PyTorch's tensors
+            from its generator for their device (torch.manual_seed).
+        schedule: for experts, as in `fa.compile`.
+        unknown: any other keyword is a TypeError, which names the one that is meant.
+
+    Returns:
+        out [B, Hq, Sq, Dv] in q's element type, or (out, lse) with lse
+        [B, Hq, Sq] in float32 (natural logarithm). A row with nothing to
+        attend has out 0 and lse -inf. They are arrays of q's library: NumPy,
+        PyTorch, CuPy, or one with `__array_namespace__().from_dlpack` (JAX). For
+        another object they are NumPy arrays on the CPU (`fa.Array` for
+        bfloat16 without ml_dtypes) and `fa.Array` on a GPU, which exports
+        `__dlpack__` and the array interface.
+
+    Raises:
+        ValueError: shapes, types, a scale or a dropout_p that do not fit;
+            captured arrays on another device.
+        TraceError: (a ValueError) a function does what can't be traced; names
+            its line.
+        TypeError: no array, or one of another element type or kind of device.
+        NotImplementedError: tensors with a forward gradient, or a call in a
+            transform of torch.func or in torch.jit.trace.
+
+    torch.autocast, where it is on, converts q, k and v as for PyTorch's own
+    attention, not what is captured. Of tensors on the device "meta" the output has
+    its shape and type alone.
+
+    Gradients: there is no backward yet. Of tensors that require a gradient the
+    output requires one, too, and differentiating it is an error.
+
+    On CUDA arrays of PyTorch and CuPy the call returns before the GPU has
+    finished, like any op of theirs on their current stream; on those of other
+    libraries, whose streams are not known, it waits for the GPU. The order is
+    scale, score_mod, mask, softmax, dropout. Source: Dao et al., FlashAttention
+    (2022) and FlashAttention-2 (2023); Dong et al., Flex Attention (2024); Salmon
+    et al., Parallel random numbers: as easy as 1, 2, 3 (2011).
     """
-    if traced.extents:
-        _check_extents(traced, q, k)
-    call = (q, k, v, is_causal, scale, return_lse, traced.number, traced.arrays)
-    if schedule is None and not is_new:
-        known = _native.attention(*call)
-        if known is not None:
-            return known
-    if getattr(q, "is_meta", False) is True:
-        from fa import _torch_op
-
-        return _torch_op.call(q, k, v, traced, is_causal, scale, return_lse, schedule)
-    library, views = views_of((q, k, v), ("query", "key", "value"))
-    check(*views)
-    _check_captured(traced, *views[:2])
-    if scale is not None:
-        scale = number_of_argument("scale", scale)
-    if scale is not None and not abs(scale) <= MAX_SCALE:
-        raise ValueError(
-            f"expected a finite scale, got {scale}; leave it out for 1/sqrt(head_dim), or give one "
-            f"up to float32's {MAX_SCALE:.2e}"
-        )
-    (batch, query_heads, rows, head_dim), value_dim = (
-        views[0].shape,
-        views[2].shape[3],
+    if unknown:
+        raise unknown_keywords(unknown)
+    if schedule is None and type(dropout_p) is float and dropout_p == 0.0 and not is_compiling():
+        # What is known asks for nothing more.
+        number, arrays = 0, ()
+        if score_mod is not None or mask_mod is not None:
+            mask = mask_mod.value if type(mask_mod) is Prepared else mask_mod
+            number, arrays = known_functions(score_mod, mask, q)
+        if number >= 0:
+            call = (q, k, v, is_causal, scale, return_lse, number, arrays)
+            known = (
+                _native.prepared_attention(mask_mod.lists.calls, *call)
+                if type(mask_mod) is Prepared
+                else _native.unseen_attention(*call)
+            )
+            if known is not None:
+                return known
+    request = Request(
+        *(q, k, v, score_mod, mask_mod, is_causal, scale, return_lse),
+        *(dropout_p, dropout_seed, schedule),
     )
-    device = views[0].device
-    sizes = (batch, query_heads, rows, value_dim)
-    if query_heads == 0:
-        empty = [library.empty(q, sizes, views[0].dtype, device)]
-        if return_lse:
-            empty.append(library.empty(q, sizes[:3], "f32", device))
-        empty = [library.finish(q, result) for result in empty]
-        return tuple(empty) if return_lse else empty[0]
-    config = AttentionConfig(
-        views[0].dtype,
-        query_heads,
-        views[1].shape[1],
-        head_dim,
-        value_dim,
-        bool(is_causal),
-        scale,
-        bool(return_lse),
-        traced.variant,
-    )
-    views += captured_views(traced, q, library, views[0])
-    results = [library.empty(q, sizes, config.dtype, device)]
-    if return_lse:
-        results.append(library.empty(q, sizes[:3], "f32", device))
-    views += map(library.view, results)
-    inputs = (q, k, v, *traced.arrays)
-    wanted = Schedule.of(schedule) if schedule else _DEFAULT
-    first, second = _run(config, wanted, library, views, inputs)
-    # Whether lists of blocks can be used again is asked in each call.
-    asks = may_reuse(first.list_reads, library.name)
-    if (
-        library.is_native
-        and not asks
-        and device is not None
-        and not schedule
-        and traced.number >= 0
-    ):
-        _native.remember_attention(
-            *call,
-            first=first._program(device),
-            second=second and second._program(device),
-        )
-    out = [library.finish(q, result) for result in results]
-    return tuple(out) if return_lse else out[0]
+    try:
+        return answer(request)
+    except TraceError as error:  # without fa's own frames
+        raise error.with_traceback(users_frames(error.__traceback__)) from error.__cause__

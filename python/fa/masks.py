@@ -4,8 +4,10 @@
 
 A mask function mask(b, h, q_idx, kv_idx) is true where query `q_idx` sees key
 `kv_idx`. `causal` and `causal_bottom_right` are such functions; the others make
-one. They are written with operators alone, so that PyTorch's FlexAttention
-takes them too, but for those that say that they ask for a length.
+one. They take plain tensors of indices, too, and PyTorch's create_mask,
+create_block_mask and FlexAttention take them, but for those that say that they
+ask for a length. There a number in an array has no dimensions, and a dimension of
+1 that stands for all is expanded by `.expand(...)`.
 
 A size in a mask is a number, which belongs to the compiled kernel, or an array
 of one element (`torch.tensor(1024)`) that the kernel reads: another value needs
@@ -21,9 +23,11 @@ from collections.abc import Callable
 from typing import Any
 
 from fa import math as _math
-from fa._checks import expect_array, expect_number, expect_pair
-from fa._trace import key_length, query_length
-from fa.block_masks import block_mask, block_sparse, block_sparse_csr, is_block_mask
+from fa._masks.blocks import block_mask, block_sparse, block_sparse_csr, is_block_mask
+from fa._masks.checks import expect_array, expect_number, expect_pair
+from fa._trace.captured import element
+from fa._trace.made import picklable
+from fa._trace.trace import call_function, key_length, query_length
 
 Mask = Callable[[Any, Any, Any, Any], Any]
 
@@ -33,6 +37,7 @@ def _functions(masks: tuple[Any, ...]) -> tuple[Mask, ...]:
     return tuple([block_mask(mask) if is_block_mask(mask) else mask for mask in masks])
 
 
+@picklable
 def and_masks(*masks: Mask) -> Mask:
     """Keys that every one of the masks shows; all keys if there is none."""
     masks = _functions(masks)
@@ -40,12 +45,13 @@ def and_masks(*masks: Mask) -> Mask:
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         result: Any = True
         for mask in masks:
-            result = mask(b, h, q_idx, kv_idx) & result
+            result = call_function(mask, b, h, q_idx, kv_idx) & result
         return result
 
     return seen
 
 
+@picklable
 def or_masks(*masks: Mask) -> Mask:
     """Keys that at least one of the masks shows; none if there is none."""
     masks = _functions(masks)
@@ -53,18 +59,19 @@ def or_masks(*masks: Mask) -> Mask:
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         result: Any = False
         for mask in masks:
-            result = mask(b, h, q_idx, kv_idx) | result
+            result = call_function(mask, b, h, q_idx, kv_idx) | result
         return result
 
     return seen
 
 
+@picklable
 def not_mask(mask: Mask) -> Mask:
     """Keys that the mask hides."""
     (mask,) = _functions((mask,))
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-        return mask(b, h, q_idx, kv_idx) ^ True
+        return call_function(mask, b, h, q_idx, kv_idx) ^ True
 
     return seen
 
@@ -87,6 +94,7 @@ def causal_bottom_right(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
     return kv_idx - q_idx <= key_length() - query_length()
 
 
+@picklable
 def causal_lengths(query_lengths: Any, key_lengths: Any) -> Mask:
     """`causal_bottom_right` of a padded batch: j - key_lengths[b] <= i - query_lengths[b].
 
@@ -99,14 +107,17 @@ def causal_lengths(query_lengths: Any, key_lengths: Any) -> Mask:
     """
     expect_array("query_lengths", query_lengths, "integers [B]", 1)
     expect_array("key_lengths", key_lengths, "integers [B]", 1)
+    reader = "fa.masks.causal_lengths"
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-        keys = key_lengths[b]
-        return (kv_idx - q_idx <= keys - query_lengths[b]) & (kv_idx < keys)
+        keys = element(key_lengths, b, reader)
+        queries = element(query_lengths, b, reader)
+        return (kv_idx - q_idx <= keys - queries) & (kv_idx < keys)
 
     return seen
 
 
+@picklable
 def sliding_window(left: Any, right: Any = 0) -> Mask:
     """Keys at most `left` before and `right` after the query: -left <= j - i <= right.
 
@@ -127,6 +138,7 @@ def sliding_window(left: Any, right: Any = 0) -> Mask:
     return seen
 
 
+@picklable
 def prefix(length: Any) -> Mask:
     """Prefix LM: the keys of the prefix, and the keys up to the query: j < P or j <= i.
 
@@ -142,11 +154,13 @@ def prefix(length: Any) -> Mask:
         expect_number("length", length, 0)
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-        return (kv_idx < (length[b] if by_batch else length)) | (kv_idx <= q_idx)
+        first = element(length, b, "fa.masks.prefix") if by_batch else length
+        return (kv_idx < first) | (kv_idx <= q_idx)
 
     return seen
 
 
+@picklable
 def documents(ids: Any, key_ids: Any = None) -> Mask:
     """Packed sequences: keys of the query's document, ids[i] == ids[j].
 
@@ -157,14 +171,16 @@ def documents(ids: Any, key_ids: Any = None) -> Mask:
     keys = ids if key_ids is None else key_ids
     expect_array("ids", ids, "integers [S] or [B, S]", 1, 2)
     expect_array("key_ids", keys, "integers [S] or [B, S]", 1, 2)
+    reader = "fa.masks.documents"
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-        own = ids[b, q_idx] if ids.ndim == 2 else ids[q_idx]
-        return own == (keys[b, kv_idx] if keys.ndim == 2 else keys[kv_idx])
+        own = element(ids, (b, q_idx)[-ids.ndim :], reader)
+        return own == element(keys, (b, kv_idx)[-keys.ndim :], reader)
 
     return seen
 
 
+@picklable
 def padding(key_lengths: Any) -> Mask:
     """The keys before the padding of each batch entry: j < key_lengths[b].
 
@@ -174,11 +190,12 @@ def padding(key_lengths: Any) -> Mask:
     expect_array("key_lengths", key_lengths, "integers [B]", 1)
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-        return kv_idx < key_lengths[b]
+        return kv_idx < element(key_lengths, b, "fa.masks.padding")
 
     return seen
 
 
+@picklable
 def dilated(step: Any, left: Any = None, right: Any = None) -> Mask:
     """Every step-th key from the query on, both ways: (i - j) mod step == 0.
 
@@ -214,6 +231,7 @@ def _neighbours(position: Any, key: Any, length: Any, size: Any) -> Any:
     return (key >= first) & (key < first + size)
 
 
+@picklable
 def neighbourhood(size: Any) -> Mask:
     """The `size` keys nearest to the query; at the ends the first or last ones.
 
@@ -232,6 +250,7 @@ def neighbourhood(size: Any) -> Mask:
     return seen
 
 
+@picklable
 def neighbourhood_2d(size: int | tuple[int, int], width: Any) -> Mask:
     """The keys around the query in an image, rows one after the other.
 
@@ -255,6 +274,7 @@ def neighbourhood_2d(size: int | tuple[int, int], width: Any) -> Mask:
     return seen
 
 
+@picklable
 def attention_sink(window: Any, sinks: Any = 4) -> Mask:
     """The first `sinks` keys and the last `window` ones up to the query, causal.
 

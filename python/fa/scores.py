@@ -7,7 +7,9 @@ A score function score(score, b, h, q_idx, kv_idx) gives the score of query
 made for some numbers and arrays; arrays must be on the device of q, k and v. An
 array that has a dimension for batch entries or heads has as many elements there
 as q, or 1 for all; one with a dimension for queries or keys has at least as many,
-or 1. Other arrays are an error: TypeError or ValueError.
+or 1. Other arrays are an error: TypeError or ValueError. PyTorch's FlexAttention
+takes these functions, too; there a number in an array has no dimensions, and a
+dimension of 1 that stands for all is expanded by `.expand(...)`.
 """
 
 from __future__ import annotations
@@ -19,23 +21,27 @@ from typing import Any
 import numpy as np
 
 from fa import math as _math
-from fa._checks import expect_array, expect_number
-from fa._trace import expect_heads
+from fa._masks.checks import expect_array, expect_number
+from fa._trace.captured import element
+from fa._trace.made import picklable
+from fa._trace.trace import call_function, expect_heads
 
 Score = Callable[[Any, Any, Any, Any, Any], Any]
 
 
+@picklable
 def compose(*scores: Score) -> Score:
     """One score function after the other, the first one first."""
 
     def score_mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         for function in scores:
-            score = function(score, b, h, q_idx, kv_idx)
+            score = call_function(function, score, b, h, q_idx, kv_idx)
         return score
 
     return score_mod
 
 
+@picklable
 def softcap(cap: Any) -> Score:
     """cap * tanh(score / cap): scores stay within +-cap.
 
@@ -52,6 +58,7 @@ def softcap(cap: Any) -> Score:
     return score_mod
 
 
+@picklable
 def alibi(slopes: Any) -> Score:
     """score - slope(h) * |i - j|: a penalty that grows with the distance.
 
@@ -72,7 +79,7 @@ def alibi(slopes: Any) -> Score:
 
     def slope(h: Any) -> Any:
         if not count:
-            return slopes[h]
+            return element(slopes, h, "fa.scores.alibi")
         heads = 1 << (count.bit_length() - 1)
         step = -8.0 / heads
         exponent = step * (expect_heads(h, count, "fa.scores.alibi") + 1)
@@ -86,6 +93,7 @@ def alibi(slopes: Any) -> Score:
     return score_mod
 
 
+@picklable
 def bias(values: Any) -> Score:
     """score + values[b, h, i, j].
 
@@ -96,12 +104,13 @@ def bias(values: Any) -> Score:
     expect_array("values", values, "floats [B, Hq, Sq, Sk], [Hq, Sq, Sk] or [Sq, Sk]", 2, 3, 4)
 
     def score_mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-        # An index beyond a dimension of size 1 is its last one.
-        return score + values[(b, h, q_idx, kv_idx)[-values.ndim :]]
+        at = (b, h, q_idx, kv_idx)[-values.ndim :]
+        return score + element(values, at, "fa.scores.bias")
 
     return score_mod
 
 
+@picklable
 def relative_position(table: Any) -> Score:
     """score + table[h, clip(j - i, -M, M) + M]: a learned number for each distance.
 
@@ -121,7 +130,7 @@ def relative_position(table: Any) -> Score:
 
     def score_mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         distance = _math.clamp(kv_idx - q_idx, -most, most)
-        return score + table[h, distance + most]
+        return score + element(table, (h, distance + most), "fa.scores.relative_position")
 
     return score_mod
 
@@ -137,6 +146,7 @@ def _t5_thresholds(exact: int, buckets: int, max_distance: int) -> list[int]:
     return thresholds
 
 
+@picklable
 def t5_bias(table: Any, *, bidirectional: bool = True, max_distance: int = 128) -> Score:
     """score + table[bucket(j - i), h]: exact buckets near by, logarithmic ones far off.
 
@@ -170,7 +180,7 @@ def t5_bias(table: Any, *, bidirectional: bool = True, max_distance: int = 128) 
             bucket = bucket + (distance >= threshold)
         if bidirectional:
             bucket = bucket + _math.where(relative > 0, buckets, 0)
-        return score + table[bucket, h]
+        return score + element(table, (bucket, h), "fa.scores.t5_bias")
 
     return score_mod
 

@@ -1,6 +1,6 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""fa in PyTorch: a drop-in `sdpa`, and a switch that takes a model's calls to fa.
+"""fa in PyTorch: `sdpa`, `flex_attention`, and a switch that takes a model's calls to fa.
 
 `import fa.torch`, which imports PyTorch, is for these; `fa.attention` takes
 tensors without it, also in functions under torch.compile. docs/pytorch.md has
@@ -8,20 +8,22 @@ examples. The operators are `torch.ops.fa.attention` and
 `torch.ops.fa.attention_with_lse`.
 """
 
-from fa import _torch_compile  # noqa: F401 (registers the operators)
-from fa._torch_routing import (
+from fa._torch import compile as _compile  # noqa: F401 (registers the operators)
+from fa._torch.flex import flex_attention
+from fa._torch.routing import (
     SdpaStatistics,
     disable_sdpa,
     enable_sdpa,
     sdpa_statistics,
     use_sdpa,
 )
-from fa._torch_sdpa import sdpa
+from fa._torch.sdpa import sdpa
 
 __all__ = [
     "SdpaStatistics",
     "disable_sdpa",
     "enable_sdpa",
+    "flex_attention",
     "sdpa",
     "sdpa_statistics",
     "use_sdpa",

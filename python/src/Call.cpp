@@ -2,8 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "Call.h"
+#include "Compiler.h"
+
+#include <pybind11/stl.h>
 
 #include <cstring>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -19,7 +23,9 @@ namespace {
 // The binary interface: DLPackExchangeAPI of DLPack 1.3
 //===----------------------------------------------------------------------===//
 
-constexpr int32_t kCUDA = 2;
+constexpr int32_t kCPU = 1, kCUDA = 2;
+/// The number of the one device that is no GPU.
+constexpr int32_t kHost = -1;
 
 struct DLTensor {
   void *data;
@@ -53,7 +59,8 @@ struct Library {
   /// row-major array of an array's shape, type and device, or null.
   PyObject *empty, *keywords, *emptyLike;
   PyObject *f32, *f16, *bf16;
-  /// index -> the library's device, and those that were asked for.
+  /// index -> the library's device, kHost -> the CPU; and those that were asked
+  /// for, by index + 1.
   PyObject *deviceOf;
   std::vector<PyObject *> devices;
 
@@ -83,7 +90,7 @@ Library *libraryOf(PyObject *object) {
 }
 
 PyObject *Library::device(int32_t index) {
-  size_t at = static_cast<size_t>(index);
+  size_t at = static_cast<size_t>(index - kHost);
   if (at >= devices.size())
     devices.resize(at + 1, nullptr);
   if (!devices[at])
@@ -105,14 +112,17 @@ int32_t dtypeOf(const DLTensor &tensor) {
     return FA_RT_I32;
   case 0 << 8 | 64:
     return FA_RT_I64;
+  case 0 << 8 | 8:
+  case 1 << 8 | 8:
+    return FA_RT_I8;
   case 6 << 8 | 8:
     return FA_RT_I1;
   }
   return 0;
 }
 
-/// Reads an array in the memory of a GPU. False, without an exception, if it is
-/// none or the array can't be described; `device` is its number.
+/// Reads an array in the memory of a GPU or the CPU. False, without an
+/// exception, if it is elsewhere or can't be described; `device` is its number.
 bool read(const Library &library, PyObject *object, fa_rt_tensor &tensor,
           int32_t &device) {
   DLTensor view;
@@ -121,11 +131,12 @@ bool read(const Library &library, PyObject *object, fa_rt_tensor &tensor,
     return false;
   }
   int32_t dtype = dtypeOf(view);
-  if (view.deviceType != kCUDA || view.device < 0 || !dtype || view.rank < 0 ||
-      view.rank > FA_RT_MAX_RANK)
+  bool isHost = view.deviceType == kCPU;
+  if ((!isHost && (view.deviceType != kCUDA || view.device < 0)) || !dtype ||
+      view.rank < 0 || view.rank > FA_RT_MAX_RANK)
     return false;
   void *data = static_cast<char *>(view.data) + view.byteOffset;
-  device = view.device;
+  device = isHost ? kHost : view.device;
   if (!view.strides) {
     tensor = fa_rt_tensor_contiguous(data, dtype, view.rank, view.shape);
     return true;
@@ -150,16 +161,45 @@ bool isBroadcast(const fa_rt_tensor &tensor) {
 
 PyObject *runErrorClass = nullptr;
 
+/// A program on a GPU, or a kernel on the CPU; or neither.
+struct Runnable {
+  const fa_rt_program *program = nullptr;
+  const fa_kernel *kernel = nullptr;
+
+  explicit operator bool() const { return program || kernel; }
+};
+
 /// How a launch went: done, not for this way (without an exception: nothing was
-/// enqueued), or failed with an exception.
+/// computed), or failed with an exception.
 enum class Outcome { Done, Refused, Failed };
 
-Outcome launch(const Library &library, const fa_rt_program *program,
-               int32_t device, const fa_rt_tensor *tensors, int32_t count) {
+/// Lists of blocks that were made, and the stream that they are there on.
+struct Lists {
+  void *buffer, *stream;
+};
+
+/// `lists`, if they are given, are used on their stream; on another one the
+/// launch is refused.
+Outcome launch(const Library &library, Runnable runnable, int32_t device,
+               const fa_rt_tensor *tensors, int32_t count,
+               const Lists *lists = nullptr) {
+  if (runnable.kernel) {
+    fa_status status;
+    {
+      py::gil_scoped_release release;
+      status = Compiler::get().fa_kernel_run(runnable.kernel, tensors, count);
+    }
+    return status == FA_OK ? Outcome::Done : Outcome::Refused;
+  }
   void *stream = nullptr;
   if (library.api->currentStream(kCUDA, device, &stream) != 0)
     return Outcome::Failed;
-  fa_rt_status status = fa_rt_program_launch(program, tensors, count, stream);
+  if (lists && lists->stream != stream)
+    return Outcome::Refused;
+  fa_rt_status status =
+      lists ? fa_rt_program_launch_prepared(runnable.program, tensors, count,
+                                            stream, lists->buffer, 1)
+            : fa_rt_program_launch(runnable.program, tensors, count, stream);
   if (status == FA_RT_OK)
     return Outcome::Done;
   if (status == FA_RT_INVALID_ARGUMENT)
@@ -172,7 +212,8 @@ Outcome launch(const Library &library, const fa_rt_program *program,
 // What PyTorch sees
 //===----------------------------------------------------------------------===//
 
-/// How to ask whether PyTorch has to see a call itself: fa._arrays says when.
+/// How to ask whether PyTorch has to see a call itself: fa._run.arrays says
+/// when.
 struct Watch {
   /// Its tensors' class, and the other one that is as plain.
   PyTypeObject *plain, *parameter;
@@ -283,7 +324,8 @@ void watchTensors(const py::type &plain, const py::type &parameter,
 // Kernels
 //===----------------------------------------------------------------------===//
 
-/// Captured tensors of a score and a mask function, as fa._scalars has it.
+/// Captured tensors of a score and a mask function, as fa._trace.captured has
+/// it.
 constexpr int32_t kMaxCaptures = 16;
 /// q, k, v, what is captured, out and lse.
 constexpr int32_t kMaxArgs = 3 + kMaxCaptures + 2;
@@ -340,7 +382,7 @@ PyObject *launchKernel(PyObject *, PyObject *const *args, Py_ssize_t count) {
   const fa_rt_program *program = launcher->find(device);
   if (!program)
     Py_RETURN_FALSE;
-  switch (launch(*library, program, device, tensors, numArgs)) {
+  switch (launch(*library, {program, nullptr}, device, tensors, numArgs)) {
   case Outcome::Done:
     Py_RETURN_TRUE;
   case Outcome::Refused:
@@ -370,27 +412,86 @@ struct Variant {
 };
 static_assert(sizeof(Variant) == 8 + 4 * 8 + 8 + 4 * 4);
 
-struct HashVariant {
-  size_t operator()(const Variant &variant) const {
-    uint64_t words[sizeof(Variant) / 8], hash = 0;
-    std::memcpy(words, &variant, sizeof(variant));
+/// Of what is compared as bytes.
+template <typename T> struct HashBytes {
+  size_t operator()(const T &key) const {
+    static_assert(sizeof(T) % 8 == 0);
+    uint64_t words[sizeof(T) / 8], hash = 0;
+    std::memcpy(words, &key, sizeof(key));
     for (uint64_t word : words)
       hash = (hash ^ word ^ hash >> 32) * 0x9e3779b97f4a7c15u;
     return hash ^ hash >> 32;
   }
 };
 
+/// What a coordinate that indexes an array asks of its size in each call, as
+/// fa._run.variant has it.
+struct Extent {
+  /// Of the coordinate's values: batch entries, heads, queries or keys.
+  int32_t coordinate;
+  /// Which of the captured arrays has the size, and in which dimension; or -1
+  /// and the size.
+  int32_t array;
+  int64_t size;
+  /// 0: at least as many elements as values; 1: those, or one; 2: as many, or
+  /// one.
+  int32_t kind;
+
+  bool admits(const fa_rt_tensor *tensors) const {
+    int64_t least =
+        coordinate == 3 ? tensors[1].shape[2] : tensors[0].shape[coordinate];
+    int64_t own = size;
+    if (array >= 0) {
+      const fa_rt_tensor &tensor = tensors[3 + array];
+      if (size >= tensor.rank)
+        return false;
+      own = tensor.shape[size];
+    }
+    return least == 0 || own == least || (own > least && kind != 2) ||
+           (own == 1 && kind != 0 && array >= 0);
+  }
+};
+
 /// The programs of a variant; the second one takes strides that the first one
 /// may refuse.
 struct Programs {
-  const fa_rt_program *first, *second;
+  Runnable first, second;
   py::object owners;
+  std::vector<Extent> extents;
 };
 
-std::unordered_map<Variant, Programs, HashVariant> &variants() {
-  static auto *all = new std::unordered_map<Variant, Programs, HashVariant>;
+using ProgramMap = std::unordered_map<Variant, Programs, HashBytes<Variant>>;
+
+ProgramMap &variants() {
+  static auto *all = new ProgramMap;
   return *all;
 }
+
+/// What lists of one mask are for: they depend on the lengths, too.
+struct ListsKey {
+  Variant variant;
+  int64_t batch, queries, keys;
+
+  bool operator==(const ListsKey &other) const {
+    return std::memcmp(this, &other, sizeof(*this)) == 0;
+  }
+};
+
+struct Inputs;
+
+/// The calls of a mask whose arrays were promised not to change.
+struct PreparedCalls {
+  static constexpr const char *name = "fa.prepared_calls";
+  struct Call {
+    Programs programs;
+    Lists lists;
+    /// The arguments that the lists were made of, and where they were.
+    std::vector<std::pair<int32_t, const void *>> reads;
+
+    bool isOf(const Inputs &inputs) const;
+  };
+  std::unordered_map<ListsKey, Call, HashBytes<ListsKey>> calls;
+};
 
 constexpr int32_t kCausal = 1, kLogSumExp = 2, kScaled = 4;
 
@@ -509,22 +610,49 @@ PyObject *allocate(Library &library, PyObject *like, int rank,
 
 constexpr Py_ssize_t kCallArgs = 8;
 
+bool PreparedCalls::Call::isOf(const Inputs &inputs) const {
+  for (const auto &[index, data] : reads)
+    if (index >= inputs.count || inputs.tensors[index].data != data)
+      return false;
+  return true;
+}
+
+ListsKey listsKeyOf(const Inputs &inputs) {
+  const fa_rt_tensor *tensors = inputs.tensors;
+  return {inputs.variant, tensors[0].shape[0], tensors[0].shape[2],
+          tensors[1].shape[2]};
+}
+
 /// attention(q, k, v, is_causal, scale, return_lse, functions, captured) -> the
-/// result, or None if the arrays or the variant are not known here.
-PyObject *runAttention(PyObject *, PyObject *const *args, Py_ssize_t count) {
-  if (count != kCallArgs) {
-    PyErr_SetString(PyExc_TypeError, "expected 8 arguments");
-    return nullptr;
-  }
+/// result, or None if the arrays or the variant are not known here. With
+/// `prepared` what it knows counts.
+PyObject *runKnown(PyObject *const *args, const PreparedCalls *prepared) {
   Inputs inputs;
   if (known().empty() || !readInputs(args, inputs))
     Py_RETURN_NONE;
   const Variant &variant = inputs.variant;
-  auto found = variants().find(variant);
-  if (found == variants().end())
-    Py_RETURN_NONE;
+  const Programs *programs = nullptr;
+  Lists made{};
+  const Lists *lists = nullptr;
+  if (prepared) {
+    auto found = prepared->calls.find(listsKeyOf(inputs));
+    if (found == prepared->calls.end() || !found->second.isOf(inputs))
+      Py_RETURN_NONE;
+    programs = &found->second.programs;
+    made = found->second.lists;
+    lists = &made;
+  } else {
+    auto found = variants().find(variant);
+    if (found == variants().end())
+      Py_RETURN_NONE;
+    programs = &found->second;
+  }
+  for (const Extent &extent : programs->extents)
+    if (!extent.admits(inputs.tensors))
+      Py_RETURN_NONE;
   // Copied: allocating may run Python code that adds variants.
-  Programs programs = found->second;
+  const Runnable first = programs->first, second = programs->second;
+  const py::object owners = programs->owners;
   Library &library = *inputs.library;
   const int64_t shape[] = {inputs.tensors[0].shape[0], variant.queryHeads,
                            inputs.tensors[0].shape[2], variant.valueDim};
@@ -544,10 +672,9 @@ PyObject *runAttention(PyObject *, PyObject *const *args, Py_ssize_t count) {
   }
   int32_t numArgs = inputs.count + (hasLSE ? 2 : 1);
   Outcome outcome =
-      launch(library, programs.first, variant.device, inputs.tensors, numArgs);
-  if (outcome == Outcome::Refused && programs.second)
-    outcome = launch(library, programs.second, variant.device, inputs.tensors,
-                     numArgs);
+      launch(library, first, variant.device, inputs.tensors, numArgs, lists);
+  if (outcome == Outcome::Refused && second)
+    outcome = launch(library, second, variant.device, inputs.tensors, numArgs);
   if (outcome == Outcome::Failed)
     return nullptr;
   if (outcome == Outcome::Refused)
@@ -555,10 +682,18 @@ PyObject *runAttention(PyObject *, PyObject *const *args, Py_ssize_t count) {
   return hasLSE ? PyTuple_Pack(2, out.ptr(), lse.ptr()) : out.release().ptr();
 }
 
+PyObject *refuseCount() {
+  PyErr_SetString(PyExc_TypeError, "expected 8 arguments");
+  return nullptr;
+}
+
+PyObject *runAttention(PyObject *, PyObject *const *args, Py_ssize_t count) {
+  return count == kCallArgs ? runKnown(args, nullptr) : refuseCount();
+}
+
 /// attention(...) of arrays that nothing but fa has to see; else None, too.
-PyObject *runUnseenAttention(PyObject *self, PyObject *const *args,
-                             Py_ssize_t count) {
-  if (watch && count == kCallArgs && PyTuple_Check(args[7])) {
+PyObject *runUnseen(PyObject *const *args, const PreparedCalls *prepared) {
+  if (watch && PyTuple_Check(args[7])) {
     PyObject *captured = args[7];
     int seen = watch->inGeneral();
     if (!seen)
@@ -573,12 +708,31 @@ PyObject *runUnseenAttention(PyObject *self, PyObject *const *args,
     if (seen)
       Py_RETURN_NONE;
   }
-  return runAttention(self, args, count);
+  return runKnown(args, prepared);
+}
+
+PyObject *runUnseenAttention(PyObject *, PyObject *const *args,
+                             Py_ssize_t count) {
+  return count == kCallArgs ? runUnseen(args, nullptr) : refuseCount();
+}
+
+/// prepared_attention(calls, ...): unseen_attention by what the calls know.
+PyObject *runPreparedAttention(PyObject *, PyObject *const *args,
+                               Py_ssize_t count) {
+  if (count != kCallArgs + 1)
+    return refuseCount();
+  auto *prepared = static_cast<PreparedCalls *>(
+      PyCapsule_GetPointer(args[0], PreparedCalls::name));
+  return prepared ? runUnseen(args + 1, prepared) : nullptr;
 }
 
 /// Has later calls like this one run the programs. Nothing happens if they
 /// would not be of the usual kind.
-void rememberAttention(py::args call, py::object first, py::object second) {
+void rememberAttention(
+    py::args call, py::object first, py::object second,
+    const std::vector<std::tuple<int32_t, int32_t, int64_t, int32_t>> &extents,
+    const py::object &prepared, intptr_t buffer, intptr_t stream,
+    const std::vector<int32_t> &reads) {
   PyObject *args[kCallArgs];
   if (call.size() != kCallArgs)
     throw py::type_error("expected 8 arguments");
@@ -587,9 +741,40 @@ void rememberAttention(py::args call, py::object first, py::object second) {
   Inputs inputs;
   if (!readInputs(args, inputs))
     return;
-  variants()[inputs.variant] = {programOf(first),
-                                second.is_none() ? nullptr : programOf(second),
-                                py::make_tuple(first, second)};
+  std::vector<Extent> asked;
+  for (const auto &[coordinate, array, size, kind] : extents) {
+    if (coordinate < 0 || coordinate > 3 || array >= inputs.count - 3 ||
+        (array >= 0 && size < 0))
+      throw py::value_error("expected extents of the call's arrays");
+    asked.push_back({coordinate, array, size, kind});
+  }
+  auto runnableOf = [](const py::object &owner) -> Runnable {
+    if (owner.is_none())
+      return {};
+    if (const fa_kernel *kernel = kernelOf(owner))
+      return {nullptr, kernel};
+    return {programOf(owner), nullptr};
+  };
+  Programs programs{runnableOf(first), runnableOf(second),
+                    py::make_tuple(first, second), std::move(asked)};
+  if (prepared.is_none()) {
+    variants()[inputs.variant] = std::move(programs);
+    return;
+  }
+  auto *calls = static_cast<PreparedCalls *>(
+      PyCapsule_GetPointer(prepared.ptr(), PreparedCalls::name));
+  if (!calls)
+    throw py::error_already_set();
+  Lists lists{reinterpret_cast<void *>(buffer),
+              reinterpret_cast<void *>(stream)};
+  std::vector<std::pair<int32_t, const void *>> made;
+  for (int32_t index : reads) {
+    if (index < 0 || index >= inputs.count)
+      throw py::value_error("expected arguments of the call");
+    made.push_back({index, inputs.tensors[index].data});
+  }
+  calls->calls[listsKeyOf(inputs)] = {std::move(programs), lists,
+                                      std::move(made)};
 }
 
 /// Whether the arrays of the classes can be read; then calls are for them, too.
@@ -634,6 +819,10 @@ PyMethodDef methods[] = {
      reinterpret_cast<PyCFunction>(
          reinterpret_cast<void (*)()>(&runUnseenAttention)),
      METH_FASTCALL, nullptr},
+    {"prepared_attention",
+     reinterpret_cast<PyCFunction>(
+         reinterpret_cast<void (*)()>(&runPreparedAttention)),
+     METH_FASTCALL, nullptr},
     {"is_seen",
      reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&isSeen)),
      METH_FASTCALL, nullptr},
@@ -653,7 +842,19 @@ void fa::python::addCalls(py::module_ &m, py::object runError) {
         py::arg("level_name"), py::arg("is_recording"), py::arg("is_recorded"),
         py::arg("is_negated"), py::arg("is_converting"));
   m.def("remember_attention", &rememberAttention, py::kw_only(),
-        py::arg("first"), py::arg("second"));
+        py::arg("first"), py::arg("second"), py::arg("extents"),
+        py::arg("prepared") = py::none(), py::arg("buffer") = 0,
+        py::arg("stream") = 0, py::arg("reads") = std::vector<int32_t>());
+  m.def("prepared_calls", [] {
+    return py::capsule(new PreparedCalls, PreparedCalls::name, [](void *calls) {
+      delete static_cast<PreparedCalls *>(calls);
+    });
+  });
+  m.def("forget_calls", [](const py::capsule &calls) {
+    static_cast<PreparedCalls *>(
+        PyCapsule_GetPointer(calls.ptr(), PreparedCalls::name))
+        ->calls.clear();
+  });
   m.def(
       "launcher",
       [](int32_t numArgs, int32_t numResults) {

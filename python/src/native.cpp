@@ -222,6 +222,8 @@ public:
     const char *text = compiler.fa_kernel_ptx(kernel.get());
     return text ? py::object(py::str(text)) : py::object(py::none());
   }
+  const fa_kernel *get() const { return kernel.get(); }
+
   void run(const py::sequence &views) const {
     std::vector<fa_rt_tensor> tensors = tensorsOf(views);
     fa_status result;
@@ -292,6 +294,11 @@ std::string cachePath(const std::string &key) {
 
 const fa_rt_program *fa::python::programOf(py::handle program) {
   return program.cast<const Program &>().get();
+}
+
+const fa_kernel *fa::python::kernelOf(py::handle kernel) {
+  return py::isinstance<Kernel>(kernel) ? kernel.cast<const Kernel &>().get()
+                                        : nullptr;
 }
 
 PYBIND11_MODULE(_native, m) {

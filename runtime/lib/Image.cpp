@@ -450,6 +450,32 @@ static void parsePTXPreamble(std::string_view text, Image &image) {
          image.header.targetName.c_str(), target.substr(0, 32).c_str());
 }
 
+int fa::rt::countParameters(std::string_view ptx, std::string_view kernel) {
+  constexpr std::string_view kEntry = ".entry", kParam = ".param",
+                             kBlanks = " \t\r\n";
+  for (size_t at = ptx.find(kEntry); at != std::string_view::npos;
+       at = ptx.find(kEntry, at + 1)) {
+    std::string_view rest = ptx.substr(at + kEntry.size());
+    rest.remove_prefix(std::min(rest.find_first_not_of(kBlanks), rest.size()));
+    if (rest.substr(0, kernel.size()) != kernel)
+      continue;
+    rest.remove_prefix(kernel.size());
+    size_t next = rest.find_first_not_of(kBlanks);
+    // A longer name, or a kernel without a list of parameters.
+    if (next == std::string_view::npos || (next == 0 && rest[0] != '('))
+      continue;
+    if (rest[next] != '(')
+      return 0;
+    std::string_view list = rest.substr(next, rest.find(')', next) - next);
+    int count = 0;
+    for (size_t p = list.find(kParam); p != std::string_view::npos;
+         p = list.find(kParam, p + 1))
+      ++count;
+    return count;
+  }
+  return -1;
+}
+
 Image fa::rt::parseImage(std::string_view bytes, const char *header) {
   Image image;
   bool isELF = bytes.substr(0, 4) == "\x7f"

@@ -168,6 +168,10 @@ struct Image {
   int ptxVersion = 0;
 };
 
+/// How many parameters PTX text declares for a kernel, -1 if it does not have
+/// it.
+int countParameters(std::string_view ptx, std::string_view kernel);
+
 /// Reads header and code. `header` is null if the image has its own. Throws
 /// BAD_IMAGE.
 Image parseImage(std::string_view image, const char *header);

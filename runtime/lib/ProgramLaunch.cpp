@@ -43,6 +43,35 @@ static bool isEmpty(const fa_rt_tensor &tensor) {
   return false;
 }
 
+/// Sizes that kernels can count, and strides whose offsets fit 64 bits with
+/// room for what a tile reaches beyond its tensor.
+static void checkReach(const ImageHeader &header, size_t index,
+                       const fa_rt_tensor &arg) {
+  constexpr int64_t kMaxReach = int64_t(1) << 62;
+  int64_t reach = static_cast<int64_t>(fa_rt_dtype_size(arg.dtype));
+  for (int i = 0; i < arg.rank; ++i) {
+    if (arg.shape[i] > FA_RT_MAX_EXTENT)
+      failArg(header, index,
+              "expected sizes of at most %lld (2^30 - 1), got %lld in "
+              "dimension %d; kernels count with 32 bits: split the tensor, or "
+              "give a captured one more dimensions and indices",
+              print(FA_RT_MAX_EXTENT), print(arg.shape[i]), i);
+    int64_t bytes;
+    if (__builtin_mul_overflow(
+            arg.strides[i],
+            (arg.shape[i] - 1) *
+                static_cast<int64_t>(fa_rt_dtype_size(arg.dtype)),
+            &bytes) ||
+        bytes > kMaxReach || bytes < -kMaxReach ||
+        (reach += bytes < 0 ? -bytes : bytes) > kMaxReach)
+      failArg(header, index,
+              "expected elements less than 2^62 bytes apart, got the stride "
+              "%lld in dimension %d of size %lld; pass the strides of memory "
+              "that is there",
+              print(arg.strides[i]), i, print(arg.shape[i]));
+  }
+}
+
 static void checkArg(const ImageHeader &header, size_t index,
                      const fa_rt_tensor &arg) {
   const TensorDecl &decl = header.tensors[index];
@@ -71,6 +100,7 @@ static void checkArg(const ImageHeader &header, size_t index,
     failArg(header, index,
             "data is NULL but the tensor has elements; pass a "
             "device pointer");
+  checkReach(header, index, arg);
   if (!(decl.role & kRoleOut))
     return;
   for (int i = 0; i < decl.rank; ++i)

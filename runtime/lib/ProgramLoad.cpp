@@ -41,15 +41,16 @@ static int readAttribute(const Driver &driver, cu::Function function,
   return value;
 }
 
-/// The driver reads as many parameters as the kernel declares. Where it can
-/// tell, make sure that the header passes the same: fewer would have it read
-/// past our array.
-static void checkParams(const Driver &driver, const Kernel &kernel) {
-  if (!driver.funcGetParamInfo)
-    return;
+/// The driver reads as many parameters as the kernel declares: make sure that
+/// the header passes the same, since fewer would have it read past our array.
+/// How many there are PTX text says; the driver would only by a call that
+/// fails, which tools such as the memory checker report.
+static void checkParams(const Driver &driver, const Kernel &kernel,
+                        const Image &image) {
   size_t count = kernel.params.size() + (kernel.hasQueue ? 2 : 0),
          maps = kernel.maps.size(), offset, size;
-  for (size_t i = 0; i < count; ++i)
+  bool canAsk = driver.funcGetParamInfo != nullptr;
+  for (size_t i = 0; canAsk && i < count; ++i)
     if (driver.funcGetParamInfo(kernel.function, i, &offset, &size) !=
             cu::kSuccess ||
         offset != 8 * i || size != 8)
@@ -57,7 +58,7 @@ static void checkParams(const Driver &driver, const Kernel &kernel) {
            "kernel %s does not take %zu parameters of 8 bytes as its header "
            "says: number %zu differs; compile it anew",
            kernel.desc.kernel, count, i);
-  for (size_t i = 0; i < maps; ++i)
+  for (size_t i = 0; canAsk && i < maps; ++i)
     if (driver.funcGetParamInfo(kernel.function, count + i, &offset, &size) !=
             cu::kSuccess ||
         // Aligned where the parameters lie, not from their beginning.
@@ -67,12 +68,13 @@ static void checkParams(const Driver &driver, const Kernel &kernel) {
            "kernel %s does not take %zu tensor maps after %zu parameters of 8 "
            "bytes as its header says: number %zu differs; compile it anew",
            kernel.desc.kernel, maps, count, i);
-  if (driver.funcGetParamInfo(kernel.function, count + maps, &offset, &size) ==
-      cu::kSuccess)
+  int declared =
+      image.isPTX ? countParameters(image.code, kernel.desc.kernel) : -1;
+  if (declared > static_cast<int>(count + maps))
     fail(FA_RT_BAD_IMAGE,
-         "kernel %s takes more than the %zu parameters of its header; compile "
-         "it anew",
-         kernel.desc.kernel, count);
+         "kernel %s takes %d parameters, more than the %zu parameters and %zu "
+         "tensor maps of its header; compile it anew",
+         kernel.desc.kernel, declared, count, maps);
 }
 
 /// Checks the launch's shared memory against the device, and opts into it.
@@ -104,7 +106,7 @@ static void reserveSharedMemory(const fa_rt_program &program,
           .c_str());
 }
 
-static Kernel resolveKernel(const fa_rt_program &program,
+static Kernel resolveKernel(const fa_rt_program &program, const Image &image,
                             const LaunchDecl &decl,
                             const fa_rt_device_desc &device) {
   const Driver &driver = program.driver;
@@ -142,7 +144,7 @@ static Kernel resolveKernel(const fa_rt_program &program,
          "kernel %s is launched with %d threads a block but its %d registers "
          "a thread allow %d; compile it with smaller tiles",
          desc.kernel, decl.block, desc.registers, maxThreads);
-  checkParams(driver, kernel);
+  checkParams(driver, kernel, image);
   reserveSharedMemory(program, decl, kernel, device);
   return kernel;
 }
@@ -181,7 +183,7 @@ static fa_rt_program *loadProgram(int ordinal, std::string_view bytes,
   program->header = std::move(image.header);
   layOutWords(*program);
   for (const LaunchDecl &decl : program->header.launches)
-    program->kernels.push_back(resolveKernel(*program, decl, device));
+    program->kernels.push_back(resolveKernel(*program, image, decl, device));
 
   bool hasQueues = false;
   for (const Kernel &kernel : program->kernels)

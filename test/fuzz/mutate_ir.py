@@ -165,6 +165,8 @@ HOPPER = [
     "--fa-lower-hopper",
     "--fa-lower-to-nvvm",
 ]
+# From a kernel in the LLVM dialect.
+KERNELS = ["--fa-emit-ptx"]
 TARGETS = ["cpu", "sm_80", "sm_90a"]
 
 
@@ -513,6 +515,12 @@ def collect_hopper(options, runner):
     return seeds
 
 
+def collect_kernels(options):
+    """[(kernels in the LLVM dialect, flags to PTX)]: where LLVM itself gives up."""
+    file = pathlib.Path(options.tests, "Target", "NVIDIA", "emit-ptx-fatal.mlir")
+    return [(part, KERNELS) for part in functions(file)]
+
+
 def choose_flags(rng, following, every):
     """What follows, one pass, what follows with cleanups, a pipeline, or passes in no order."""
     kind = rng.randrange(9)
@@ -575,6 +583,7 @@ def main():
         help="mutate the inputs only, not the IR after each pass",
     )
     parser.add_argument("--hopper", action="store_true", help="the passes of sm_90a")
+    parser.add_argument("--kernels", action="store_true", help="from the LLVM dialect to PTX")
     options = parser.parse_args()
 
     start = time.time()
@@ -586,6 +595,8 @@ def main():
     every = [f"--{name}" for name in every]
     if options.hopper:
         seeds, passes = collect_hopper(options, runner), HOPPER
+    elif options.kernels:
+        seeds, passes = collect_kernels(options), KERNELS
     else:
         seeds = collect(options, runner, passes)
     corpus = [text for text, _ in seeds]
@@ -594,7 +605,8 @@ def main():
     made = 0
     while made < options.cases:
         text, flags = seeds[rng.randrange(len(seeds))]
-        flags = choose_flags(rng, flags, every)
+        if not options.kernels:
+            flags = choose_flags(rng, flags, every)
         mutants = []
         for _ in range(min(options.batch, options.cases - made)):
             mutant = rng.choice(MUTATORS)(rng, text, corpus)

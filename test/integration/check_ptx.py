@@ -15,9 +15,8 @@ the named score and mask functions in the place of the plain configurations.
     check_ptx.py dense.ptx causal.ptx:causal local.ptx:causal,window=256
 
 needs PyTorch and the CUDA driver only. Each FILE may carry what it computes.
-Inputs are random; the reference is float64. The rule is the project's:
-max|out - ref| <= 2 max|naive16 - ref| + 1e-5, where naive16 is the same formula
-in the inputs' precision. Prints one row a file and shape.
+Inputs are random; the reference is float64, the rule that of test/python/right.py.
+Prints one row a file and shape.
 """
 
 from __future__ import annotations
@@ -39,7 +38,11 @@ from dataclasses import dataclass
 
 from ptx_header import Program, evaluate, parse_header
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+
 try:
+    import naive
+    import right
     import torch
     import torch.nn.functional as F
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -139,7 +142,7 @@ def assemble(name: str, text: str, chip: str, ptxas: str) -> list[Assembled]:
 def configurations(chip: str) -> Iterable[tuple[str, str]]:
     """(name, PTX) of what fa.attention compiles, with default options."""
     import fa
-    from fa._config import AttentionConfig
+    from fa._run.config import AttentionConfig
 
     hopper = chip == "sm_90a"
     for dims in HOPPER_DIMS if hopper else HEAD_DIMS:
@@ -310,27 +313,17 @@ def mask_of(flags: dict, sq: int, sk: int):
     return mask
 
 
-def attention(q, k, v, flags, dtype):
-    """(o, lse) head by head, every step in dtype (sums in float32 at least)."""
-    group = q.shape[1] // k.shape[1]
-    o = torch.empty(*q.shape[:3], v.shape[3], dtype=torch.float64, device="cuda")
-    lse = torch.empty(q.shape[:3], dtype=torch.float64, device="cuda")
+def expected(q, k, v, flags):
+    """What is right."""
+    formulas = {"scale": flags_scale(flags, q.shape[3]), "xp": torch}
     mask = mask_of(flags, q.shape[2], k.shape[2])
-    scale = flags_scale(flags, q.shape[3])
-    for b in range(q.shape[0]):
-        for h in range(q.shape[1]):
-            s = q[b, h].to(dtype) @ k[b, h // group].to(dtype).mT
-            wide = s.to(torch.float64 if dtype == torch.float64 else torch.float32)
-            wide = wide * scale
-            if "softcap" in flags:
-                c = float(flags["softcap"])
-                wide = c * torch.tanh(wide / c)
-            if mask is not None:
-                wide = wide.masked_fill(~mask, float("-inf"))
-            lse[b, h] = torch.logsumexp(wide.double(), -1)
-            p = torch.softmax(wide, -1).nan_to_num(0.0).to(dtype)
-            o[b, h] = (p @ v[b, h // group].to(dtype)).double()
-    return o, lse
+    if mask is not None:
+        formulas["mask"] = lambda b, h, i, j: mask
+    if "softcap" in flags:
+        cap = float(flags["softcap"])
+        formulas["score"] = lambda s, b, h, i, j: cap * torch.tanh(s / cap)
+        formulas["score_error"] = right.approximated(cap, "cuda")
+    return right.attention(q, k, v, **formulas)
 
 
 def flags_scale(flags, d):
@@ -357,6 +350,7 @@ def make_tensors(program: Program, sizes: dict, layout: str):
             tensors[index] = torch.randn(shape, device="cuda").to(dtype)
         if index < 3:
             names[index] = index
+    naive.telling(*(tensors[index] for index in range(3)))
     return tensors
 
 
@@ -367,23 +361,16 @@ def run_check(kernel, flags, sizes, layout):
     kernel.prepare(tensors)()
     torch.cuda.synchronize()
     q, k, v = tensors[0], tensors[1], tensors[2]
-    ref, lse = attention(q, k, v, flags, torch.float64)
-    got = tensors[outs[0]].double()
-    if q.dtype == torch.float32:
-        bound = 1e-5 * ref.abs().max().item()
-    else:
-        naive, _ = attention(q, k, v, flags, q.dtype)
-        bound = 2 * (naive - ref).abs().max().item() + 1e-5
-    error = (got - ref).abs().max().item()
-    good = error <= bound and not torch.isnan(got).any().item()
-    note = f"error {error:.2e} bound {bound:.2e}"
+    wanted = expected(q, k, v, flags)
+    got = naive.back(tensors[outs[0]])
+    share = right.share(got, wanted.out, wanted.limit)
+    good = share <= 1
+    error = right.difference(got, wanted.out)
+    note = f"error {error:.2e} bound {wanted.limit:.2e}"
     if len(outs) > 1:
-        same_inf = torch.isinf(lse) == torch.isinf(tensors[outs[1]])
-        finite = ~torch.isinf(lse)
-        difference = (tensors[outs[1]].double() - lse)[finite].abs()
-        worst = difference.max().item() if difference.numel() else 0.0
-        good &= bool(same_inf.all()) and worst < 2e-3
-        note += f" lse {worst:.1e}"
+        lse = naive.back(tensors[outs[1]])
+        good = good and right.share(lse, wanted.lse, wanted.lse_limit, exact_zeros=False) <= 1
+        note += f" lse {right.difference(lse, wanted.lse):.1e}"
     before = tensors[outs[0]].clone()
     for _ in range(3):
         kernel.prepare(tensors)()

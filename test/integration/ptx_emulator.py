@@ -165,12 +165,16 @@ class Block:
                 if at >= end:
                     if not parked.any():
                         return
-                    raise RuntimeError(
-                        f"some threads end, others wait at {self.k.code[pc[parked][0]]}"
-                    )
+                    # Warps of a role that has ended are not waited for.
+                    if (pc[parked] != pc[parked][0]).any():
+                        raise RuntimeError(
+                            f"some threads end, others wait at {self.k.code[pc[parked][0]]}"
+                        )
+                    parked[:] = False
+                    continue
                 mask = pc == at
                 op, operands, guard = self.k.code[at]
-                if op.startswith(self.TOGETHER) and not mask.all():
+                if op.startswith(self.TOGETHER) and not (mask | (pc >= end)).all():
                     # Threads meet here: let the others come. Warps that are
                     # complete need not wait for others to combine their words.
                     warps = mask.reshape(-1, 32).all(axis=1).repeat(32)
@@ -290,7 +294,20 @@ class Block:
         self.binary(np.fmin if p[-1][0] == "f" and "NaN" not in p else np.minimum)(p, o, m)
 
     def op_max(self, p, o, m):
+        if p[-1] in ("bf16x2", "f16x2"):
+            return self.max_of_halves(p, o, m)
         self.binary(np.fmax if p[-1][0] == "f" and "NaN" not in p else np.maximum)(p, o, m)
+
+    def max_of_halves(self, p, o, m):
+        """The greater halves of two words, by `max.NaN`."""
+        to = bf16_to_f32 if p[-1] == "bf16x2" else lambda x: x.view(np.float16)
+        a, b = (self.get(x, 32) for x in o[1:])
+        value = np.zeros(self.T, np.uint32)
+        for shift in (np.uint32(0), np.uint32(16)):
+            x, y = ((v >> shift & 0xFFFF).astype(np.uint16) for v in (a, b))
+            larger = np.where(np.isnan(to(y)) | (to(y) > to(x)), y, x)
+            value |= larger.astype(np.uint32) << shift
+        return self.put(o[0], value, m)
 
     def op_copysign(self, p, o, m):
         self.binary(lambda sign, size: np.copysign(size, sign))(p, o, m)
@@ -378,6 +395,13 @@ class Block:
             "ls": np.less_equal,
             "hs": np.greater_equal,
         }
+        if p[-1] == "f16x2":  # two conditions
+            words = [self.get(x, 32) for x in o[1:]]
+            for n, name in enumerate(o[0].split("|")):
+                pair = [(w >> np.uint32(16 * n) & 0xFFFF).astype(np.uint16) for w in words]
+                self.regs["%low"], self.regs["%high"] = pair
+                self.op_setp([*p[:-1], "f16"], [name, "%low", "%high"], m)
+            return
         a, b = self.typed(p, o[1]), self.typed(p, o[2])
         if p[1] in compare:
             value = compare[p[1]](a, b)
@@ -558,10 +582,26 @@ class Block:
     def op_shfl(self, p, o, m):
         name = o[0].split("|")[0]
         v = self.get(o[1], 32)
-        other = np.arange(self.T) ^ int(o[2])
+        threads = np.arange(self.T)
+        if "idx" in p:
+            other = threads // 32 * 32 + self.get(o[2], 32).astype(np.int64) % 32
+        else:
+            other = threads ^ int(o[2])
         if not m[other[m]].all():
             raise RuntimeError("shfl with a thread that is elsewhere")
         self.put(name, v[other], m)
+
+    def op_vote(self, p, o, m):
+        if p[2] != "any":
+            raise RuntimeError("vote." + p[2])
+        found = (self.get(o[1], 1).astype(bool) & m).reshape(-1, 32).any(axis=1)
+        self.put(o[0], np.repeat(found, 32), m)
+
+    def op_setmaxnreg(self, p, o, m):
+        """How many registers a warp has changes no number."""
+
+    def op_fence(self, p, o, m):
+        """Here memory is in order."""
 
     def op_redux(self, p, o, m):
         combine = {"or": np.bitwise_or, "min": np.minimum, "max": np.maximum}[p[2]]

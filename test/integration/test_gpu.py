@@ -6,56 +6,33 @@ from __future__ import annotations
 
 import math
 
+import naive
 import pytest
+import right
 
 torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("no GPU", allow_module_level=True)
 
 import fa  # noqa: E402
-from fa._config import AttentionConfig  # noqa: E402
+from fa._run.config import AttentionConfig  # noqa: E402
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 
 
-def naive(q, k, v, causal, scale=None):
-    """The formula in the inputs' precision: (out, lse)."""
-    group = q.shape[1] // k.shape[1]
-    k, v = (t.repeat_interleave(group, 1) for t in (k, v))
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    s = (q @ k.transpose(-1, -2)) * scale
-    if causal:
-        keep = torch.ones(s.shape[-2:], dtype=torch.bool, device=s.device).tril()
-        s = s.masked_fill(~keep, -math.inf)
-    m = s.amax(-1, keepdim=True) if s.shape[-1] else s.new_zeros(*s.shape[:3], 1)
-    p = (s - m.nan_to_num(neginf=0.0)).exp()
-    total = p.sum(-1, keepdim=True)
-    out = torch.where(total > 0, p / total, 0).to(v.dtype) @ v
-    return out, (m + total.log()).squeeze(-1)
-
-
-def assert_close(out, lse, q, k, v, causal, scale=None):
-    exact, exact_lse = naive(q.double(), k.double(), v.double(), causal, scale)
-    assert not out.isnan().any()
-    error = (out.double() - exact).abs().max().item() if out.numel() else 0.0
-    if out.dtype == torch.float32:
-        limit = 1e-5 * max(1.0, exact.abs().max().item())
-    else:
-        rounded = naive(q, k, v, causal, scale)[0].double()
-        limit = 2 * (rounded - exact).abs().max().item() + 1e-5
-    assert error <= limit, f"error {error} above {limit}"
-    if lse is not None and lse.numel():
-        same = lse.double() == exact_lse
-        assert ((lse.double() - exact_lse).abs()[~same] <= 1e-4).all()
+def assert_right(out, lse, q, k, v, causal, scale=None):
+    """By the rule of right.py."""
+    mask = {"mask": lambda b, h, i, j: j <= i} if causal else {}
+    expected = right.attention(q, k, v, scale=scale, xp=torch, **mask)
+    right.assert_right(out, expected, lse)
 
 
 def inputs(b, hq, hk, sq, sk, d, dv, dtype, seed=0):
     g = torch.Generator("cuda").manual_seed(seed)
 
-    def make(*shape):
-        return torch.randn(*shape, generator=g, device="cuda").to(DTYPES[dtype])
-
-    return make(b, hq, sq, d), make(b, hk, sk, d), make(b, hk, sk, dv)
+    shapes = ((b, hq, sq, d), (b, hk, sk, d), (b, hk, sk, dv))
+    made = (torch.randn(*shape, generator=g, device="cuda") for shape in shapes)
+    return tuple(x.to(DTYPES[dtype]) for x in naive.telling(*made))
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
@@ -64,7 +41,7 @@ def inputs(b, hq, hk, sq, sk, d, dv, dtype, seed=0):
 def test_lengths(length, causal, dtype):
     q, k, v = inputs(2, 4, 2, length, length, 64, 64, dtype)
     out, lse = fa.attention(q, k, v, is_causal=causal, return_lse=True)
-    assert_close(out, lse, q, k, v, causal)
+    assert_right(out, lse, q, k, v, causal)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])
@@ -73,21 +50,21 @@ def test_lengths(length, causal, dtype):
 def test_head_dims(d, causal, dtype):
     q, k, v = inputs(1, 4, 4, 333, 333, d, d, dtype)
     out, lse = fa.attention(q, k, v, is_causal=causal, return_lse=True)
-    assert_close(out, lse, q, k, v, causal)
+    assert_right(out, lse, q, k, v, causal)
 
 
 @pytest.mark.parametrize("d,dv", [(64, 128), (128, 64), (96, 80), (40, 24), (72, 8)])
 def test_value_dim_differs(d, dv):
     q, k, v = inputs(1, 2, 2, 200, 300, d, dv, "bf16")
     out = fa.attention(q, k, v)
-    assert_close(out, None, q, k, v, False)
+    assert_right(out, None, q, k, v, False)
 
 
 @pytest.mark.parametrize("hq,hk", [(8, 8), (8, 2), (8, 1), (32, 4)])
 def test_grouped_heads(hq, hk):
     q, k, v = inputs(2, hq, hk, 129, 257, 64, 64, "bf16")
     out, lse = fa.attention(q, k, v, is_causal=True, return_lse=True)
-    assert_close(out, lse, q, k, v, True)
+    assert_right(out, lse, q, k, v, True)
 
 
 @pytest.mark.parametrize("sq,sk", [(1, 1000), (1000, 1), (17, 4097), (333, 64)])
@@ -95,20 +72,20 @@ def test_lengths_differ(sq, sk):
     for causal in (False, True):
         q, k, v = inputs(2, 2, 2, sq, sk, 64, 64, "f16")
         out, lse = fa.attention(q, k, v, is_causal=causal, return_lse=True)
-        assert_close(out, lse, q, k, v, causal)
+        assert_right(out, lse, q, k, v, causal)
 
 
 def test_strided_inputs():
     # [B, S, H, D] in memory, seen as [B, H, S, D].
     q, k, v = (t.transpose(1, 2) for t in inputs(2, 300, 300, 4, 4, 64, 64, "bf16"))
     out = fa.attention(q, k, v, is_causal=True)
-    assert_close(out, None, q, k, v, True)
+    assert_right(out, None, q, k, v, True)
 
 
 def test_broadcast_heads():
     q, k, v = inputs(2, 4, 4, 200, 300, 64, 64, "bf16")
     k, v = (t[:, :1].expand(-1, 4, -1, -1) for t in (k, v))
-    assert_close(fa.attention(q, k, v), None, q, k, v, False)
+    assert_right(fa.attention(q, k, v), None, q, k, v, False)
 
 
 def test_target_is_that_of_the_device():
@@ -130,7 +107,7 @@ def test_scale_and_large_scores():
     q, k, v = inputs(1, 2, 2, 256, 256, 64, 64, "bf16")
     for scale in (0.0, 0.5, -0.125, 4.0):
         out = fa.attention(q, k, v, scale=scale)
-        assert_close(out, None, q, k, v, False, scale)
+        assert_right(out, None, q, k, v, False, scale)
 
 
 def test_nan_stays_in_its_row():
@@ -146,10 +123,11 @@ def test_more_than_2_31_elements():
     b, h, s, d = 1, 4, 1 << 23, 80  # 2.7e9 elements
     q = torch.randn(b, h, s, d, device="cuda", dtype=torch.bfloat16)
     k, v = (torch.randn(b, h, 64, d, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    naive.telling(q, k, v)
     out = fa.attention(q, k, v)
     for rows in (slice(0, 300), slice(s - 300, s)):
         part = q[:, :, rows]
-        assert_close(out[:, :, rows], None, part, k, v, False)
+        assert_right(out[:, :, rows], None, part, k, v, False)
 
 
 @pytest.mark.parametrize("algorithm", ["standard", "fa1", "fa2"])
@@ -162,7 +140,7 @@ def test_algorithms(algorithm, sq, sk):
         out = torch.full_like(q, math.nan)
         lse = torch.full(q.shape[:3], math.nan, device="cuda")
         kernel(q, k, v, out, lse)
-        assert_close(out, lse, q, k, v, causal)
+        assert_right(out, lse, q, k, v, causal)
 
 
 def test_runs_on_the_current_stream_and_repeats_bitwise():
@@ -191,7 +169,7 @@ def test_cupy_arrays():
     q, k, v = inputs(1, 2, 2, 200, 200, 64, 64, "f16")
     ours = fa.attention(*(cupy.from_dlpack(t) for t in (q, k, v)))
     assert isinstance(ours, cupy.ndarray)
-    assert_close(torch.from_dlpack(ours), None, q, k, v, False)
+    assert_right(torch.from_dlpack(ours), None, q, k, v, False)
 
 
 def test_errors_name_value_and_remedy():

@@ -11,8 +11,10 @@ import sys
 
 import fa
 import numpy as np
-from fa import _arrays, _attention, _native
-from fa._config import AttentionConfig
+from fa import _native
+from fa._run import arrays as _arrays
+from fa._run import call as _attention
+from fa._run.config import AttentionConfig
 
 NAME = b"dlpack_exchange_api"
 CODES = {
@@ -240,7 +242,7 @@ def functions():
 
         return fa.attention(q, k, v, score_mod=score_mod, mask_mod=mask_mod, **options)
 
-    slopes, ids = Tensor((4,), "f32"), Tensor((2, 64), "i32")
+    slopes, ids = Tensor((4,), "f32"), Tensor((2, 96), "i32")
 
     def is_short(*args):
         before = views
@@ -256,12 +258,12 @@ def functions():
     # Another type, number or stride is another variant.
     compiled = fa.compile_count()
     call(Tensor((4,), "bf16"), ids)
-    call(slopes, Tensor((2, 64), "i64"))
+    call(slopes, Tensor((2, 96), "i64"))
     call(slopes, ids, 0.25)
     call(Tensor((4,), "f32", strides=(3,)), ids)
     assert fa.compile_count() == compiled + 4
     call(Tensor((8,), "f32", strides=(5,)), ids)
-    call(Tensor((4,), "f32", strides=(1,)), Tensor((1, 7), "i32", strides=(0, 1)))
+    call(Tensor((4,), "f32", strides=(1,)), Tensor((2, 99), "i32", strides=(0, 1)))
     assert fa.compile_count() == compiled + 4
     raises(
         ValueError,
@@ -285,10 +287,59 @@ def functions():
         "2 indices for a captured array of shape [64]",
         lambda: call(slopes, Tensor((64,), "i32")),
     )
+    # What a coordinate indexes is looked at in each call, on the short way, too.
+    for short in (Tensor((3,), "f32"), Tensor((1,), "f32")):
+        raises(ValueError, "which h indexes, to have at least 4", lambda s=short: call(s, ids))
+    raises(
+        ValueError,
+        "dimension 1 of captured array 1, which kv_idx indexes, to have at least 96 elements "
+        "(keys), got shape [2, 64]; give it these, or keep the index in range, as "
+        "fa.math.minimum(kv_idx, 63) does",
+        lambda: call(slopes, Tensor((2, 64), "i32")),
+    )
     # Strides that TMA cannot express: the second kernel, with what is captured.
     q = Tensor(q.shape, strides=(1 << 41, 64 * 64, 64, 1))
     assert not is_short(slopes, ids)
     assert is_short(slopes, ids)
+
+
+def prepared():
+    """Lists that are there: the short way, for the arrays and lengths that they are of."""
+    from fa._run.variant import number_of
+
+    q, k, v = inputs()
+    ids, others = Tensor((2, 96), "i32"), Tensor((2, 96), "i32")
+
+    def mask_mod(b, h, q_idx, kv_idx):
+        return ids[b, q_idx] == ids[b, kv_idx]
+
+    variant = fa.trace(mask_mod=mask_mod)
+    config = AttentionConfig("f16", 4, 2, 64, 64, variant=variant)
+    made = fa.compile(config, "sm_90a")
+    assert made.list_reads == (3,)
+    number = number_of(config.variant)
+    calls = _native.prepared_calls()
+
+    def known(*arrays, of=ids):
+        return _native.prepared_attention(calls, *arrays, False, None, False, number, (of,))
+
+    assert known(q, k, v) is None
+    _native.remember_attention(
+        *(q, k, v, False, None, False, number, (ids,)),
+        first=made.program(0),
+        second=None,
+        extents=[],
+        prepared=calls,
+        buffer=1 << 20,
+        stream=STREAM,
+        reads=made.list_reads,
+    )
+    assert known(q, k, v).shape == (2, 4, 64, 64)
+    assert known(*inputs()).shape == (2, 4, 64, 64)
+    assert known(q, k, v, of=others) is None
+    assert known(*inputs(rows=65)) is None
+    _native.forget_calls(calls)
+    assert known(q, k, v) is None
 
 
 def kernel():

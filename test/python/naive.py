@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 
@@ -55,58 +57,128 @@ def kept(seed, shape, dropped):
     return random_bits(seed, shape) >= dropped
 
 
-def attention(q, k, v, *, score=None, mask=None, scale=None, keep=None, factor=1.0):
-    """float64 (out, lse). `score(s, b, h, i, j)` and `mask(b, h, i, j)` take and
-    give arrays that broadcast to [B, H, Sq, Sk]. `keep`, bool of that shape, says which
-    normalised weights are kept, `factor` what these are multiplied with."""
-    q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
-    k, v = (x.repeat(q.shape[1] // x.shape[1], 1) for x in (k, v))
-    s = np.einsum("bhid,bhjd->bhij", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
-    at = coordinates(*s.shape)
+def rounded(values, dtype):
+    """Values as a type ("float32", "float16", "bfloat16") holds them, nearest even."""
+    if dtype is None:
+        return values
+    if not isinstance(values, (np.ndarray, np.generic)):  # of PyTorch
+        import torch
+
+        return values.to(getattr(torch, dtype)).to(values.dtype)
+    if dtype != "bfloat16":
+        with np.errstate(over="ignore"):
+            return values.astype(dtype).astype(values.dtype)
+    with np.errstate(invalid="ignore"):
+        bits = np.array(values, np.float32, order="C").view(np.uint32)
+        nearest = bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))
+        near = (nearest & np.uint32(0xFFFF0000)).view(np.float32)
+        return np.where(np.isfinite(values), near, values).astype(values.dtype)
+
+
+def attention(
+    q, k, v, *, score=None, mask=None, scale=None, keep=None, factor=1.0, dtype=None, xp=np
+):
+    """float64 (out, lse), or the plain formula in a type.
+
+    `q` is [..., Hq, Sq, D], `k` and `v` are [..., Hk, Sk, D or Dv], or what broadcasts
+    so. `score(s, b, h, i, j)` and `mask(b, h, i, j)` take and give arrays that
+    broadcast to [B, H, Sq, Sk]. `keep`, bool of that shape, says which normalised weights
+    are kept, `factor` what these are multiplied with.
+
+    With a `dtype` ("float16", "bfloat16", "float32") it is what the pass
+    `fa-reference{precision=same}` computes: products, scores, weights and results are
+    rounded to it, the rest is float32. `xp` is NumPy, or PyTorch for tensors; the
+    functions are then given tensors.
+    """
+    real = xp.float64 if dtype is None else xp.float32
+    q, k, v = (np.asarray(x, real) if xp is np else x.to(real) for x in (q, k, v))
+
+    def of_each_head(x):
+        groups = q.shape[-3] // x.shape[-3] if min(q.ndim, x.ndim) > 2 and x.shape[-3] else 0
+        if groups < 2:
+            return x
+        return x.repeat(groups, -3) if xp is np else x.repeat_interleave(groups, -3)
+
+    def widen(x):
+        return np.asarray(x, real) if xp is np else x.to(real)
+
+    k, v = of_each_head(k), of_each_head(v)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
     with np.errstate(all="ignore"):
+        s = rounded(q @ k.swapaxes(-1, -2), dtype)
+        s = rounded(s * (np.float32(scale) if dtype and xp is np else scale), dtype)
+        at = [
+            (np.arange(n) if xp is np else xp.arange(n, device=s.device)).reshape(
+                [-1 if dim == own else 1 for dim in range(s.ndim)]
+            )
+            for own, n in enumerate(s.shape)
+        ]
         if score is not None:
-            s = score(s, *at)
+            s = xp.broadcast_to(rounded(widen(score(s, *at)), dtype), s.shape)
         if mask is not None:
-            s = np.where(mask(*at), s, -np.inf)
-        m = s.max(-1, keepdims=True, initial=-np.inf)
-        p = np.exp(s - np.where(np.isinf(m), 0, m))
-        total = p.sum(-1, keepdims=True)
-        weights = np.where(total > 0, p / total, 0)
+            s = xp.where(mask(*at), s, -math.inf)
+        if s.shape[-1]:
+            m = xp.amax(s, axis=-1, keepdims=True)
+        else:
+            m = s.sum(-1)[..., None] - math.inf
+        p = xp.exp(s - xp.where(xp.isinf(m), 0, m))
+        total = p.sum(-1)[..., None]
+        weights = rounded(xp.where(total > 0, p / total, xp.where(total == 0, 0, total)), dtype)
         if keep is not None:
-            weights = np.where(keep, weights * factor, 0)
-        return weights @ v, (m + np.log(total))[..., 0]
+            weights = rounded(xp.where(keep, weights * factor, 0), dtype)
+        return rounded(weights @ v, dtype), (m + xp.log(total))[..., 0]
 
 
 def inputs(batch, heads, key_heads, rows, keys, dim, value_dim=None, seed=0):
-    """float32 q, k, v."""
+    """float32 q [B, Hq, Sq, D], k [B, Hk, Sk, D], v [B, Hk, Sk, Dv], in which mistakes show."""
     rng = np.random.default_rng(seed)
     shapes = (
         (batch, heads, rows, dim),
         (batch, key_heads, keys, dim),
         (batch, key_heads, keys, value_dim or dim),
     )
-    return tuple(rng.standard_normal(shape).astype(np.float32) for shape in shapes)
+    return telling(*(rng.standard_normal(shape).astype(np.float32) for shape in shapes))
+
+
+def telling(q, k, v):
+    """Gives normal q [..., Sq, D], k and v [..., Sk, Dv], in place, a form that tells.
+
+    The mean of many normal values is near 0, and hardly moves with one weight or with
+    all: a result times 1.02, scores times 1.01 or a forgotten key would be within what
+    rounding to bfloat16 may do. So, with a scale of D^-1/2,
+
+    - every second column of v has mean 1: what is too large by a factor shows;
+    - of eight keys one scores 2 more than the others, and the other columns of v are
+      around 3 there and around -3 elsewhere: the scale shows, where the two
+      weigh as much;
+    - the last row scores 8 more at about eight keys than elsewhere: few weights that
+      are of one size, one of which is the last key's.
+
+    NumPy's arrays or PyTorch's tensors; returns them.
+    """
+    keys, dim = k.shape[-2:]
+    if not keys or not q.shape[-2]:
+        return q, k, v
+    near = slice((keys - 1) % 8, None, 8)
+    step = max(1, keys // 8) | 1  # odd: of both sorts
+    few = slice((keys - 1) % step, None, step)
+    v[..., 0::2] += 1
+    v[..., 1::2] -= 3
+    v[..., near, 1::2] += 6
+    q *= 0.5
+    if dim > 1:
+        q[..., 0], q[..., 1] = dim**0.5, 0
+        q[..., -1, 1] = dim**0.5
+        k[..., 0], k[..., 1] = -2, -8
+        k[..., near, 0] = 0
+        k[..., few, 1] = 0
+    return q, k, v
 
 
 def back(array):
-    """A result, of NumPy or PyTorch, as NumPy has it."""
-    if isinstance(array, np.ndarray):
-        return array
+    """A result, of NumPy, PyTorch or JAX, as NumPy has it."""
+    if not hasattr(array, "detach"):
+        return np.asarray(array)
     if array.is_floating_point():
         array = array.detach().double()
     return array.cpu().numpy()
-
-
-def assert_close(out, exact, tolerance=1e-5):
-    """No NaN, and errors below the tolerance, relative to the largest value."""
-    out = np.asarray(out, np.float64)
-    assert out.shape == exact.shape
-    assert not np.isnan(out).any()
-    error = np.abs(out - exact).max(initial=0)
-    assert error <= tolerance * max(1, np.abs(exact).max(initial=0)), error
-
-
-def assert_close_lse(lse, exact, tolerance=1e-4):
-    """Equal infinities, and small errors elsewhere."""
-    different = lse != exact
-    assert (np.abs(lse[different] - exact[different]) <= tolerance).all()

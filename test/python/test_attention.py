@@ -10,42 +10,19 @@ import re
 import fa
 import numpy as np
 import pytest
-from fa._config import AttentionConfig
+import right
+from fa._run.config import AttentionConfig
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive import inputs
+from right import assert_right
+
+CAUSAL = {"mask": lambda b, h, i, j: j <= i}
 
 
 def reference(q, k, v, causal=False, scale=None):
-    """float64 (out, lse) of float arrays [B, H, S, D]."""
-    q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
-    group = q.shape[1] // k.shape[1]
-    k, v = (x.repeat(group, 1) for x in (k, v))
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    s = np.einsum("bhid,bhjd->bhij", q, k) * scale
-    if causal:
-        i, j = np.indices(s.shape[-2:])
-        s = np.where(j <= i, s, -np.inf)
-    m = s.max(-1, keepdims=True, initial=-np.inf)
-    p = np.exp(s - np.where(np.isinf(m), 0, m))
-    total = p.sum(-1, keepdims=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        out = np.where(total > 0, p / total, 0) @ v
-        return out, (m + np.log(total))[..., 0]
-
-
-def inputs(b, hq, hk, sq, sk, d, dv, seed=0):
-    rng = np.random.default_rng(seed)
-
-    def make(*shape):
-        return rng.standard_normal(shape).astype(np.float32)
-
-    return make(b, hq, sq, d), make(b, hk, sk, d), make(b, hk, sk, dv)
-
-
-def assert_close(out, exact, tolerance=1e-5):
-    assert not np.isnan(out).any()
-    error = np.abs(np.asarray(out, np.float64) - exact).max(initial=0)
-    assert error <= tolerance * max(1, np.abs(exact).max(initial=0))
+    """What is expected of arrays [B, H, S, D]."""
+    return right.attention(q, k, v, scale=scale, **(CAUSAL if causal else {}))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -53,9 +30,7 @@ def assert_close(out, exact, tolerance=1e-5):
 def test_lengths(length, causal):
     q, k, v = inputs(1, 2, 1, length, length, 64, 64)
     out, lse = fa.attention(q, k, v, is_causal=causal, return_lse=True)
-    exact, exact_lse = reference(q, k, v, causal)
-    assert_close(out, exact)
-    assert np.abs(lse - exact_lse).max() <= 1e-4
+    assert_right(out, reference(q, k, v, causal), lse)
 
 
 @settings(max_examples=25, deadline=None)
@@ -71,10 +46,7 @@ def test_lengths(length, causal):
 def test_shapes(batch, heads, sq, sk, dims, causal, seed):
     q, k, v = inputs(batch, *heads, sq, sk, *dims, seed)
     out, lse = fa.attention(q, k, v, is_causal=causal, return_lse=True)
-    exact, exact_lse = reference(q, k, v, causal)
-    assert_close(out, exact)
-    same = lse == exact_lse
-    assert (np.abs(lse - exact_lse)[~same] <= 1e-4).all()
+    assert_right(out, reference(q, k, v, causal), lse)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -82,8 +54,7 @@ def test_scale_of_one(causal):
     # Nothing scales the scores, and the last block of keys is padded.
     q, k, v = inputs(1, 2, 1, 100, 100, 64, 64)
     out = fa.attention(q, k, v, is_causal=causal, scale=1.0)
-    exact, _ = reference(q, k, v, causal, scale=1.0)
-    assert_close(out, exact)
+    assert_right(out, reference(q, k, v, causal, scale=1.0))
 
 
 def test_rows_with_nothing_to_attend():
@@ -94,14 +65,14 @@ def test_rows_with_nothing_to_attend():
 
 def test_strided_numpy():
     q, k, v = (x.transpose(0, 2, 1, 3) for x in inputs(2, 70, 70, 4, 4, 32, 32))
-    assert_close(fa.attention(q, k, v), reference(q, k, v)[0])
+    assert_right(fa.attention(q, k, v), reference(q, k, v))
 
 
 def test_float16_numpy():
     q, k, v = (x.astype(np.float16) for x in inputs(1, 2, 2, 100, 100, 64, 64))
     out = fa.attention(q, k, v)
     assert out.dtype == np.float16
-    assert_close(out, reference(q, k, v)[0], 2e-3)
+    assert_right(out, reference(q, k, v))
 
 
 @pytest.mark.parametrize("value_dim", [7, 15])
@@ -109,8 +80,7 @@ def test_bfloat16_beside_whole_vectors(value_dim):
     torch = pytest.importorskip("torch")
     arrays = [torch.from_numpy(x).bfloat16() for x in inputs(1, 2, 2, 19, 21, 8, value_dim)]
     out = fa.attention(*arrays)
-    exact, _ = reference(*(x.double().numpy() for x in arrays))
-    assert_close(out.double().numpy(), exact, 2e-2)
+    assert_right(out, reference(*arrays))
 
 
 def test_torch_cpu():
@@ -121,10 +91,11 @@ def test_torch_cpu():
         q.double(), k.double(), v.double(), is_causal=True
     )
     assert isinstance(out, torch.Tensor)
-    assert_close(out.numpy(), expected.numpy())
-    out = fa.attention(*(x.bfloat16() for x in (q, k, v)), is_causal=True)
+    assert_right(out, right.Expected(expected.numpy()))
+    rounded = [x.bfloat16() for x in (q, k, v)]
+    out = fa.attention(*rounded, is_causal=True)
     assert out.dtype == torch.bfloat16
-    assert_close(out.float().numpy(), expected.numpy(), 2e-2)
+    assert_right(out, reference(*rounded, causal=True))
 
 
 def test_errors():
@@ -205,7 +176,7 @@ def test_compile_errors():
 
 
 def test_one_kernel_serves_all_lengths():
-    from fa._attention import _kernel
+    from fa._run.call import _kernel
 
     _kernel.cache_clear()
     for length in (3, 50, 129):
@@ -268,9 +239,9 @@ def test_hopper_takes_what_it_can(dtype, dims, wgmma):
 
 def test_strides_that_tma_cannot_express(monkeypatch):
     """A refusal by the kernel with TMA is not the last word."""
-    from fa import _attention
+    from fa._run import call as _attention
 
-    asked = []
+    asked, notes = [], []
 
     class Kernel:
         list_reads = None
@@ -278,11 +249,14 @@ def test_strides_that_tma_cannot_express(monkeypatch):
         def __init__(self, target):
             self.target = target
 
-        def run(self, library, views, arrays):
-            assert len(arrays) == 3
+        def run(self, library, views, prepared):
+            assert len(views) == 4 and prepared is None
             asked.append(self.target)
             if self.target == refusing or refusing == "all":
                 raise ValueError(f"{self.target} refuses")
+
+        def note(self, text):
+            notes.append(text)
 
     monkeypatch.setattr(_attention, "_target", lambda device: "sm_90a")
     monkeypatch.setattr(_attention, "_kernel", lambda config, target, schedule: Kernel(target))
@@ -290,6 +264,7 @@ def test_strides_that_tma_cannot_express(monkeypatch):
     refusing = "sm_90a"
     fa.attention(*arrays)
     assert asked == ["sm_90a", "sm_90"]
+    assert notes == ["compiled beside the kernel of sm_90a, which refused: sm_90a refuses"]
     with pytest.raises(ValueError, match="sm_90a refuses"):
         fa.attention(*arrays, schedule={"stages": 2})
     refusing = "all"

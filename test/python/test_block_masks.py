@@ -12,6 +12,7 @@ import fa
 import naive
 import numpy as np
 import pytest
+import right
 from fa import masks
 
 try:
@@ -39,9 +40,7 @@ def check(on, mask, seen, rows, keys, batch=BATCH, heads=(HEADS, KEY_HEADS)):
     broadcasts to [B, H, Sq, Sk]. Returns fa's results."""
     q, k, v = naive.inputs(batch, *heads, rows, keys, DIM, seed=rows + keys)
     out, lse = fa.attention(on(q), on(k), on(v), mask_mod=mask, return_lse=True)
-    exact, exact_lse = naive.attention(q, k, v, mask=lambda b, h, i, j: seen)
-    naive.assert_close(out, exact)
-    naive.assert_close_lse(np.asarray(lse), exact_lse)
+    right.assert_right(out, right.attention(q, k, v, mask=lambda b, h, i, j: seen), lse)
     return np.asarray(out), np.asarray(lse)
 
 
@@ -112,7 +111,7 @@ def test_all_blocks(on):
     mask = masks.block_sparse(on(np.ones((3, 3), bool)), 64)
     out, _ = check(on, mask, np.ones((1, 1), bool), 150, 150)
     q, k, v = naive.inputs(BATCH, HEADS, KEY_HEADS, 150, 150, DIM, seed=300)
-    naive.assert_close(out, np.asarray(fa.attention(on(q), on(k), on(v)), np.float64))
+    right.assert_right(fa.attention(on(q), on(k), on(v)), right.attention(q, k, v))
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 3), (3, 1)])
@@ -150,15 +149,14 @@ def test_with_a_score_that_masks(on):
     mask = masks.block_sparse(on(blocks), 64)
     out, lse = fa.attention(on(q), on(k), on(v), score_mod=positive, mask_mod=mask, return_lse=True)
     seen = dense(blocks, (64, 64), 150, 150)
-    exact, exact_lse = naive.attention(
+    wanted = right.attention(
         q,
         k,
         v,
         score=lambda s, b, h, i, j: np.where(s > 0, s, -np.inf),
         mask=lambda b, h, i, j: seen,
     )
-    naive.assert_close(out, exact)
-    naive.assert_close_lse(np.asarray(lse), exact_lse)
+    right.assert_right(out, wanted, lse)
 
 
 def test_one_kernel_for_all_matrices(on):
@@ -438,9 +436,31 @@ def test_block_mask_changed_in_place():
 
 
 @needs_torch
-def test_block_mask_changed_unnoticed(monkeypatch):
-    """What PyTorch does not see is seen where nothing is kept."""
-    monkeypatch.setenv("FA_REUSE_LISTS", "0")
+def test_prepared_block_mask(monkeypatch):
+    """What is made of its lists is made once, and their numbers are looked at."""
+    from fa._masks import blocks as own
+
+    made = []
+    matrix = own._matrices
+    monkeypatch.setattr(own, "_matrices", lambda *args: made.append(args) or matrix(*args))
+    blocks = some(1, 1, 5, 5)
+    given = fa.prepare(flex.BlockMask.from_kv_blocks(*lists_of(blocks), BLOCK_SIZE=(64, 64)))
+    for _ in range(2):
+        check(torch.from_numpy, given, dense(blocks, (64, 64), 320, 320), 320, 320)
+    assert len(made) == 1
+    q = torch.zeros(1, HEADS, 300, DIM)
+    with pytest.raises(ValueError, match="created for 320 queries and 320 keys, got 300"):
+        fa.attention(q, q, q, mask_mod=given)
+    wrong = flex.BlockMask.from_kv_blocks(*lists_of(blocks), BLOCK_SIZE=(64, 64))
+    wrong.kv_indices[..., 0] = 9
+    wrong.kv_num_blocks.clamp_(min=1)
+    with pytest.raises(ValueError, match="numbered 0 to 4, got"):
+        fa.prepare(wrong)
+
+
+@needs_torch
+def test_block_mask_changed_unnoticed():
+    """What PyTorch does not see is seen: nothing is kept that was not prepared."""
     lists = lists_of(some(1, 1, 5, 5))
     given = flex.BlockMask.from_kv_blocks(*lists, BLOCK_SIZE=(64, 64))
     for seed in range(3):
@@ -460,7 +480,7 @@ def test_block_mask_and_is_causal():
     out = fa.attention(*map(torch.from_numpy, (q, k, v)), mask_mod=given, is_causal=True)
     i, j = np.ogrid[:320, :320]
     seen = dense(blocks, (64, 64), 320, 320) & (j <= i)
-    naive.assert_close(out, naive.attention(q, k, v, mask=lambda *at: seen)[0])
+    right.assert_right(out, right.attention(q, k, v, mask=lambda *at: seen))
 
 
 @needs_torch
@@ -469,8 +489,8 @@ def test_block_mask_is_like_flex_attention():
     ids = torch.from_numpy(np.sort(RNG.integers(0, 5, 256)))
     given = flex.create_block_mask(same_document(ids), None, None, 256, 256, "cpu")
     q, k, v = map(torch.from_numpy, naive.inputs(BATCH, HEADS, HEADS, 256, 256, DIM))
-    theirs = flex.flex_attention(q, k, v, block_mask=given)
-    naive.assert_close(fa.attention(q, k, v, mask_mod=given), np.asarray(theirs, np.float64), 1e-4)
+    theirs = flex.flex_attention(*(x.double() for x in (q, k, v)), block_mask=given)
+    right.assert_right(fa.attention(q, k, v, mask_mod=given), right.Expected(theirs.numpy()))
 
 
 @needs_torch

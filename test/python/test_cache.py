@@ -12,8 +12,10 @@ import sys
 
 import fa
 import pytest
-from fa import _cache, _kernel, _native
-from fa._config import AttentionConfig
+from fa import _native
+from fa._run import cache as _cache
+from fa._run import kernel as _kernel
+from fa._run.config import AttentionConfig
 
 CONFIG = AttentionConfig("f16", 2, 1, 64, 64, is_causal=True)
 
@@ -21,8 +23,8 @@ CONFIG = AttentionConfig("f16", 2, 1, 64, 64, is_causal=True)
 PROCESS = """
 import fa
 from fa import _native
-from fa._attention import _DEFAULT, _kernel
-from fa._config import AttentionConfig
+from fa._run.call import _DEFAULT, _kernel
+from fa._run.config import AttentionConfig
 kernel = _kernel(AttentionConfig("f16", 2, 1, 64, 64, is_causal=True), "sm_90a", _DEFAULT)
 print(_native.compilations(), _native.compiler_is_loaded(), len(kernel._module.ptx))
 """
@@ -203,3 +205,21 @@ def test_library_without_a_build_id(tmp_path, monkeypatch):
 
 def test_build_id_of_the_library():
     assert len(_cache._build_id(_native.compiler_path())) == 20
+
+
+def test_notes(tmp_path, monkeypatch, capfd):
+    """What a kernel is otherwise than expected, from the compiler and from the cache."""
+    monkeypatch.setenv("FA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("FA_VERBOSE", "1")
+    usual = AttentionConfig("bf16", 2, 2, 64, 64)
+    assert fa.compile(usual, "sm_90a").notes == [] == fa.compile(usual, "sm_80").notes
+    for _ in range(2):
+        notes = fa.compile(AttentionConfig("f32", 2, 2, 64, 64), "sm_90a").notes
+        assert [note.partition(":")[0] for note in notes] == [
+            "fa-speculate-max",
+            "fa-schedule-hopper",
+        ]
+        assert "left the kernel to the Ampere schedule" in notes[1]
+        said = capfd.readouterr().err
+        assert all(note in said for note in notes)
+    assert "PTX from the cache" in said

@@ -13,9 +13,9 @@ several shapes and captured arrays: a second compilation is a failure, too.
 
 The functions are trees. What jumps (comparisons, //, %, conversions to integers)
 is applied to integers and to floats that are exact in float32; the rest is
-continuous, so that float32 and float64 may be compared. The bound is
-3 max|naive - ref|, where naive is NumPy in the kernel's precision, and what
-approximate functions may add; shapes are so small that it is a sample of few.
+continuous, so that float32 and float64 may be compared. The rule is that of right.py;
+how wrong scores may be is measured: each function of the tree errs by what it may, and
+the formula is computed in float32.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ import math
 import os
 import random
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import fa
 import naive
 import numpy as np
-from fa import _arrays
+import right
+from fa._run import arrays as _arrays
 
 try:
     import torch
@@ -313,6 +315,27 @@ def _reference(kind: Any) -> dict[str, Any]:
     }
 
 
+APPROXIMATE = {*SMOOTH, "shrink", "quotient"} - {
+    "abs",
+    "relu",
+    "neg",
+    "square_small",
+    "power_small",
+}
+"""Ops with functions that are approximated."""
+
+
+def erring(op: Any, sign: Callable[[Any], Any]) -> Any:
+    """The op with the errors that a function may have."""
+
+    def wrong(*args: Any) -> Any:
+        y = op(*args)
+        size = right.FUNCTION_RELATIVE * np.abs(y) + right.FUNCTION_ABSOLUTE
+        return y + sign(y) * size
+
+    return wrong
+
+
 _LONG = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
 
 
@@ -439,17 +462,6 @@ def evaluated(node: Any, env: dict[str, Any], ops: dict[str, Any], kind: Any) ->
 # --- Cases -------------------------------------------------------------------------------
 
 
-def round_to(values: np.ndarray, dtype: str) -> np.ndarray:
-    """float32 values as a 16-bit type holds them."""
-    if dtype == "float16":
-        return values.astype(np.float16).astype(np.float32)
-    if dtype == "bfloat16":
-        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-        rounded = bits + 0x7FFF + (bits >> 16 & 1)
-        return (rounded & 0xFFFF0000).astype(np.uint32).view(np.float32)
-    return values
-
-
 def strided(rng: random.Random, values: np.ndarray, unit: bool, negative: bool) -> np.ndarray:
     """The values somehow in memory, with unit stride in the last dimension or without."""
     if values.ndim == 0:
@@ -535,6 +547,27 @@ class Case:
             arrays[array.name] = np.asarray(arrays[array.name])
         return arrays
 
+    def _all_given(self, captured: dict[str, Any]) -> dict[str, Any]:
+        """The arrays of the library, which traced values can index."""
+        return {
+            a.name: fa.array(self._given(captured[a.name], a.dtype, a.unit)) for a in self.arrays
+        }
+
+    def _fitting(self, captured: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
+        """The arrays, repeated where a coordinate alone indexes one that is too short for it."""
+        given = self._all_given(captured)
+        found = fa._trace.trace.trace_both(*self._functions(given))
+        names = {id(getattr(x, "_array", x)): name for name, x in given.items()}
+        least = {"b": sizes["batch"], "h": self.heads[0]}
+        least |= {"q_idx": sizes["rows"], "kv_idx": sizes["keys"]}
+        for extent in found.extents:
+            name, dim = names[id(found.arrays[extent.array])], extent.size
+            size = captured[name].shape[dim]
+            if size < least[extent.coordinate]:
+                repeated = np.arange(least[extent.coordinate]) % size
+                captured[name] = np.take(captured[name], repeated, dim)
+        return captured
+
     def run(self, verbose: bool = False) -> float:
         """Runs one shape; the error divided by its bound. Raises where it is above 1."""
         rng = self.random
@@ -551,51 +584,40 @@ class Case:
             (sizes["batch"], key_heads, sizes["keys"], dim),
             (sizes["batch"], key_heads, sizes["keys"], value_dim),
         )
-        q, k, v = (
-            round_to(values.standard_normal(shape).astype(np.float32), self.dtype)
-            for shape in shapes
-        )
-        captured = self._captured(values, sizes)
-        given = {a.name: self._given(captured[a.name], a.dtype, a.unit) for a in self.arrays}
+        q, k, v = (values.standard_normal(shape).astype(np.float32) for shape in shapes)
+        q, k, v = (naive.rounded(x, self.dtype) for x in naive.telling(q, k, v))
+        captured = self._fitting(self._captured(values, sizes), sizes)
+        given = self._all_given(captured)
         unit = self.device != "cpu" or rng.random() < 0.9
         out, lse = self._attention([self._given(x, self.dtype, unit) for x in (q, k, v)], given)
-        exact, exact_lse = self._naive(q, k, v, captured, np.float64)
-        rough, rough_lse = self._naive(q, k, v, captured, np.float32)
         message = f"{self}\n  {sizes}, captured {[x.shape for x in captured.values()]}"
-        slack = 5e-5 if self.device == "cpu" else 2e-4
+        expected = self._expected(q, k, v, captured)
+        right.assert_right(out, expected, lse, message)
         worst = max(
-            self._compare("out", out, exact, rough, slack, message),
-            self._compare("lse", lse, exact_lse, rough_lse, 10 * slack, message),
+            right.share(out, expected.out, expected.limit),
+            right.share(lse, expected.lse, expected.lse_limit, exact_zeros=False),
         )
         if verbose:
             print(f"  {sizes}: error / bound {worst:.3f}")
         return worst
 
-    @staticmethod
-    def _compare(
-        what: str, got: np.ndarray, exact: np.ndarray, rough: np.ndarray, slack: float, message: str
-    ) -> float:
-        infinite = np.isinf(exact)
-        assert (got[infinite] == exact[infinite]).all(), f"infinities of {what}: {message}"
-        got, exact, rough = got[~infinite], exact[~infinite], rough[~infinite]
-        bound = 3 * np.abs(rough - exact).max(initial=0) + slack
-        error = np.abs(got - exact).max(initial=0)
-        assert error <= bound, f"{what}: error {error:.2e}, bound {bound:.2e}: {message}"
-        return error / bound
-
-    def _attention(self, qkv: list[Any], given: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    def _functions(self, given: dict[str, Any]) -> tuple[Any, Any]:
+        """The score and the mask function, or None."""
         score = mask = None
         if self.score is not None:
 
             def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
-                result = traced(self.score, {"s": s, "b": b, "h": h, "i": i, "j": j, **given})
-                return result
+                return traced(self.score, {"s": s, "b": b, "h": h, "i": i, "j": j, **given})
 
         if self.mask is not None:
 
             def mask(b: Any, h: Any, i: Any, j: Any) -> Any:
                 return traced(self.mask, {"b": b, "h": h, "i": i, "j": j, **given})
 
+        return score, mask
+
+    def _attention(self, qkv: list[Any], given: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        score, mask = self._functions(given)
         if self.device == "emulator":
             return emulated(self, score, mask, qkv)
         options = {"is_causal": self.is_causal, "scale": self.scale, "return_lse": True}
@@ -604,34 +626,55 @@ class Case:
             return tuple(x.double().cpu().numpy() for x in results)
         return tuple(x.astype(np.float64) for x in results)
 
-    def _naive(
-        self, q: np.ndarray, k: np.ndarray, v: np.ndarray, captured: dict[str, Any], kind: Any
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """With floats of a type; for float32 weights and results rounded as the inputs are."""
-        ops = _reference(kind)
-        q, k, v = (x.astype(kind) for x in (q, k, v))
-        k, v = (x.repeat(q.shape[1] // x.shape[1], 1) for x in (k, v))
-        scale = kind(q.shape[-1] ** -0.5 if self.scale is None else self.scale)
-        with np.errstate(all="ignore"):
-            s = product = q @ k.swapaxes(-1, -2) * scale
-            b, h, i, j = naive.coordinates(*s.shape)
-            env = {"b": b, "h": h, "i": i, "j": j, **captured}
-            if self.score is not None:
-                s = evaluated(self.score, {**env, "s": s}, ops, kind)
+    def _expected(
+        self, q: np.ndarray, k: np.ndarray, v: np.ndarray, captured: dict[str, Any]
+    ) -> right.Expected:
+        """What is right."""
+
+        def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+            env = {"s": s, "b": b, "h": h, "i": i, "j": j, **captured}
+            return evaluated(self.score, env, _reference(s.dtype.type), s.dtype.type)
+
+        def mask(b: Any, h: Any, i: Any, j: Any) -> Any:
             seen = np.ones((), bool)
             if self.mask is not None:
-                seen = evaluated(self.mask, env, ops, kind)
-            if self.is_causal:
-                seen = seen & (j <= i)
-            s = np.broadcast_to(np.where(seen, s, kind(-np.inf)), product.shape)
-            m = s.max(-1, keepdims=True, initial=-np.inf).astype(kind)
-            p = np.exp(s - np.where(np.isinf(m), kind(0), m))
-            total = p.sum(-1, keepdims=True)
-            lse = (m + np.log(total))[..., 0]
-            p = np.where(total > 0, p / total, kind(0))
-            if kind is np.float32:
-                return round_to(round_to(p, self.dtype) @ v, self.dtype), lse
-            return p @ v, lse
+                env = {"b": b, "h": h, "i": i, "j": j, **captured}
+                seen = evaluated(self.mask, env, _reference(np.float64), np.float64)
+            return seen & (j <= i) if self.is_causal else seen
+
+        error = self._score_error(q, k, captured) if self.score is not None else 0.0
+        return right.attention(
+            *(q, k, v),
+            dtype=self.dtype,
+            scale=self.scale,
+            score=score if self.score is not None else None,
+            mask=mask,
+            score_error=error,
+            samples=2048,
+        )
+
+    def _score_error(self, q: np.ndarray, k: np.ndarray, captured: dict[str, Any]) -> float:
+        """How wrong scores may be: what they are if every function errs by as much as it
+        may, to either side or to any, and twice what float32 makes of the formula."""
+        scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
+        k = k.repeat(q.shape[1] // k.shape[1], 1)
+
+        def scores(kind: Any, sign: Callable[[Any], Any] | None = None) -> np.ndarray:
+            s = q.astype(kind) @ k.astype(kind).swapaxes(-1, -2) * kind(scale)
+            ops = _reference(kind)
+            if sign is not None:
+                ops |= {name: erring(ops[name], sign) for name in ops if name in APPROXIMATE}
+            b, h, i, j = naive.coordinates(*s.shape)
+            env = {"s": s, "b": b, "h": h, "i": i, "j": j, **captured}
+            return np.broadcast_to(evaluated(self.score, env, ops, kind), s.shape)
+
+        random = np.random.default_rng(0)
+        signs = [np.ones_like, lambda x: -np.ones_like(x)]
+        signs += 2 * [lambda x: random.choice([-1.0, 1.0], np.shape(x))]
+        with np.errstate(all="ignore"):
+            exact = scores(np.float64)
+            worst = max(right.difference(scores(np.float64, sign), exact) for sign in signs)
+            return worst + 2 * right.difference(scores(np.float32), exact)
 
 
 # --- Without a GPU --------------------------------------------------------------------------
@@ -674,7 +717,7 @@ def emulated(
     from ptx_emulator import Kernel, Memory, bf16_to_f32, temporary
     from ptx_header import evaluate, parse_header
 
-    traced = fa._trace.trace_both(score, mask)
+    traced = fa._trace.trace.trace_both(score, mask)
     dtype = {"float16": "f16", "bfloat16": "bf16"}[case.dtype]
     config = fa.AttentionConfig(
         *(dtype, *case.heads, *case.dims, case.is_causal, case.scale, True), traced.variant

@@ -51,8 +51,10 @@ struct Flags {
       cl::desc("sizes of dynamic dimensions: B=2,Sq=333,Sk=1000,arg3.0=4")};
   cl::opt<uint64_t> seed{"seed", cl::init(0), cl::cat(category),
                          cl::desc("of the inputs")};
-  cl::opt<std::string> data{"data", cl::init("normal"), cl::cat(category),
-                            cl::desc("normal, uniform, large or zero")};
+  cl::opt<std::string> data{"data", cl::init("telling"), cl::cat(category),
+                            cl::desc("telling (normal, in a form in which "
+                                     "mistakes show), normal, uniform, large "
+                                     "or zero")};
   cl::opt<std::string> layout{"layout", cl::init("bhsd"), cl::cat(category),
                               cl::desc("of the inputs: bhsd, bshd or strided")};
   cl::opt<unsigned> repeat{
@@ -104,7 +106,8 @@ static llvm::Expected<fa::run::Options> makeOptions(const Flags &flags) {
                                    value + "'");
   };
   if (llvm::Error error =
-          expect("data", flags.data, {"normal", "uniform", "large", "zero"}))
+          expect("data", flags.data,
+                 {"telling", "normal", "uniform", "large", "zero"}))
     return std::move(error);
   if (llvm::Error error =
           expect("layout", flags.layout, {"bhsd", "bshd", "strided"}))

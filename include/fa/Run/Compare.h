@@ -1,7 +1,10 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Whether a result is right: out against a reference in higher precision.
+// Whether a result is right: out against a reference in higher precision. The
+// rule is also test/python/right.py's, with the same constants: where one
+// changes, so does the other (test_right.py has both judge the same data).
+// docs/right.md says why it is as it is.
 
 #ifndef FA_RUN_COMPARE_H
 #define FA_RUN_COMPARE_H
@@ -39,17 +42,33 @@ struct Comparison {
   bool passed() const { return firstBadIndex.empty(); }
 };
 
-/// Compares element by element with an absolute limit. NaN and infinities must
-/// be where the reference has the same. Shapes must be equal.
+/// How far an element may be from its reference.
+struct Limit {
+  Limit(double absolute = 0, double relative = 0, bool exactZeros = false)
+      : absolute(absolute), relative(relative), exactZeros(exactZeros) {}
+  /// Of every element.
+  double absolute;
+  /// Of the reference's own size. The larger of the two counts.
+  double relative;
+  /// Where the reference is 0 the element must be, too.
+  bool exactZeros;
+};
+
+/// Compares element by element. NaN and infinities must be where the reference
+/// has the same. Shapes must be equal.
 Comparison compare(const cpu::TensorRef &out, const cpu::TensorRef &reference,
-                   double limit);
+                   Limit limit);
 
 /// The rule for an output: of 16-bit type twice the error of the naive formula
 /// in the same type plus 1e-5, of f32 1e-5 of the largest reference (at least
-/// 1e-5 absolute is not granted to tiny outputs).
-double outputLimit(cpu::DType dtype, double naiveError, double maxReference);
-/// The rule for a log-sum-exp.
-inline double lseLimit() { return 1e-4; }
+/// 1e-5 absolute is not granted to tiny outputs). Rows that see nothing are 0,
+/// exactly.
+Limit outputLimit(cpu::DType dtype, double naiveError, double maxReference);
+/// The rule for a log-sum-exp, which is f32: 1e-4, or eight roundings of a
+/// number of its size. (The maximum is rounded, and so are the scale with
+/// log2 e, the product with it, and what a score function adds; the logarithm
+/// is added, and the sum multiplied by ln 2, which is rounded too.)
+Limit lseLimit();
 
 /// "[0, 1, 2]"
 std::string printIndex(const std::vector<int64_t> &index);

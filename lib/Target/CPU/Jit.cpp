@@ -6,6 +6,7 @@
 #include "Runtime.h"
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Target/CPU/Passes.h"
+#include "fa/Target/FatalErrors.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -18,6 +19,7 @@
 #include "mlir/ExecutionEngine/OptUtils.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
+#include "mlir/Target/LLVMIR/Export.h"
 #include "mlir/Transforms/Passes.h"
 
 #include "llvm/ExecutionEngine/Orc/JITTargetMachineBuilder.h"
@@ -32,14 +34,15 @@ using namespace fa::cpu;
 
 JitModule::~JitModule() = default;
 
-void JitModule::invoke(Entry entry, const Descriptors &tensors) {
+llvm::Expected<int64_t>
+JitModule::invoke(Entry entry, const Descriptors &tensors, unsigned threads) {
   std::vector<const void *> pointers(tensors.size());
   std::vector<void *> arguments(tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     pointers[i] = tensors[i].data();
     arguments[i] = &pointers[i];
   }
-  entry(arguments.data());
+  return runWithThreads(threads, entry, arguments.data());
 }
 
 static llvm::Error makeError(const std::string &message) {
@@ -145,7 +148,7 @@ static LogicalResult lower(ModuleOp module, const std::string &name,
 
 /// Machine code for this machine.
 static llvm::Expected<std::unique_ptr<ExecutionEngine>>
-compileModule(ModuleOp module) {
+compileModule(ModuleOp module, std::shared_ptr<std::string> errors) {
   static std::once_flag once;
   std::call_once(once, [] {
     llvm::InitializeNativeTarget();
@@ -161,6 +164,11 @@ compileModule(ModuleOp module) {
   llvm::TargetMachine *tm = machine->get();
   auto optimize = makeOptimizingTransformer(3, 0, tm);
   ExecutionEngineOptions options;
+  auto build = [&](Operation *op, llvm::LLVMContext &context) {
+    collectDiagnostics(context, errors);
+    return translateModuleToLLVMIR(op, context);
+  };
+  options.llvmModuleBuilder = build;
   options.transformer = optimize;
   options.jitCodeGenOptLevel = llvm::CodeGenOptLevel::Aggressive;
   options.enableGDBNotificationListener = false;
@@ -176,6 +184,29 @@ compileModule(ModuleOp module) {
     return map;
   });
   return engine;
+}
+
+llvm::Error JitModule::load(ModuleOp module, const std::string &function,
+                            bool hasShapes,
+                            std::shared_ptr<std::string> errors) {
+  auto made = compileModule(module, std::move(errors));
+  if (!made)
+    return made.takeError();
+  engine = std::move(*made);
+  auto entry = [&](const std::string &name) {
+    return engine->lookupPacked("_mlir_ciface_" + name);
+  };
+  auto found = entry(function);
+  if (!found)
+    return found.takeError();
+  main = *found;
+  if (!hasShapes)
+    return llvm::Error::success();
+  auto foundShapes = entry(function + "__shapes");
+  if (!foundShapes)
+    return foundShapes.takeError();
+  shapes = *foundShapes;
+  return llvm::Error::success();
 }
 
 llvm::Expected<std::unique_ptr<JitModule>>
@@ -199,21 +230,23 @@ JitModule::create(llvm::StringRef text, const std::string &function,
       failed(lower(*module, function, vectorBits, unitInnerStride, hasShapes)))
     return makeError("can't compile @" + function + " for the CPU: " +
                      (messages.empty() ? "a pass failed" : messages));
-  auto engine = compileModule(*module);
-  if (!engine)
-    return engine.takeError();
   std::unique_ptr<JitModule> jit(new JitModule());
-  jit->engine = std::move(*engine);
-  auto main = jit->engine->lookupPacked("_mlir_ciface_" + function);
-  if (!main)
-    return main.takeError();
-  jit->main = *main;
-  if (hasShapes) {
-    auto shapes =
-        jit->engine->lookupPacked("_mlir_ciface_" + function + "__shapes");
-    if (!shapes)
-      return shapes.takeError();
-    jit->shapes = *shapes;
+  auto errors = std::make_shared<std::string>();
+  llvm::Error error = llvm::Error::success();
+  if (llvm::Error fatal = catchFatalErrors([&, target = jit.get()] {
+        llvm::consumeError(std::move(error));
+        error = target->load(*module, function, hasShapes, errors);
+      })) {
+    // LLVM may hold on to what it was at work on.
+    jit.release();
+    llvm::consumeError(std::move(error));
+    return makeError("LLVM can't generate code for @" + function + ": " +
+                     llvm::toString(std::move(fatal)));
   }
+  if (error)
+    return std::move(error);
+  if (!errors->empty())
+    return makeError("LLVM can't generate code for @" + function + ": " +
+                     *errors);
   return jit;
 }

@@ -14,6 +14,7 @@
 
 namespace mlir {
 class ExecutionEngine;
+class ModuleOp;
 } // namespace mlir
 
 namespace fa {
@@ -30,15 +31,25 @@ public:
          bool unitInnerStride);
   ~JitModule();
 
-  void call(const Descriptors &tensors) const { invoke(main, tensors); }
+  /// Runs it; see runWithThreads.
+  llvm::Expected<int64_t> call(const Descriptors &tensors,
+                               unsigned threads) const {
+    return invoke(main, tensors, threads);
+  }
   /// Computes the results' dimensions from the inputs.
   bool hasShapeFunction() const { return shapes != nullptr; }
-  void callShapes(const Descriptors &tensors) const { invoke(shapes, tensors); }
+  llvm::Error callShapes(const Descriptors &tensors) const {
+    return invoke(shapes, tensors, 1).takeError();
+  }
 
 private:
   using Entry = void (*)(void **);
   JitModule() = default;
-  static void invoke(Entry entry, const Descriptors &tensors);
+  /// Compiles what `create` has lowered; `errors` takes LLVM's diagnostics.
+  llvm::Error load(mlir::ModuleOp module, const std::string &function,
+                   bool hasShapes, std::shared_ptr<std::string> errors);
+  static llvm::Expected<int64_t> invoke(Entry entry, const Descriptors &tensors,
+                                        unsigned threads);
 
   std::unique_ptr<mlir::ExecutionEngine> engine;
   Entry main = nullptr, shapes = nullptr;

@@ -97,8 +97,8 @@ static LogicalResult moveResultsToArguments(RewriterBase &rewriter,
   return success();
 }
 
-/// tensor.pad -> insertion into a tensor of which only the padding is filled.
-/// Only high padding (what tiles have); the others are left to upstream.
+/// tensor.pad -> insertion into a filled tensor. Only high padding (what tiles
+/// have); the others are left to upstream.
 static void lowerPad(RewriterBase &rewriter, tensor::PadOp pad) {
   Value constant = pad.getConstantPaddingValue();
   auto isZero = [](OpFoldResult x) { return isConstantIntValue(x, 0); };
@@ -106,40 +106,26 @@ static void lowerPad(RewriterBase &rewriter, tensor::PadOp pad) {
     return;
   Location loc = pad.getLoc();
   rewriter.setInsertionPoint(pad);
-  SmallVector<OpFoldResult> high = pad.getMixedHighPad();
   SmallVector<OpFoldResult> source =
       tensor::getMixedSizes(rewriter, loc, pad.getSource());
   SmallVector<OpFoldResult> sizes;
   AffineExpr a, b;
   bindDims(rewriter.getContext(), a, b);
   RankedTensorType type = pad.getResultType();
-  for (auto [dim, size, extra] : llvm::enumerate(source, high))
+  for (auto [dim, size, extra] : llvm::enumerate(source, pad.getMixedHighPad()))
     sizes.push_back(
         type.isDynamicDim(dim)
             ? affine::makeComposedFoldedAffineApply(rewriter, loc, a + b,
                                                     {size, extra})
             : OpFoldResult(rewriter.getIndexAttr(type.getDimSize(dim))));
-  Value result =
+  Value fresh =
       tensor::EmptyOp::create(rewriter, loc, sizes, type.getElementType());
-  OpFoldResult zero = rewriter.getIndexAttr(0);
-  SmallVector<OpFoldResult> ones(sizes.size(), rewriter.getIndexAttr(1));
-  for (auto [dim, size, extra] : llvm::enumerate(source, high)) {
-    if (isZero(extra))
-      continue;
-    SmallVector<OpFoldResult> offsets(sizes.size(), zero), part = sizes;
-    offsets[dim] = size;
-    part[dim] = affine::makeComposedFoldedAffineApply(rewriter, loc, a - b,
-                                                      {sizes[dim], size});
-    Value slice = tensor::ExtractSliceOp::create(rewriter, loc, result, offsets,
-                                                 part, ones);
-    Value filled =
-        linalg::FillOp::create(rewriter, loc, constant, slice).getResult(0);
-    result = tensor::InsertSliceOp::create(rewriter, loc, filled, result,
-                                           offsets, part, ones);
-  }
-  SmallVector<OpFoldResult> offsets(sizes.size(), zero);
-  result = tensor::InsertSliceOp::create(rewriter, loc, pad.getSource(), result,
-                                         offsets, source, ones);
+  Value filled =
+      linalg::FillOp::create(rewriter, loc, constant, fresh).getResult(0);
+  SmallVector<OpFoldResult> zeros(sizes.size(), rewriter.getIndexAttr(0)),
+      ones(sizes.size(), rewriter.getIndexAttr(1));
+  Value result = tensor::InsertSliceOp::create(rewriter, loc, pad.getSource(),
+                                               filled, zeros, source, ones);
   if (result.getType() != type)
     result = tensor::CastOp::create(rewriter, loc, type, result);
   rewriter.replaceOp(pad, result);
@@ -327,6 +313,13 @@ struct CPUPreparePass : fa::impl::CPUPreparePassBase<CPUPreparePass> {
     func::FuncOp func = getOperation();
     if (func.isExternal())
       return;
+    WalkResult walk = func.walk([](AttentionOp op) {
+      op.emitOpError("is not lowered to linalg; run --fa-pipeline, "
+                     "--fa-decompose or --fa-reference first");
+      return WalkResult::interrupt();
+    });
+    if (walk.wasInterrupted())
+      return signalPassFailure();
     IRRewriter rewriter(&getContext());
     if (failed(verifyDims(func)) ||
         failed(decomposeAggregates(rewriter, func)) ||

@@ -4,12 +4,13 @@
 #include "fa/Target/CPU/Program.h"
 
 #include "Jit.h"
-#include "Runtime.h"
+#include "fa/Dialect/FA/IR/Limits.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/MathExtras.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <mutex>
@@ -124,6 +125,31 @@ struct Program::Impl {
   llvm::Expected<JitModule *> moduleFor(llvm::ArrayRef<TensorRef> tensors);
 };
 
+/// Sizes that the analyses count with, and strides whose offsets fit 64 bits:
+/// the same that a launch on a GPU takes.
+static llvm::Error checkReach(const Signature &s, const TensorRef &t) {
+  constexpr int64_t maxReach = int64_t(1) << 62;
+  int64_t reach = 0;
+  for (auto [size, stride] : llvm::zip(t.shape, t.strides)) {
+    if (size > kMaxExtent)
+      return makeError("expected sizes of " + s.name + " of at most " +
+                       std::to_string(kMaxExtent) + " (2^30 - 1), got " +
+                       printShape(t.shape) +
+                       "; split the tensor, or give a captured one more "
+                       "dimensions and indices");
+    int64_t bytes;
+    if (llvm::MulOverflow(stride, (size - 1) * sizeOf(t.dtype), bytes) ||
+        bytes > maxReach || bytes < -maxReach ||
+        (reach += std::abs(bytes)) > maxReach)
+      return makeError("expected elements of " + s.name +
+                       " less than 2^62 bytes apart, got the stride " +
+                       std::to_string(stride) + " in a dimension of size " +
+                       std::to_string(size) +
+                       "; pass the strides of memory that is there");
+  }
+  return llvm::Error::success();
+}
+
 llvm::Error Program::Impl::check(const Signature &s, const TensorRef &t) const {
   if (t.dtype != s.dtype)
     return makeError("expected " + s.name + " of element type " +
@@ -138,9 +164,11 @@ llvm::Error Program::Impl::check(const Signature &s, const TensorRef &t) const {
     return makeError("expected " + std::to_string(t.shape.size()) +
                      " strides for " + s.name + ", got " +
                      std::to_string(t.strides.size()));
-  if (!t.data && t.size() != 0)
+  if (llvm::is_contained(t.shape, 0))
+    return llvm::Error::success();
+  if (!t.data)
     return makeError("expected " + s.name + " to have memory, got null");
-  return llvm::Error::success();
+  return checkReach(s, t);
 }
 
 llvm::Expected<JitModule *>
@@ -242,7 +270,8 @@ Program::resultShapes(llvm::ArrayRef<TensorRef> inputs) const {
   descriptors.push_back(describe(TensorRef::contiguous(
       sizes.data(), DType::I64, {static_cast<int64_t>(dims)})));
   if (dims)
-    runWithThreads(1, [&] { impl->fast->callShapes(descriptors); });
+    if (llvm::Error error = impl->fast->callShapes(descriptors))
+      return std::move(error);
   std::vector<TensorRef> refs;
   size_t next = 0;
   for (const Signature &s : impl->results) {
@@ -288,9 +317,10 @@ llvm::Error Program::run(llvm::ArrayRef<TensorRef> tensors,
     return jit.takeError();
   for (const TensorRef &t : refs)
     descriptors.push_back(describe(t));
-  int64_t peak =
-      runWithThreads(options.threads, [&] { (*jit)->call(descriptors); });
+  llvm::Expected<int64_t> peak = (*jit)->call(descriptors, options.threads);
+  if (!peak)
+    return peak.takeError();
   if (statistics)
-    statistics->peakTemporaryBytes = peak;
+    statistics->peakTemporaryBytes = *peak;
   return llvm::Error::success();
 }

@@ -8,15 +8,75 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <thread>
 
+#include <pthread.h>
+#include <sys/resource.h>
+#ifdef __linux__
+#include <sys/sysinfo.h>
+#endif
+
 using namespace fa::cpu;
 
+//===----------------------------------------------------------------------===//
+// Running out of memory
+//===----------------------------------------------------------------------===//
+
+/// Memory and swap of the machine, or what the process's control group has of
+/// them: beyond it the system ends some process, perhaps this one.
+static uint64_t machineLimit() {
+  uint64_t limit = std::numeric_limits<uint64_t>::max();
+#ifdef __linux__
+  struct sysinfo info;
+  if (sysinfo(&info) == 0)
+    limit = (uint64_t(info.totalram) + info.totalswap) * info.mem_unit;
+  if (FILE *file = std::fopen("/sys/fs/cgroup/memory.max", "r")) {
+    unsigned long long bytes;
+    if (std::fscanf(file, "%llu", &bytes) == 1)
+      limit = std::min<uint64_t>(limit, bytes);
+    std::fclose(file);
+  }
+#endif
+  return limit;
+}
+
+/// Most bytes that temporaries can have, as far as that is known.
+static uint64_t memoryLimit() {
+  static const uint64_t machine = machineLimit();
+  uint64_t limit = machine;
+  for (auto resource : {RLIMIT_AS, RLIMIT_DATA}) {
+    rlimit own;
+    if (getrlimit(resource, &own) == 0 && own.rlim_cur != RLIM_INFINITY)
+      limit = std::min<uint64_t>(limit, own.rlim_cur);
+  }
+  return limit;
+}
+
 namespace {
+/// Where a thread goes on when compiled code gets no memory: it has no way to
+/// report that, and nothing to clean up.
+struct Rescue {
+  std::jmp_buf place;
+  Rescue *outer = nullptr;
+  int64_t mark = 0;
+  Shortage shortage;
+};
+thread_local Rescue *rescue = nullptr;
+
+/// Bytes of all threads' chunks.
+std::atomic<uint64_t> heldBytes{0};
+
+/// Ends the compiled code that this thread runs.
+[[noreturn]] void runOut(Shortage shortage) {
+  rescue->shortage = shortage;
+  std::longjmp(rescue->place, 1);
+}
 
 /// A thread's memory for temporaries: a stack of chunks, bumped and released
 /// in order. What was used once is kept for the next time, up to a limit.
@@ -24,9 +84,11 @@ class Arena {
 public:
   ~Arena() {
     for (Chunk &chunk : chunks)
-      std::free(chunk.memory);
+      freeChunk(chunk);
   }
   void *allocate(uint64_t bytes) {
+    if (bytes > std::numeric_limits<uint64_t>::max() / 2)
+      runOut({bytes, heldBytes.load(), memoryLimit()});
     bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     // Buffers that start at the same place modulo 4 KiB fight for one set of
     // the cache: shift each by a line.
@@ -73,16 +135,19 @@ private:
   };
   void addChunk(uint64_t bytes) {
     uint64_t size = (std::max(bytes, kChunk) + 4095) / 4096 * 4096;
-    void *memory = std::aligned_alloc(4096, size);
-    if (!memory) {
-      // Compiled code has no way to report this.
-      std::fprintf(stderr,
-                   "fa: out of memory: a temporary of %llu bytes can't be "
-                   "allocated; use a tiled stage or fewer threads\n",
-                   static_cast<unsigned long long>(bytes));
-      std::abort();
-    }
+    // Of what the system promises and does not have one would hear by a signal.
+    uint64_t held = heldBytes.load(), limit = memoryLimit();
+    void *memory = held <= limit && size <= limit - held
+                       ? std::aligned_alloc(4096, size)
+                       : nullptr;
+    if (!memory)
+      runOut({bytes, held, limit});
+    heldBytes += size;
     chunks.push_back({static_cast<char *>(memory), size, 0});
+  }
+  static void freeChunk(const Chunk &chunk) {
+    std::free(chunk.memory);
+    heldBytes -= chunk.size;
   }
   void trim() {
     uint64_t kept = 0;
@@ -91,7 +156,7 @@ private:
       if (kept <= kKept)
         continue;
       for (size_t j = i; j < chunks.size(); ++j)
-        std::free(chunks[j].memory);
+        freeChunk(chunks[j]);
       chunks.resize(i);
       break;
     }
@@ -111,6 +176,9 @@ struct Job {
   int64_t count = 0, chunk = 1;
   std::atomic<int64_t> next{0};
   std::atomic<int64_t> peak{0};
+  /// The first shortage of a thread, after which none takes more.
+  std::atomic<bool> failed{false};
+  Shortage shortage;
   unsigned wanted = 0;  // helpers that may still join
   unsigned working = 0; // helpers that have joined and not left
 };
@@ -120,13 +188,43 @@ thread_local Arena arena;
 thread_local unsigned allowedThreads = 0;
 thread_local int64_t helperPeak = 0;
 
-void workOn(Job &job) {
-  for (;;) {
-    int64_t begin = job.next.fetch_add(job.chunk, std::memory_order_relaxed);
-    if (begin >= job.count)
-      return;
-    job.function(job.context, begin, std::min(begin + job.chunk, job.count));
+/// Runs `work` on `arguments`; whether memory lasted. Not inlined: what is
+/// changed between the two returns of setjmp is in memory.
+template <typename... Arguments>
+__attribute__((noinline)) bool
+runRescued(Rescue &own, void (*work)(Arguments...), Arguments... arguments) {
+  own.outer = rescue;
+  own.mark = arena.mark();
+  rescue = &own;
+  if (setjmp(own.place) == 0) {
+    work(arguments...);
+    rescue = rescue->outer;
+    return true;
   }
+  // Here `own` is found by the thread: registers may be those of before.
+  Rescue *self = rescue;
+  arena.release(self->mark);
+  rescue = self->outer;
+  return false;
+}
+
+void takeChunks(Job *job) {
+  for (;;) {
+    int64_t begin = job->next.fetch_add(job->chunk, std::memory_order_relaxed);
+    if (begin >= job->count)
+      return;
+    job->function(job->context, begin,
+                  std::min(begin + job->chunk, job->count));
+  }
+}
+
+void workOn(Job &job) {
+  Rescue own;
+  if (runRescued(own, takeChunks, &job))
+    return;
+  if (!job.failed.exchange(true))
+    job.shortage = own.shortage;
+  job.next.store(job.count);
 }
 
 /// Helper threads for all programs of the process, started when first wanted.
@@ -138,14 +236,23 @@ public:
       stopping = true;
     }
     wake.notify_all();
-    for (std::thread &thread : threads)
-      thread.join();
+    for (pthread_t thread : threads)
+      pthread_join(thread, nullptr);
   }
   void run(Job &job, unsigned helpers) {
     {
       std::lock_guard<std::mutex> lock(mutex);
-      while (threads.size() < helpers)
-        threads.emplace_back([this] { serve(); });
+      while (threads.size() < helpers) {
+        auto start = [](void *self) -> void * {
+          static_cast<Pool *>(self)->serve();
+          return nullptr;
+        };
+        pthread_t thread;
+        // Where there is no memory for a thread, the others do its work.
+        if (pthread_create(&thread, nullptr, start, this) != 0)
+          break;
+        threads.push_back(thread);
+      }
       job.wanted = helpers;
       jobs.push_back(&job);
     }
@@ -184,7 +291,7 @@ private:
   }
   std::mutex mutex;
   std::condition_variable wake, done;
-  std::vector<std::thread> threads;
+  std::vector<pthread_t> threads;
   std::vector<Job *> jobs;
   bool stopping = false;
 };
@@ -215,6 +322,8 @@ extern "C" void faCpuParallelFor(RangeFunction function, void *context,
   pool().run(job, threads - 1);
   allowedThreads = allowed;
   helperPeak = std::max(helperPeak, job.peak.load());
+  if (job.failed)
+    runOut(job.shortage);
 }
 
 extern "C" int64_t faCpuMark() { return arena.mark(); }
@@ -230,14 +339,36 @@ unsigned fa::cpu::hardwareThreads() {
   return std::max(1u, std::thread::hardware_concurrency());
 }
 
-int64_t fa::cpu::runWithThreads(unsigned threads,
-                                const std::function<void()> &call) {
+llvm::Expected<int64_t> fa::cpu::runWithThreads(unsigned threads,
+                                                void (*entry)(void **),
+                                                void **arguments) {
   unsigned before = allowedThreads;
   allowedThreads = threads ? threads : hardwareThreads();
   helperPeak = 0;
-  call();
+  Rescue own;
+  bool lasted = runRescued(own, entry, arguments);
   allowedThreads = before;
-  return static_cast<int64_t>(arena.takePeak()) + helperPeak;
+  int64_t peak = static_cast<int64_t>(arena.takePeak()) + helperPeak;
+  if (!lasted)
+    return llvm::make_error<OutOfMemoryError>(own.shortage);
+  return peak;
+}
+
+char OutOfMemoryError::ID = 0;
+
+void OutOfMemoryError::log(llvm::raw_ostream &os) const {
+  os << "expected " << shortage.bytes << " bytes of memory for a temporary";
+  if (shortage.held)
+    os << " beside " << shortage.held << " in use";
+  if (shortage.bytes + shortage.held > shortage.limit)
+    os << ", got a limit of " << shortage.limit;
+  else
+    os << ", and the system has none left of " << shortage.limit;
+  os << "; use a tiled algorithm (fa2), fewer threads or a smaller batch";
+}
+
+std::error_code OutOfMemoryError::convertToErrorCode() const {
+  return std::make_error_code(std::errc::not_enough_memory);
 }
 
 /// To the nearest, ties to even; a NaN stays one. Of integers: a conversion

@@ -6,17 +6,20 @@
 #ifndef FA_LIB_TARGET_CPU_RUNTIME_H
 #define FA_LIB_TARGET_CPU_RUNTIME_H
 
+#include "fa/Target/CPU/Program.h"
+
 #include <cstdint>
-#include <functional>
 #include <utility>
 #include <vector>
 
 namespace fa {
 namespace cpu {
 
-/// Runs `call` on this thread with a context for the compiled code it calls:
-/// loops use up to `threads` threads. Returns the peak of temporary bytes.
-int64_t runWithThreads(unsigned threads, const std::function<void()> &call);
+/// Calls compiled code on this thread: its loops use up to `threads` threads.
+/// Returns the peak of temporary bytes, or OutOfMemoryError where the code got
+/// no memory for one; it has ended then wherever it was.
+llvm::Expected<int64_t> runWithThreads(unsigned threads, void (*entry)(void **),
+                                       void **arguments);
 
 /// Name and address of the functions that compiled code calls.
 std::vector<std::pair<const char *, void *>> runtimeSymbols();

@@ -36,6 +36,14 @@ std::optional<int64_t> fa::constantOf(Value v) {
   return getConstantIntValue(OpFoldResult(v));
 }
 
+Value fa::roundDown(OpBuilder &b, Location loc, Value x, int64_t to) {
+  if (std::optional<int64_t> constant = constantOf(x))
+    return arith::ConstantIndexOp::create(b, loc, *constant / to * to);
+  Value width = arith::ConstantIndexOp::create(b, loc, to);
+  Value rest = arith::RemUIOp::create(b, loc, x, width);
+  return arith::SubIOp::create(b, loc, x, rest);
+}
+
 namespace {
 struct ScheduleCPUPass : fa::impl::ScheduleCPUPassBase<ScheduleCPUPass> {
   using ScheduleCPUPassBase::ScheduleCPUPassBase;

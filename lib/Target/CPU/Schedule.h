@@ -32,6 +32,12 @@ scheduleContraction(mlir::RewriterBase &rewriter, mlir::linalg::LinalgOp op,
                     const VectorUnit &unit,
                     llvm::SmallVectorImpl<mlir::linalg::LinalgOp> &remaining);
 
+/// C[i,j] += sum_k A[i,k] B[j,k] with nothing copied, for few rows of A:
+/// vectors run along k. The buffers have unit inner strides; A and B may be of
+/// 16 bits.
+void emitDots(mlir::RewriterBase &rewriter, mlir::Location loc, mlir::Value a,
+              mlir::Value b, mlir::Value c, const VectorUnit &unit);
+
 /// Replaces an elementwise op or row reduction by loops of which the innermost
 /// one runs over vectors. Fails where an operand or the body forbids it.
 llvm::LogicalResult scheduleRows(mlir::RewriterBase &rewriter,
@@ -44,6 +50,10 @@ mlir::Value dimOf(mlir::OpBuilder &b, mlir::Location loc, mlir::Value buffer,
 
 /// Whether neighbours in a buffer's last dimension are neighbours in memory.
 bool hasUnitInnerStride(mlir::Value buffer);
+
+/// `x` rounded down to a multiple of `to`.
+mlir::Value roundDown(mlir::OpBuilder &b, mlir::Location loc, mlir::Value x,
+                      int64_t to);
 
 /// The constant that `v` is, if it is one.
 std::optional<int64_t> constantOf(mlir::Value v);

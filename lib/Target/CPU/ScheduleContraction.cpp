@@ -7,6 +7,8 @@
 
 #include "Schedule.h"
 
+#include "mlir/Interfaces/ValueBoundsOpInterface.h"
+
 using namespace mlir;
 using namespace fa;
 
@@ -35,7 +37,11 @@ private:
   Value add(Value x, int64_t y) {
     return y ? Value(arith::AddIOp::create(b, loc, x, index(y))) : x;
   }
-  Value roundDown(Value x, int64_t to);
+  Value roundDown(Value x, int64_t to) { return fa::roundDown(b, loc, x, to); }
+  bool hasFewRows();
+  bool readsInPlace();
+  int64_t chooseVectors(int64_t rows);
+  int64_t chooseSplit(int64_t rows, int64_t vectors);
   /// A buffer of f32 with the sizes of `like`.
   Value allocate(ArrayRef<int64_t> shape, ValueRange dynamic);
   /// An f32 copy of a buffer.
@@ -45,7 +51,9 @@ private:
   void transposeBlock(Value from, Value to, Value j, Value k);
   void copyElements(Value from, Value to, Value j0, Value j1, Value k0,
                     Value k1);
-  void emitColumns(Value from, Value to, int64_t vectors, bool masked);
+  void emitForRows(bool isFew);
+  void emitBlocks(Value first, Value end, int64_t rows, Value from, Value to,
+                  int64_t vectors, bool masked);
   void emitKernel(Value i, Value j, int64_t rows, int64_t vectors, Value mask);
   scf::ForOp loop(Value from, Value to, int64_t step) {
     return scf::ForOp::create(b, loc, from, to, index(step));
@@ -115,11 +123,46 @@ LogicalResult ContractionScheduler::match() {
   return success(hasUnitInnerStride(t.c));
 }
 
-Value ContractionScheduler::roundDown(Value x, int64_t to) {
-  if (std::optional<int64_t> constant = constantOf(x))
-    return index(*constant / to * to);
-  Value rest = arith::RemUIOp::create(b, loc, x, index(to));
-  return arith::SubIOp::create(b, loc, x, rest);
+/// Up to so many rows a copy of the right operand, packed or widened, costs
+/// more than it saves (measured, head dims 64 and 128).
+static constexpr int64_t kFewRows = 16;
+
+static bool isF32(Value buffer) {
+  return cast<MemRefType>(buffer.getType()).getElementType().isF32();
+}
+
+/// Whether there are never more than few rows.
+bool ContractionScheduler::hasFewRows() {
+  FailureOr<int64_t> bound = ValueBoundsConstraintSet::computeConstantBound(
+      presburger::BoundType::UB, {t.c, 0},
+      /*stopCondition=*/nullptr, /*closedUB=*/true);
+  return succeeded(bound) && *bound <= kFewRows;
+}
+
+/// Registers in a row of a kernel of so many rows: as many accumulators as in
+/// the full one, in equal parts of the row.
+int64_t ContractionScheduler::chooseVectors(int64_t rows) {
+  constexpr int64_t kMost = 8;
+  std::optional<int64_t> columns = constantOf(n);
+  if (rows == unit.rows || !columns)
+    return unit.columns;
+  int64_t all = *columns / unit.lanes;
+  int64_t vectors = std::min(unit.rows * unit.columns / rows, kMost);
+  while (vectors > 1 && all % vectors != 0)
+    --vectors;
+  return vectors;
+}
+
+/// Into how many sums each accumulator is split: a sum of its own for each step
+/// in flight where there are few accumulators.
+int64_t ContractionScheduler::chooseSplit(int64_t rows, int64_t vectors) {
+  constexpr int64_t kInFlight = 8;
+  std::optional<int64_t> steps = constantOf(k);
+  int64_t split = 1;
+  while (steps && *steps % (2 * split) == 0 &&
+         2 * split * rows * vectors <= kInFlight)
+    split *= 2;
+  return split;
 }
 
 Value ContractionScheduler::allocate(ArrayRef<int64_t> shape,
@@ -230,13 +273,20 @@ Value ContractionScheduler::packTransposed(Value buffer) {
 void ContractionScheduler::emitKernel(Value i, Value j, int64_t rows,
                                       int64_t vectors, Value mask) {
   auto type = VectorType::get({unit.lanes}, b.getF32Type());
-  Value nothing = arith::ConstantOp::create(b, loc, b.getZeroAttr(type));
   auto load = [&](Value buffer, ValueRange at) -> Value {
-    if (!mask)
-      return vector::LoadOp::create(b, loc, type, buffer, at);
-    return vector::MaskedLoadOp::create(b, loc, type, buffer, at, mask,
-                                        nothing);
+    Type element = cast<MemRefType>(buffer.getType()).getElementType();
+    auto stored = VectorType::get({unit.lanes}, element);
+    Value x;
+    if (mask) {
+      Value nothing = arith::ConstantOp::create(b, loc, b.getZeroAttr(stored));
+      x = vector::MaskedLoadOp::create(b, loc, stored, buffer, at, mask,
+                                       nothing);
+    } else {
+      x = vector::LoadOp::create(b, loc, stored, buffer, at);
+    }
+    return element.isF32() ? x : arith::ExtFOp::create(b, loc, type, x);
   };
+  int64_t split = chooseSplit(rows, vectors);
   SmallVector<Value> is, js, accumulators;
   for (int64_t r = 0; r < rows; ++r)
     is.push_back(add(i, r));
@@ -245,27 +295,39 @@ void ContractionScheduler::emitKernel(Value i, Value j, int64_t rows,
   for (Value row : is)
     for (Value column : js)
       accumulators.push_back(load(t.c, {row, column}));
+  if (split > 1) {
+    Value zero = arith::ConstantOp::create(b, loc, b.getZeroAttr(type));
+    accumulators.append(rows * vectors * (split - 1), zero);
+  }
   auto steps = scf::ForOp::create(
-      b, loc, index(0), k, index(1), accumulators,
-      [&](OpBuilder &, Location, Value kk, ValueRange carried) {
-        SmallVector<Value> columns, next;
-        for (Value column : js)
-          columns.push_back(load(t.b, {kk, column}));
-        for (int64_t r = 0; r < rows; ++r) {
-          Value at[] = {is[r], kk};
-          if (t.aTransposed)
-            std::swap(at[0], at[1]);
-          Value x = memref::LoadOp::create(b, loc, t.a, at);
-          Value splat = vector::BroadcastOp::create(b, loc, type, x);
-          for (int64_t v = 0; v < vectors; ++v)
-            next.push_back(vector::FMAOp::create(b, loc, splat, columns[v],
-                                                 carried[r * vectors + v]));
+      b, loc, index(0), k, index(split), accumulators,
+      [&](OpBuilder &, Location, Value first, ValueRange carried) {
+        SmallVector<Value> next;
+        for (int64_t s = 0; s < split; ++s) {
+          Value kk = add(first, s);
+          SmallVector<Value> columns;
+          for (Value column : js)
+            columns.push_back(load(t.b, {kk, column}));
+          for (int64_t r = 0; r < rows; ++r) {
+            Value at[] = {is[r], kk};
+            if (t.aTransposed)
+              std::swap(at[0], at[1]);
+            Value x = memref::LoadOp::create(b, loc, t.a, at);
+            Value splat = vector::BroadcastOp::create(b, loc, type, x);
+            for (Value column : columns)
+              next.push_back(vector::FMAOp::create(b, loc, splat, column,
+                                                   carried[next.size()]));
+          }
         }
         scf::YieldOp::create(b, loc, next);
       });
+  SmallVector<Value> sums(steps.getResults());
+  for (size_t size = sums.size() / 2; size >= size_t(rows * vectors); size /= 2)
+    for (size_t x = 0; x < size; ++x)
+      sums[x] = arith::AddFOp::create(b, loc, sums[x], sums[x + size]);
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t v = 0; v < vectors; ++v) {
-      Value result = steps.getResult(r * vectors + v);
+      Value result = sums[r * vectors + v];
       Value at[] = {is[r], js[v]};
       if (mask)
         vector::MaskedStoreOp::create(b, loc, t.c, at, mask, result);
@@ -274,11 +336,12 @@ void ContractionScheduler::emitKernel(Value i, Value j, int64_t rows,
     }
 }
 
-/// All rows of the columns [from,to).
-void ContractionScheduler::emitColumns(Value from, Value to, int64_t vectors,
-                                       bool masked) {
-  std::optional<int64_t> first = constantOf(from), end = constantOf(to);
-  if (first && end && *first >= *end)
+/// The rows [first,end), `rows` at a time, of the columns [from,to).
+void ContractionScheduler::emitBlocks(Value first, Value end, int64_t rows,
+                                      Value from, Value to, int64_t vectors,
+                                      bool masked) {
+  std::optional<int64_t> x = constantOf(from), y = constantOf(to);
+  if (x && y && *x >= *y)
     return;
   OpBuilder::InsertionGuard guard(b);
   scf::ForOp columns = loop(from, to, vectors * unit.lanes);
@@ -289,38 +352,69 @@ void ContractionScheduler::emitColumns(Value from, Value to, int64_t vectors,
     mask = vector::CreateMaskOp::create(
         b, loc, VectorType::get({unit.lanes}, b.getI1Type()), rest);
   }
+  scf::ForOp blocks = loop(first, end, rows);
+  b.setInsertionPointToStart(blocks.getBody());
+  emitKernel(blocks.getInductionVar(), j, rows, vectors, mask);
+}
+
+/// Whether the strides let few rows use the right operand as it lies.
+bool ContractionScheduler::readsInPlace() {
+  if (!hasUnitInnerStride(t.b))
+    return false;
+  return !t.bTransposed || (!t.aTransposed && hasUnitInnerStride(t.a));
+}
+
+/// With the right operand as it lies for few rows, else in the form that many
+/// rows read fastest.
+void ContractionScheduler::emitForRows(bool isFew) {
+  Value from = t.a, with = t.b;
+  if (isFew && t.bTransposed && readsInPlace())
+    return emitDots(b, loc, t.a, t.b, t.c, unit);
+  if (!isF32(t.a))
+    t.a = widen(t.a);
+  if (t.bTransposed)
+    t.b = packTransposed(t.b);
+  else if (!readsInPlace() || (!isF32(t.b) && !isFew))
+    t.b = widen(t.b);
+  // What is left of them one by one: beside a vector from memory for each
+  // product that takes little longer, and each number of rows more would be a
+  // kernel more to compile. Values to be widened are shared by some rows.
+  constexpr int64_t kSharing = 4;
   Value done = index(0);
-  for (int64_t rows = unit.rows; rows > 0; rows /= 2) {
+  for (int64_t rows : {isF32(t.b) ? unit.rows : kSharing, int64_t(1)}) {
     Value until = roundDown(m, rows);
     std::optional<int64_t> x = constantOf(done), y = constantOf(until);
     if (x && y && *x >= *y)
       continue;
-    scf::ForOp blocks = loop(done, until, rows);
-    {
-      OpBuilder::InsertionGuard inner(b);
-      b.setInsertionPointToStart(blocks.getBody());
-      emitKernel(blocks.getInductionVar(), j, rows, vectors, mask);
-    }
+    int64_t vectors = chooseVectors(rows);
+    Value whole = roundDown(n, vectors * unit.lanes);
+    emitBlocks(done, until, rows, index(0), whole, vectors, /*masked=*/false);
+    emitBlocks(done, until, rows, whole, n, 1, /*masked=*/true);
     done = until;
   }
+  t.a = from;
+  t.b = with;
 }
 
 void ContractionScheduler::emit() {
   m = dimOf(b, loc, t.c, 0);
   n = dimOf(b, loc, t.c, 1);
   k = dimOf(b, loc, t.a, t.aTransposed ? 0 : 1);
-  auto isF32 = [](Value v) {
-    return cast<MemRefType>(v.getType()).getElementType().isF32();
-  };
-  if (!isF32(t.a))
-    t.a = widen(t.a);
-  if (t.bTransposed)
-    t.b = packTransposed(t.b);
-  else if (!isF32(t.b) || !hasUnitInnerStride(t.b))
-    t.b = widen(t.b);
-  Value whole = roundDown(n, unit.columns * unit.lanes);
-  emitColumns(index(0), whole, unit.columns, /*masked=*/false);
-  emitColumns(whole, n, 1, /*masked=*/true);
+  std::optional<int64_t> constant = constantOf(m);
+  bool isFew = constant ? *constant <= kFewRows : hasFewRows();
+  // Whether the number of rows makes a difference.
+  bool isCopied = t.bTransposed || !isF32(t.b);
+  if (constant || isFew || !isCopied || !readsInPlace())
+    return emitForRows(isFew);
+  // One program for any number of rows.
+  Value choice = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ule, m,
+                                       index(kFewRows));
+  auto branch = scf::IfOp::create(b, loc, choice, /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(branch.thenBlock());
+  emitForRows(/*isFew=*/true);
+  b.setInsertionPointToStart(branch.elseBlock());
+  emitForRows(/*isFew=*/false);
 }
 
 LogicalResult

@@ -62,6 +62,8 @@ std::optional<Contraction> fa::nvidia::matchContraction(Operation *op) {
       return std::nullopt;
   unsigned i = maps[2].getDimPosition(0), j = maps[2].getDimPosition(1);
   unsigned k = 3 - i - j;
+  if (linalgOp.getIteratorTypesArray()[k] != utils::IteratorType::reduction)
+    return std::nullopt;
   Contraction c;
   c.op = linalgOp;
   unsigned a = maps[0].isFunctionOfDim(i) ? 0 : 1, b = 1 - a;

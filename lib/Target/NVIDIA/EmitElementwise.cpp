@@ -179,6 +179,15 @@ LogicalResult KernelEmitter::emitElementwise(linalg::LinalgOp op) {
   return success();
 }
 
+/// Whether the order in which an operation combines many values is open: a
+/// reduction of a tile begins with partial ones.
+static bool isAssociative(Operation *op) {
+  return isa<arith::AddFOp, arith::MulFOp, arith::MaxNumFOp, arith::MinNumFOp,
+             arith::MaximumFOp, arith::MinimumFOp, arith::AddIOp, arith::MulIOp,
+             arith::MaxSIOp, arith::MinSIOp, arith::MaxUIOp, arith::MinUIOp,
+             arith::AndIOp, arith::OrIOp, arith::XOrIOp>(op);
+}
+
 /// The single operation that combines the accumulator with the rest of the
 /// body, or null. \p other is its other operand.
 static Operation *matchCombiner(linalg::LinalgOp op, unsigned result,
@@ -199,8 +208,6 @@ static Operation *matchCombiner(linalg::LinalgOp op, unsigned result,
 /// A reduction along the rows: over the thread's registers, then over the quad,
 /// then with the initial value.
 LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
-  using Combine = std::function<FailureOr<SmallVector<Value>>(ArrayRef<Value>,
-                                                              ArrayRef<Value>)>;
   SmallVector<AffineMap> maps = op.getIndexingMapsArray();
   unsigned inputs = op.getNumDpsInputs(), outs = op.getNumDpsInits();
   bool rows = op.getNumLoops() == 2 && op.getNumReductionLoops() == 1 &&
@@ -221,17 +228,13 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
   for (unsigned i = 0; i < outs; ++i)
     if (Operation *c = matchCombiner(op, i, mapped[i]))
       combiners.push_back(c);
-  bool single = combiners.size() == outs;
-  bool whole = inputs == outs;
-  for (unsigned i = 0; whole && i < outs; ++i)
-    whole = op.getBlock()->getArgument(i).getType() ==
-            op.getBlock()->getArgument(inputs + i).getType();
-  if (!single && !whole)
+  if (combiners.size() != outs || !llvm::all_of(combiners, isAssociative))
     return op->emitOpError("cannot be distributed: expected each result to be "
-                           "one operation on the accumulator, or a body that "
-                           "combines values of the accumulators' types");
+                           "one associative operation on the accumulator, such "
+                           "as a sum or a maximum; compute the rest in an "
+                           "elementwise operation");
 
-  // With single combiners the rest of the body maps an element first.
+  // The rest of the body maps an element first.
   auto elementOf = [&](unsigned reg) -> FailureOr<SmallVector<Value>> {
     SmallVector<Value> args;
     for (OpOperand *operand : op.getDpsInputOperands()) {
@@ -240,19 +243,10 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
         return failure();
       args.push_back(*v);
     }
-    if (!single)
-      return args;
     return cloneBody(op, args, mapped, rowOf(layout, reg), colOf(layout, reg),
                      combiners);
   };
-  Combine combine = [&](ArrayRef<Value> x,
-                        ArrayRef<Value> acc) -> FailureOr<SmallVector<Value>> {
-    if (!single) {
-      SmallVector<Value> args(x);
-      args.append(acc.begin(), acc.end());
-      return cloneBody(op, args, op.getBlock()->getTerminator()->getOperands(),
-                       Value(), Value());
-    }
+  auto combine = [&](ArrayRef<Value> x, ArrayRef<Value> acc) {
     SmallVector<Value> results;
     for (unsigned i = 0; i < outs; ++i) {
       IRMapping map;
@@ -281,33 +275,24 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
       acc = *element;
       continue;
     }
-    auto next = combine(*element, acc);
-    if (failed(next))
-      return failure();
+    SmallVector<Value> next = combine(*element, acc);
     if (layout.regCol(r) + 8 > layout.cols()) // may lie in the padding
       for (unsigned i = 0; i < outs; ++i)
-        (*next)[i] = arith::SelectOp::create(
-            b, loc, less(colOf(layout, r), index(layout.cols())), (*next)[i],
+        next[i] = arith::SelectOp::create(
+            b, loc, less(colOf(layout, r), index(layout.cols())), next[i],
             acc[i]);
-    acc = *next;
+    acc = next;
   }
   SmallVector<SmallVector<Value>> partial;
   for (unsigned v = 0; v < vector.numRegs(); ++v) {
     partial.push_back(chains[2 * v]);
-    if (twoChains) {
-      auto both = combine(chains[2 * v + 1], chains[2 * v]);
-      if (failed(both))
-        return failure();
-      partial.back() = *both;
-    }
+    if (twoChains)
+      partial.back() = combine(chains[2 * v + 1], chains[2 * v]);
     for (unsigned distance : {1, 2}) {
       SmallVector<Value> other;
       for (Value x : partial[v])
         other.push_back(shuffle(x, distance));
-      auto next = combine(other, partial[v]);
-      if (failed(next))
-        return failure();
-      partial[v] = *next;
+      partial[v] = combine(other, partial[v]);
     }
     SmallVector<Value> init;
     for (OpOperand &operand : op.getDpsInitsMutable()) {
@@ -316,11 +301,9 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
         return failure();
       init.push_back((*regs)[v]);
     }
-    auto last = combine(partial[v], init);
-    if (failed(last))
-      return failure();
+    SmallVector<Value> last = combine(partial[v], init);
     for (unsigned i = 0; i < outs; ++i)
-      results[i][v] = (*last)[i];
+      results[i][v] = last[i];
   }
   for (auto [result, regs] : llvm::zip(op->getResults(), results))
     bindRegisters(result, regs, vector);

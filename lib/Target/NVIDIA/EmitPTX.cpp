@@ -3,19 +3,21 @@
 //
 // From a gpu.module in the LLVM and NVVM dialects to PTX text.
 
+#include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Target/FatalErrors.h"
 #include "fa/Target/NVIDIA/Passes.h"
 
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/ExecutionEngine/OptUtils.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
 #include "mlir/Target/LLVMIR/Export.h"
-#include "llvm/IR/DiagnosticInfo.h"
-#include "llvm/IR/DiagnosticPrinter.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/MC/TargetRegistry.h"
-#include "llvm/Support/CrashRecoveryContext.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Support/ToolOutputFile.h"
@@ -57,22 +59,6 @@ makeTargetMachine(const fa::NVIDIATarget &target) {
       std::nullopt, llvm::CodeGenOptLevel::Aggressive));
 }
 
-/// What a fatal error inside LLVM would report is reported here instead.
-namespace {
-struct Diagnostics : llvm::DiagnosticHandler {
-  explicit Diagnostics(std::string &text) : text(text) {}
-  bool handleDiagnostics(const llvm::DiagnosticInfo &info) override {
-    if (info.getSeverity() != llvm::DS_Error)
-      return true;
-    llvm::raw_string_ostream os(text);
-    llvm::DiagnosticPrinterRawOStream printer(os);
-    info.print(printer);
-    return true;
-  }
-  std::string &text;
-};
-} // namespace
-
 static llvm::Error generate(llvm::Module &module, llvm::TargetMachine &machine,
                             bool llvmInstead, std::string &text) {
   auto optimize = makeOptimizingTransformer(3, 0, &machine);
@@ -94,25 +80,86 @@ static llvm::Error generate(llvm::Module &module, llvm::TargetMachine &machine,
   return llvm::Error::success();
 }
 
-llvm::Expected<std::string> fa::emitPTX(gpu::GPUModuleOp module, StringRef chip,
-                                        bool llvmInstead) {
-  const NVIDIATarget *target = lookupNVIDIATarget(chip);
-  if (!target)
-    return fail("unknown target " + chip);
-  auto machine = makeTargetMachine(*target);
-  if (!machine)
-    return machine.takeError();
+//===----------------------------------------------------------------------===//
+// What LLVM can generate
+//===----------------------------------------------------------------------===//
+
+/// Whether NVPTX has instructions for an intrinsic on floats. Of others it
+/// would make a call of a library that is not there, which is a fatal error.
+static bool hasInstructions(StringRef intrinsic, Type type) {
+  static const llvm::StringSet<> all = {
+      "fma",      "fmuladd", "maxnum",    "minnum",      "maximum", "minimum",
+      "fabs",     "floor",   "ceil",      "trunc",       "rint",    "nearbyint",
+      "copysign", "sqrt",    "roundeven", "canonicalize"};
+  if (all.contains(intrinsic))
+    return true;
+  // One approximate instruction.
+  return intrinsic == "exp2" && type.isF32();
+}
+
+/// The float that an operation computes, or null.
+static Type floatOf(Operation *op) {
+  if (op->getNumResults() != 1)
+    return {};
+  Type type = getElementTypeOrSelf(op->getResult(0));
+  return isa<FloatType>(type) ? type : Type();
+}
+
+/// Reports math that LLVM has operations for and NVIDIA GPUs no instructions.
+static LogicalResult verifyInstructions(gpu::GPUModuleOp module) {
+  WalkResult walk = module.walk([](Operation *op) {
+    StringRef name = op->getName().getStringRef();
+    Type type = floatOf(op);
+    if (!type)
+      return WalkResult::advance();
+    bool isMath = name.consume_front("llvm.intr.");
+    if (auto call = dyn_cast<LLVM::CallIntrinsicOp>(op)) {
+      name = call.getIntrin();
+      // llvm.fma.f32, but not llvm.nvvm.ex2.approx.ftz.f
+      isMath = name.consume_front("llvm.") && !name.starts_with("nvvm.");
+      name = name.split('.').first;
+    } else if (isa<LLVM::FRemOp>(op)) {
+      isMath = true;
+    }
+    // Reads and conversions are no math; LLVM has instructions for these.
+    bool isOnFloats = llvm::all_of(op->getOperandTypes(), [](Type operand) {
+      return isa<FloatType, IntegerType>(getElementTypeOrSelf(operand));
+    });
+    if (!isMath || !isOnFloats || name.starts_with("vector.") ||
+        hasInstructions(name, type))
+      return WalkResult::advance();
+    op->emitOpError("has no instruction on NVIDIA GPUs for ")
+        << type
+        << "; write it with operations of the math dialect before "
+           "fa-lower-to-nvvm, which has formulas for them";
+    return WalkResult::interrupt();
+  });
+  return failure(walk.wasInterrupted());
+}
+
+namespace {
+/// What a translation works with. After a fatal error it is left as it is:
+/// LLVM may hold on to half of it.
+struct Translation {
   llvm::LLVMContext context;
-  std::string errors;
-  context.setDiagnosticHandler(std::make_unique<Diagnostics>(errors));
-  std::unique_ptr<llvm::Module> llvmModule =
-      translateModuleToLLVMIR(module, context);
-  if (!llvmModule)
+  std::unique_ptr<llvm::Module> module;
+  std::unique_ptr<llvm::TargetMachine> machine;
+  std::string text;
+  llvm::Error error = llvm::Error::success();
+  ~Translation() { llvm::consumeError(std::move(error)); }
+};
+} // namespace
+
+/// Prepares and generates; what goes wrong is in the translation's error.
+static llvm::Error translate(gpu::GPUModuleOp module, Translation &t,
+                             bool llvmInstead) {
+  t.module = translateModuleToLLVMIR(module, t.context);
+  if (!t.module)
     return fail("the module is not in the LLVM and NVVM dialects; run "
                 "fa-lower-to-nvvm first");
-  llvmModule->setTargetTriple((*machine)->getTargetTriple());
-  llvmModule->setDataLayout((*machine)->createDataLayout());
-  for (llvm::Function &f : *llvmModule) {
+  t.module->setTargetTriple(t.machine->getTargetTriple());
+  t.module->setDataLayout(t.machine->createDataLayout());
+  for (llvm::Function &f : *t.module) {
     if (f.isDeclaration() && !f.isIntrinsic())
       return fail("call of a function without a body: " + f.getName());
     if (!f.isDeclaration())
@@ -123,24 +170,61 @@ llvm::Expected<std::string> fa::emitPTX(gpu::GPUModuleOp module, StringRef chip,
           call && call->isInlineAsm() && call->mayHaveSideEffects())
         call->setConvergent();
   }
-  std::string text;
-  llvm::Error error = llvm::Error::success();
-  llvm::CrashRecoveryContext recovery;
-  bool survived = recovery.RunSafely([&] {
-    llvm::consumeError(std::move(error));
-    error = generate(*llvmModule, **machine, llvmInstead, text);
-  });
-  if (!survived || !errors.empty()) {
-    llvm::consumeError(std::move(error));
-    return fail("LLVM cannot translate the module: " + errors);
+  return generate(*t.module, *t.machine, llvmInstead, t.text);
+}
+
+llvm::Expected<std::string> fa::emitPTX(gpu::GPUModuleOp module, StringRef chip,
+                                        bool llvmInstead) {
+  const NVIDIATarget *target = lookupNVIDIATarget(chip);
+  if (!target)
+    return fail("unknown target " + chip);
+  auto machine = makeTargetMachine(*target);
+  if (!machine)
+    return machine.takeError();
+  if (failed(verifyInstructions(module)))
+    return fail("the module has operations that NVIDIA GPUs do not");
+  auto translation = std::make_unique<Translation>();
+  translation->machine = std::move(*machine);
+  auto errors = std::make_shared<std::string>();
+  collectDiagnostics(translation->context, errors);
+  Translation *t = translation.get();
+  if (llvm::Error fatal = catchFatalErrors([&] {
+        llvm::consumeError(std::move(t->error));
+        t->error = translate(module, *t, llvmInstead);
+      })) {
+    translation.release();
+    return fail("LLVM cannot generate code for " + chip + ": " +
+                llvm::toString(std::move(fatal)));
   }
-  if (error)
-    return std::move(error);
+  if (t->error)
+    return std::move(t->error);
+  if (!errors->empty())
+    return fail("LLVM cannot generate code for " + chip + ": " + *errors);
   std::string header;
   if (auto lines = module->getAttrOfType<ArrayAttr>("fa.program"))
     for (auto line : lines.getAsRange<StringAttr>())
       header += (line.getValue() + "\n").str();
-  return header + text;
+  return header + t->text;
+}
+
+/// Reports that there is no kernel, and what there is.
+static void diagnoseNoKernel(ModuleOp module, StringRef chip) {
+  unsigned functions = 0;
+  bool hasAttention = false;
+  module.walk([&](Operation *op) {
+    functions += isa<FunctionOpInterface>(op);
+    hasAttention |= isa<fa::AttentionOp>(op);
+  });
+  InFlightDiagnostic diag =
+      module.emitError("expected a kernel (gpu.module) in the module, got ");
+  if (functions)
+    diag << functions << (functions == 1 ? " function" : " functions")
+         << (hasAttention ? " with attention that is not lowered" : "");
+  else
+    diag << "no function";
+  diag << "; run --fa-pipeline=target=" << chip
+       << " and --fa-lower-to-nvidia=chip=" << chip
+       << " on a module with fa.attention first";
 }
 
 namespace {
@@ -148,6 +232,10 @@ struct EmitPTX : public fa::impl::EmitPTXPassBase<EmitPTX> {
   using EmitPTXPassBase::EmitPTXPassBase;
 
   void runOnOperation() override {
+    if (getOperation().getOps<gpu::GPUModuleOp>().empty()) {
+      diagnoseNoKernel(getOperation(), chip);
+      return signalPassFailure();
+    }
     std::error_code code;
     llvm::ToolOutputFile file(output, code, llvm::sys::fs::OF_Text);
     if (code) {

@@ -9,6 +9,9 @@
 #include "KernelEmitter.h"
 #include "PTXText.h"
 
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/Matchers.h"
+
 using namespace mlir;
 using namespace fa::nvidia;
 using namespace fa::hopper;
@@ -203,6 +206,73 @@ LogicalResult KernelEmitter::emitPartialSums(PartialSumsOp op) {
   return success();
 }
 
+namespace {
+/// Finds values, scalars and tiles, none of which is negative: a zero or a NaN
+/// may have a sign.
+class SignFinder {
+public:
+  bool isNonNegative(Value v);
+
+private:
+  bool ofArgument(BlockArgument v);
+  bool ofResult(OpResult v);
+  bool all(ValueRange values) {
+    return llvm::all_of(values, [&](Value v) { return isNonNegative(v); });
+  }
+  /// What was asked for. All of it must hold, so that in a cycle through a loop
+  /// it may be assumed.
+  DenseSet<Value> asked;
+};
+} // namespace
+
+bool SignFinder::isNonNegative(Value v) {
+  if (!asked.insert(v).second)
+    return true;
+  FloatAttr constant;
+  if (matchPattern(v, m_Constant(&constant)))
+    return !constant.getValue().isNegative() || constant.getValue().isZero();
+  if (auto argument = dyn_cast<BlockArgument>(v))
+    return ofArgument(argument);
+  return ofResult(cast<OpResult>(v));
+}
+
+bool SignFinder::ofArgument(BlockArgument v) {
+  Operation *parent = v.getOwner()->getParentOp();
+  if (auto op = dyn_cast<linalg::LinalgOp>(parent))
+    return isNonNegative(parent->getOperand(v.getArgNumber()));
+  auto loop = dyn_cast<scf::ForOp>(parent);
+  if (!loop || v == loop.getInductionVar())
+    return false;
+  return isNonNegative(loop.getTiedLoopInit(v)->get()) &&
+         isNonNegative(loop.getTiedLoopYieldedValue(v)->get());
+}
+
+bool SignFinder::ofResult(OpResult v) {
+  Operation *op = v.getOwner();
+  unsigned n = v.getResultNumber();
+  if (auto branch = dyn_cast<scf::IfOp>(op))
+    return isNonNegative(branch.thenYield().getOperand(n)) &&
+           isNonNegative(branch.elseYield().getOperand(n));
+  if (auto loop = dyn_cast<scf::ForOp>(op))
+    return isNonNegative(loop.getInitArgs()[n]) &&
+           isNonNegative(loop.getYieldedValues()[n]);
+  if (auto generic = dyn_cast<linalg::GenericOp>(op))
+    return isNonNegative(generic.getBody()->getTerminator()->getOperand(n));
+  if (isa<PinOp, WaitGroupOp>(op))
+    return isNonNegative(op->getOperand(n));
+  if (isa<math::ExpOp, math::Exp2Op, math::AbsFOp>(op))
+    return true;
+  if (auto select = dyn_cast<arith::SelectOp>(op))
+    return isNonNegative(select.getTrueValue()) &&
+           isNonNegative(select.getFalseValue());
+  if (isa<linalg::FillOp>(op))
+    return isNonNegative(op->getOperand(0));
+  return isa<arith::ExtFOp, arith::TruncFOp, arith::AddFOp, arith::MulFOp,
+             arith::MaxNumFOp, arith::MinNumFOp, arith::MaximumFOp,
+             arith::MinimumFOp, math::FmaOp>(op) &&
+         all(op->getOperands());
+}
+
 LogicalResult KernelEmitter::emitExceeds(ExceedsOp op) {
   FragmentLayout layout = *plan.layout(op.getTile());
   auto values = registers(op.getTile(), layout);
@@ -215,9 +285,9 @@ LogicalResult KernelEmitter::emitExceeds(ExceedsOp op) {
   if (type.isF32()) {
     for (Value v : rest)
       top = arith::MaximumFOp::create(b, loc, top, v);
-  } else if (limit == 2) {
-    // In both formats the highest bit of the exponent says it. Weights have no
-    // sign.
+  } else if (limit == 2 && SignFinder().isNonNegative(op.getTile())) {
+    // In both formats the highest bit of the exponent says it, where there is
+    // no sign, as in weights.
     for (Value v : rest)
       top = arith::OrIOp::create(b, loc, top, v);
     Value bits = arith::AndIOp::create(b, loc, top, i32(0x40004000));

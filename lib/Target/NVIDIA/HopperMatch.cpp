@@ -31,8 +31,8 @@ static bool isTile(Value v, std::string &why) {
   llvm::raw_string_ostream(name) << type;
   if (!type.hasStaticShape() || type.getDimSize(0) > RingType::maxRows ||
       type.getDimSize(0) < 8 || type.getDimSize(0) % 8) {
-    why = "the tile " + name + " has not a multiple of 8 rows, at most " +
-          std::to_string(RingType::maxRows);
+    why = "expected a multiple of 8 rows, at most " +
+          std::to_string(RingType::maxRows) + ", got the tile " + name;
     return false;
   }
   if (type.getDimSize(1) % 8 || type.getDimSize(1) < 8) {
@@ -89,15 +89,15 @@ static bool matchTiles(HopperProgram &program, std::string &why) {
   }
   if (first.m % warpgroupRows || first.m > maxWarpgroups * warpgroupRows ||
       first.m != second.m) {
-    why = "a block has " + std::to_string(first.m) +
-          " rows, not 64, 128, 192 or 256";
+    why = "expected 64, 128, 192 or 256 rows a block, got " +
+          std::to_string(first.m);
     return false;
   }
   if (second.k % 16 || second.n % 8 || second.n > 256 || first.n % 8) {
-    why = "a tile has " + std::to_string(second.k) + " keys and " +
-          std::to_string(second.n) +
-          " value columns; expected multiples of 16 and 8, the latter at most "
-          "256";
+    why =
+        "expected a multiple of 16 keys a tile and one of 8 value columns, at "
+        "most 256, got " +
+        std::to_string(second.k) + " and " + std::to_string(second.n);
     return false;
   }
   return true;
@@ -114,8 +114,7 @@ bool fa::nvidia::matchHopper(scf::ForallOp forall, HopperProgram &program,
       found.push_back(*c);
   });
   if (found.size() != 2) {
-    why = "it has " + std::to_string(found.size()) +
-          " contractions, and two are expected";
+    why = "expected two contractions, got " + std::to_string(found.size());
     return false;
   }
   first = found[0], second = found[1];

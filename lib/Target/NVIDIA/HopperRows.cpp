@@ -6,6 +6,7 @@
 
 #include "HopperSchedule.h"
 
+#include "fa/Dialect/FA/IR/Matchers.h"
 #include "fa/Dialect/FA/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -15,17 +16,30 @@ using namespace mlir;
 using namespace fa::nvidia;
 using namespace fa::hopper;
 
-/// The generic op whose body is one operation of type Op on its block
-/// arguments, or null.
-template <typename Op> static linalg::GenericOp matchBody(Value v) {
+/// The generic op whose body is one commutative operation of type Op on its two
+/// block arguments, or null. Which elements these are the caller asks.
+template <typename Op> static linalg::GenericOp matchCombination(Value v) {
   auto generic = v.getDefiningOp<linalg::GenericOp>();
-  if (!generic || generic->getNumResults() != 1)
+  if (!generic || generic->getNumResults() != 1 ||
+      generic.getBody()->getNumArguments() != 2)
     return {};
   Block &body = *generic.getBody();
-  return body.getTerminator()->getOperand(0).getDefiningOp<Op>() &&
-                 llvm::hasSingleElement(body.without_terminator())
-             ? generic
-             : linalg::GenericOp();
+  auto op = body.getTerminator()->getOperand(0).getDefiningOp<Op>();
+  Value x = body.getArgument(0), y = body.getArgument(1);
+  if (!op || !llvm::hasSingleElement(body.without_terminator()) ||
+      !((op.getLhs() == x && op.getRhs() == y) ||
+        (op.getLhs() == y && op.getRhs() == x)))
+    return {};
+  return generic;
+}
+
+/// The constant that a tensor was filled with.
+static Attribute filledWith(Value v) {
+  auto fill = v.getDefiningOp<linalg::FillOp>();
+  Attribute value;
+  if (!fill || !matchPattern(fill.getInputs()[0], m_Constant(&value)))
+    return {};
+  return value;
 }
 
 //===----------------------------------------------------------------------===//
@@ -35,15 +49,17 @@ template <typename Op> static linalg::GenericOp matchBody(Value v) {
 bool fa::nvidia::isProduct(linalg::GenericOp op) {
   auto yield = op.getBody()->getTerminator();
   auto mul = yield->getOperand(0).getDefiningOp<arith::MulFOp>();
-  return mul && op->getNumResults() == 1 && isa<BlockArgument>(mul.getLhs()) &&
-         isa<BlockArgument>(mul.getRhs());
+  if (!mul || op->getNumResults() != 1 || op.getNumDpsInputs() != 2)
+    return false;
+  Value x = op.getBody()->getArgument(0), y = op.getBody()->getArgument(1);
+  return (mul.getLhs() == x && mul.getRhs() == y) ||
+         (mul.getLhs() == y && mul.getRhs() == x);
 }
 
 /// yield(acc + x) or yield(acc + ext x).
 static bool isRowSum(linalg::GenericOp op) {
-  if (op.getNumDpsInputs() != 1 || op.getNumLoops() != 2 ||
-      op.getNumReductionLoops() != 1 || op->getNumResults() != 1 ||
-      op.getIteratorTypesArray()[1] != utils::IteratorType::reduction)
+  if (!fa::reducesRows(op) || op.getNumDpsInputs() != 1 ||
+      op->getNumResults() != 1)
     return false;
   Block &body = *op.getBody();
   auto add = body.getTerminator()->getOperand(0).getDefiningOp<arith::AddFOp>();
@@ -57,8 +73,7 @@ static bool isRowSum(linalg::GenericOp op) {
     return false;
   if (auto ext = other.getDefiningOp<arith::ExtFOp>())
     other = ext.getIn();
-  return other == body.getArgument(0) &&
-         op.getIndexingMapsArray()[0].isIdentity();
+  return other == body.getArgument(0);
 }
 
 /// Whether `v` is the carried row vector, scaled or chosen between scaled
@@ -82,7 +97,7 @@ static bool collectSums(Value v, Value carried, DenseSet<Operation *> &chain) {
   }
   auto generic = dyn_cast<linalg::GenericOp>(op);
   if (!generic || generic.getNumLoops() != 1 || !isProduct(generic) ||
-      generic.getNumDpsInputs() != 2)
+      !fa::isElementwise(generic) || !fa::isRowwise(generic))
     return false;
   chain.insert(op);
   for (Value input : generic.getDpsInputs())
@@ -198,8 +213,8 @@ void fa::nvidia::findSums(HopperProgram &program) {
     if (!partial || partial->getParentOp() != program.loop)
       continue;
     Value tile = partial.getTile();
-    if (auto ext = matchBody<arith::ExtFOp>(tile))
-      tile = ext.getDpsInputs()[0];
+    if (Value narrow = fa::matchConvert(tile))
+      tile = narrow;
     if (tile != program.second.a->get())
       continue;
     program.sums = partial;
@@ -279,30 +294,60 @@ void fa::nvidia::sinkSums(scf::ForOp loop) {
 // Branches of rows
 //===----------------------------------------------------------------------===//
 
+/// Of "some element of a vector is not below a limit": the vector, and the
+/// comparison with the limit.
+static std::optional<std::pair<Value, arith::CmpFOp>>
+matchAnyNotBelow(tensor::ExtractOp extract) {
+  auto any = matchCombination<arith::OrIOp>(extract.getTensor());
+  if (!any || any.getNumLoops() != 1 || any.getNumReductionLoops() != 1 ||
+      any.getNumDpsInputs() != 1 || !fa::isRowwise(any))
+    return std::nullopt;
+  auto start = dyn_cast_or_null<IntegerAttr>(filledWith(any.getDpsInits()[0]));
+  auto need = any.getDpsInputs()[0].getDefiningOp<linalg::GenericOp>();
+  if (!start || !start.getValue().isZero() || !need ||
+      need.getNumLoops() != 1 || need.getNumDpsInputs() != 1 ||
+      !fa::isElementwise(need) || !fa::isRowwise(need) ||
+      !llvm::hasSingleElement(need.getBody()->without_terminator()))
+    return std::nullopt;
+  auto compare = need.getBody()
+                     ->getTerminator()
+                     ->getOperand(0)
+                     .getDefiningOp<arith::CmpFOp>();
+  if (!compare || compare.getPredicate() != arith::CmpFPredicate::UGE ||
+      compare.getLhs() != need.getBody()->getArgument(0))
+    return std::nullopt;
+  return std::make_pair(need.getDpsInputs()[0], compare);
+}
+
+/// The tile whose rows' largest elements a vector is: it has an element that is
+/// not below `limit`, or not a number, where the vector has one.
+static Value matchLargest(Value vector, const APFloat &limit) {
+  auto top = matchCombination<arith::MaximumFOp>(vector);
+  if (!fa::reducesRows(top) || top.getNumDpsInputs() != 1)
+    return {};
+  auto start = dyn_cast_or_null<FloatAttr>(filledWith(top.getDpsInits()[0]));
+  return start && start.getValue() < limit ? top.getDpsInputs()[0] : Value();
+}
+
 void fa::nvidia::decideByWarp(scf::ForOp loop) {
   SmallVector<tensor::ExtractOp> extracts;
   loop.walk([&](tensor::ExtractOp op) { extracts.push_back(op); });
   for (tensor::ExtractOp extract : extracts) {
-    auto any = matchBody<arith::OrIOp>(extract.getTensor());
-    auto need = any ? matchBody<arith::CmpFOp>(any.getDpsInputs()[0])
-                    : linalg::GenericOp();
-    if (!need)
-      continue;
-    auto compare = cast<arith::CmpFOp>(need.getBody()->front());
+    auto match = matchAnyNotBelow(extract);
     FloatAttr limit;
-    if (compare.getPredicate() != arith::CmpFPredicate::UGE ||
-        compare.getLhs() != need.getBody()->getArgument(0) ||
-        !matchPattern(compare.getRhs(), m_Constant(&limit)))
+    if (!match || !matchPattern(match->second.getRhs(), m_Constant(&limit)))
       continue;
-    auto top = matchBody<arith::MaximumFOp>(need.getDpsInputs()[0]);
+    Value vector = match->first;
+    Value tile = matchLargest(vector, limit.getValue());
     OpBuilder b(extract);
-    Value exceeds =
-        ExceedsOp::create(b, extract.getLoc(), b.getI1Type(),
-                          top ? top.getDpsInputs()[0] : need.getDpsInputs()[0],
-                          b.getF64FloatAttr(limit.getValueAsDouble()));
+    Value exceeds = ExceedsOp::create(
+        b, extract.getLoc(), b.getI1Type(), tile ? tile : vector,
+        b.getF64FloatAttr(limit.getValueAsDouble()));
+    Operation *any = extract.getTensor().getDefiningOp(),
+              *need = any->getOperand(0).getDefiningOp();
     extract.replaceAllUsesWith(exceeds);
-    for (Operation *op : {extract.getOperation(), any.getOperation(),
-                          need.getOperation(), top.getOperation()})
+    for (Operation *op : {extract.getOperation(), any, need,
+                          tile ? vector.getDefiningOp() : nullptr})
       if (op && op->use_empty())
         op->erase();
   }

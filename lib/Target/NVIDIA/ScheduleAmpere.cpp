@@ -4,6 +4,7 @@
 // The pass fa-schedule-ampere.
 
 #include "Program.h"
+#include "fa/Dialect/FA/IR/FA.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -30,6 +31,15 @@ struct ScheduleAmpere
           << chip << "; known are sm_80, sm_86, sm_89, sm_90, sm_90a, sm_120";
       return signalPassFailure();
     }
+    // The last schedule: what is attention still would be left without a word.
+    WalkResult walk = getOperation().walk([&](fa::AttentionOp op) {
+      op.emitOpError("is not lowered to a tile program; run "
+                     "--fa-pipeline=target=")
+          << chip << " first";
+      return WalkResult::interrupt();
+    });
+    if (walk.wasInterrupted())
+      return signalPassFailure();
     ScheduleOptions options{target, stages, warps, hoistRegisters, inTurn};
     for (func::FuncOp func : collectPrograms(getOperation())) {
       splitRandomMasks(func);

@@ -127,7 +127,7 @@ struct ScheduleHopper
         if (!matchHopper(forall, program, why)) {
           remark::missed(forall.getLoc(), remark::RemarkOpts::name("schedule")
                                               .category("fa-schedule-hopper"))
-              << "left to the Ampere schedule: " << why;
+              << "left the kernel to the Ampere schedule: " << why;
           continue;
         }
         if (failed(schedule(program, options)))

@@ -155,6 +155,11 @@ typedef struct fa_rt_tensor {
   int64_t strides[FA_RT_MAX_RANK];
 } fa_rt_tensor;
 
+/** The largest size of a dimension that a launch takes. Kernels count with 32
+ * bits, and what the compiler proves of masks holds for coordinates in that
+ * range. Offsets have 64 bits: a tensor may have more elements. */
+#define FA_RT_MAX_EXTENT ((INT64_C(1) << 30) - 1)
+
 /** A row-major contiguous view of `data`. `shape` has `rank` entries. A rank
  * outside 0..FA_RT_MAX_RANK is kept in the result, for the launch to refuse. */
 FA_RT_API fa_rt_tensor fa_rt_tensor_contiguous(void *data, int32_t dtype,

@@ -74,8 +74,8 @@
 // FA2-SAME: write = "6*B*Hq*Sq*Dv + 12*B*Hq*Sq", write_bytes = 4866048 : i64
 
 // What the order saves.
-// SAVED: HBM bytes read 83460096, written 56770560, together 140230656, temporary 3244032
-// SAVED: HBM bytes read 29982720 (-64.1 %), written 4866048 (-91.4 %), together 34848768 (-75.1 %), temporary 3244032 (+0.0 %)
+// SAVED: the function reads 83460096 bytes of HBM and writes 56770560, together 140230656; its temporaries take 3244032
+// SAVED: the function reads 29982720 (-64.1 %) bytes of HBM and writes 4866048 (-91.4 %), together 34848768 (-75.1 %); its temporaries take 3244032 (+0.0 %)
 
 // One kernel; the mask's bounds count: row block n visits 2(n+1) blocks of
 // keys, 72 of 8*16.

@@ -138,3 +138,29 @@ func.func @sizes_of_captured(%q: tensor<1x1x8x16xf32>, %bias: tensor<?xf32>) -> 
   } : (tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>) -> tensor<1x1x8x16xf32>
   return %o : tensor<1x1x8x16xf32>
 }
+
+// -----
+
+// An index from 64 bits is saturated before it is one of 32, which would wrap.
+// CHECK-LABEL: func @wide_index
+// CHECK: %[[WIDE:.*]] = arith.addi %{{.*}}, %{{.*}} : i64
+// CHECK: %[[MOST:.*]] = arith.constant 2147483647 : i64
+// CHECK: %[[UPPER:.*]] = arith.minsi %[[WIDE]], %[[MOST]] : i64
+// CHECK: %[[LEAST:.*]] = arith.constant -2147483648 : i64
+// CHECK: %[[SATURATED:.*]] = arith.maxsi %[[UPPER]], %[[LEAST]] : i64
+// CHECK: arith.index_cast %[[SATURATED]] : i64 to index
+// CHECK: arith.minsi
+// CHECK: arith.maxsi
+// CHECK: tensor.extract
+func.func @wide_index(%q: tensor<1x1x8x16xf32>, %table: tensor<?xi1>) -> tensor<1x1x8x16xf32> {
+  %o = fa.attention %q, %q, %q mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %far = arith.constant 4294967296 : i64
+    %wide = arith.index_cast %j : index to i64
+    %sum = arith.addi %wide, %far : i64
+    %at = arith.index_cast %sum : i64 to index
+    %seen = tensor.extract %table[%at] : tensor<?xi1>
+    fa.yield %seen : i1
+  } : (tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>) -> tensor<1x1x8x16xf32>
+  return %o : tensor<1x1x8x16xf32>
+}

@@ -194,7 +194,7 @@ func.func @f(%q: tensor<1x0x8x16xf32>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x
 
 // c3: head dim over the limit
 func.func @f(%q: tensor<1x2x8x257xf32>, %k: tensor<1x2x8x257xf32>, %v: tensor<1x2x8x16xf32>) {
-  // expected-error @+1 {{expected a head dim in [1, 256], got 257; split the head (fa_attention_c3)}}
+  // expected-error @+1 {{expected a head dim in [1, 256], got 257; use heads of a size in it (fa_attention_c3)}}
   %o = fa.attention %q, %k, %v : (tensor<1x2x8x257xf32>, tensor<1x2x8x257xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
   return
 }
@@ -205,6 +205,28 @@ func.func @f(%q: tensor<1x2x8x257xf32>, %k: tensor<1x2x8x257xf32>, %v: tensor<1x
 func.func @f(%q: tensor<1x1x9223372036854775807x64xf32>) {
   // expected-error @+1 {{expected query of at most 140737488355328 elements, got 'tensor<1x1x9223372036854775807x64xf32>'; split the batch, the heads or the length (fa_attention_c3)}}
   %o = fa.attention %q, %q, %q : (tensor<1x1x9223372036854775807x64xf32>, tensor<1x1x9223372036854775807x64xf32>, tensor<1x1x9223372036854775807x64xf32>) -> tensor<1x1x9223372036854775807x64xf32>
+  return
+}
+
+// -----
+
+// c3: a length that coordinates of 32 bits don't reach
+func.func @f(%q: tensor<1x1x16x64xf32>, %k: tensor<1x1x1073741824x64xf32>) {
+  // expected-error @+1 {{expected sizes of key of at most 1073741823 (2^30 - 1), got 'tensor<1x1x1073741824x64xf32>'; kernels count with 32 bits: split it, or give a captured tensor more dimensions and indices (fa_attention_c3)}}
+  %o = fa.attention %q, %k, %k : (tensor<1x1x16x64xf32>, tensor<1x1x1073741824x64xf32>, tensor<1x1x1073741824x64xf32>) -> tensor<1x1x16x64xf32>
+  return
+}
+
+// -----
+
+// c3: such a size of a captured tensor
+func.func @f(%q: tensor<1x1x16x64xf32>, %table: tensor<2147483648xi1>) {
+  %o = fa.attention %q, %q, %q mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    // expected-error @+1 {{expected sizes of a captured tensor of at most 1073741823 (2^30 - 1), got 'tensor<2147483648xi1>'}}
+    %seen = tensor.extract %table[%j] : tensor<2147483648xi1>
+    fa.yield %seen : i1
+  } : (tensor<1x1x16x64xf32>, tensor<1x1x16x64xf32>, tensor<1x1x16x64xf32>) -> tensor<1x1x16x64xf32>
   return
 }
 
@@ -221,7 +243,7 @@ func.func @f(%q: tensor<4294967296x4294967296x8x64xf32>, %k: tensor<4294967296x1
 
 // c3: head dim 0
 func.func @f(%q: tensor<1x2x8x0xf32>, %k: tensor<1x2x8x0xf32>, %v: tensor<1x2x8x16xf32>) {
-  // expected-error @+1 {{expected a head dim in [1, 256], got 0; split the head (fa_attention_c3)}}
+  // expected-error @+1 {{expected a head dim in [1, 256], got 0; use heads of a size in it (fa_attention_c3)}}
   %o = fa.attention %q, %k, %v : (tensor<1x2x8x0xf32>, tensor<1x2x8x0xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
   return
 }
@@ -230,7 +252,7 @@ func.func @f(%q: tensor<1x2x8x0xf32>, %k: tensor<1x2x8x0xf32>, %v: tensor<1x2x8x
 
 // c3: value dim over the limit
 func.func @f(%q: tensor<1x2x8x16xf32>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x8x512xf32>) {
-  // expected-error @+1 {{expected a value dim in [1, 256], got 512; split the head (fa_attention_c3)}}
+  // expected-error @+1 {{expected a value dim in [1, 256], got 512; use heads of a size in it (fa_attention_c3)}}
   %o = fa.attention %q, %k, %v : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x512xf32>) -> tensor<1x2x8x512xf32>
   return
 }

@@ -4,7 +4,7 @@
 // RUN: fa-opt %s --fa-decompose --fa-online-softmax --fa-tile="rows=128 keys=64" --fa-interchange --fa-pad-tiles --fa-list-blocks --split-input-file --remarks-filter=fa-list-blocks --remark-format=emitRemark -o /dev/null 2>&1 | FileCheck %s --check-prefix=REMARK
 
 // One list serves all batch entries and heads.
-// REMARK: remark: [Passed] Listed {{.*}}Function=documents {{.*}}blocks of keys come from a list that is made of the mask
+// REMARK: remark: [Passed] Listed {{.*}}Function=documents {{.*}}the loop over keys follows a list of blocks that is made of the mask, which depends on data
 // CHECK-LABEL: func @documents(
 // CHECK-SAME: %[[IDS:[a-z0-9]+]]: tensor<?xi32>
 // CHECK: %[[LISTS:.+]]:2 = scf.forall (%{{.+}}, %{{.+}}, %[[I0:.+]]) = (0, 0, 0) to (1, 1, %[[SQ:.+]]) step (1, 1, 128)

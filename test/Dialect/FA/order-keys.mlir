@@ -24,7 +24,7 @@
 // UP: scf.for %
 // UP: scf.for %[[N:[a-z0-9]+]] = %c0 to
 // UP: tensor.extract_slice %{{.*}}[%{{.*}}, %{{.*}}, %[[N]], 0]
-// REMARK: remark: [Passed] Descending {{.*}}Function=alibi{{.*}}the last keys come first: scores grow with the key
+// REMARK: remark: [Passed] Descending {{.*}}Function=alibi{{.*}}put the last keys first: scores grow with the key
 func.func @alibi(%q: tensor<1x2x512x64xf32>) -> tensor<1x2x512x64xf32> {
   %o = fa.attention %q, %q, %q score {
   ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
@@ -56,7 +56,7 @@ func.func @alibi(%q: tensor<1x2x512x64xf32>) -> tensor<1x2x512x64xf32> {
 // CHECK: scf.for %
 // CHECK: scf.for %[[N:[a-z0-9]+]] = %c0
 // CHECK-NEXT: arith.subi %{{.*}}, %[[N]]
-// REMARK: remark: [Passed] Descending {{.*}}Function=captured{{.*}}the last keys come first: scores change with the key, and the last ones are the nearest
+// REMARK: remark: [Passed] Descending {{.*}}Function=captured{{.*}}put the last keys first: scores change with the key, and the last ones are the nearest
 func.func @captured(%q: tensor<1x2x512x64xf32>, %slopes: tensor<2xf32>) -> tensor<1x2x512x64xf32> {
   %o = fa.attention %q, %q, %q score {
   ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):

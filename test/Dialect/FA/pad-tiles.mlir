@@ -44,3 +44,32 @@ func.func @unmasked_edge(%q: tensor<1x1x100x16xf32>) -> tensor<1x1x100x16xf32> {
   %o = fa.attention %q, %q, %q : (tensor<1x1x100x16xf32>, tensor<1x1x100x16xf32>, tensor<1x1x100x16xf32>) -> tensor<1x1x100x16xf32>
   return %o : tensor<1x1x100x16xf32>
 }
+
+// -----
+
+// Padding is neutral for the reduction that reads it, along columns, too.
+// CHECK-LABEL: func @column_maximum
+// CHECK-DAG: %[[NONE:.*]] = arith.constant 0xFF800000 : f32
+// CHECK: scf.for
+// CHECK: tensor.pad
+// CHECK: tensor.yield %[[NONE]]
+func.func @column_maximum(%s: tensor<?x32xf32>) -> tensor<32xf32> {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  %none = arith.constant 0xFF800000 : f32
+  %n = tensor.dim %s, %c0 : tensor<?x32xf32>
+  %e = tensor.empty() : tensor<32xf32>
+  %start = linalg.fill ins(%none : f32) outs(%e : tensor<32xf32>) -> tensor<32xf32>
+  %r = scf.for %i = %c0 to %n step %c64 iter_args(%m = %start) -> tensor<32xf32> {
+    %rows = affine.min affine_map<(i)[n] -> (64, n - i)>(%i)[%n]
+    %t = tensor.extract_slice %s[%i, 0] [%rows, 32] [1, 1] : tensor<?x32xf32> to tensor<?x32xf32>
+    %next = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>], iterator_types = ["reduction", "parallel"]}
+      ins(%t : tensor<?x32xf32>) outs(%m : tensor<32xf32>) {
+    ^bb0(%x: f32, %a: f32):
+      %y = arith.maxnumf %x, %a : f32
+      linalg.yield %y : f32
+    } -> tensor<32xf32>
+    scf.yield %next : tensor<32xf32>
+  }
+  return %r : tensor<32xf32>
+}

@@ -10,7 +10,7 @@
 // LIMIT: expected limit in (1, 2^60], got 1{{.*}}; leave it out to choose by the weights' type
 // F16LIMIT: expected a limit that f16 weights can reach, at most 65504, got 131072
 
-// REMARK: remark: [Passed] Speculated {{.*}}headroom 63.00, limit 2.00"
+// REMARK: remark: [Passed] Speculated {{.*}}headroom 63.00 and limit 2.00"
 // CHECK-LABEL: func @bf16
 // CHOSEN-LABEL: func @bf16
 // CHOSEN-DAG: arith.constant 1.600000e+01 : bf16
@@ -22,7 +22,7 @@ func.func @bf16(%q: tensor<1x1x128x64xbf16>) -> tensor<1x1x128x64xbf16> {
 
 // -----
 
-// REMARK: remark: [Passed] Speculated {{.*}}headroom 0.00, limit 32768.00, a second sum for the log-sum-exp"
+// REMARK: remark: [Passed] Speculated {{.*}}headroom 0.00 and limit 32768.00, and the log-sum-exp has a sum of its own"
 // CHECK-LABEL: func @f16
 func.func @f16(%q: tensor<1x1x128x64xf16>) -> (tensor<1x1x128x64xf16>, tensor<1x1x128xf32>) {
   %o, %lse = fa.attention %q, %q, %q : (tensor<1x1x128x64xf16>, tensor<1x1x128x64xf16>, tensor<1x1x128x64xf16>) -> (tensor<1x1x128x64xf16>, tensor<1x1x128xf32>)

@@ -3,8 +3,8 @@
 // RUN: fa-opt %s --fa-decompose --fa-online-softmax --fa-tile="rows=128 keys=64" --fa-interchange --fa-pad-tiles --fa-split-mask-loops --split-input-file | FileCheck %s
 // RUN: fa-opt %s --fa-decompose --fa-online-softmax --fa-tile="rows=128 keys=64" --fa-interchange --fa-pad-tiles --fa-split-mask-loops --split-input-file --remarks-filter=fa-split-mask-loops --remark-format=emitRemark -o /dev/null 2>&1 | FileCheck %s --check-prefix=REMARK
 
-// REMARK: remark: [Passed] Split {{.*}}Function=causal {{.*}}ends earlier, full tiles run without the mask: visited [0, min(%arg{{[0-9]+}} + 128, %dim{{.*}})), full [0, min(%arg{{[0-9]+}} + 1, %dim{{.*}}))
-// REMARK: remark: [Missed] NotSplit {{.*}}Function=documents {{.*}}the mask cuts nothing off: visited [0, %dim{{.*}}), full none; part of the mask could not be decided
+// REMARK: remark: [Passed] Split {{.*}}Function=causal {{.*}}split the loop over keys: it ends earlier, its full tiles run without the mask (visited [0, min(%arg{{[0-9]+}} + 128, %dim{{.*}})), full [0, min(%arg{{[0-9]+}} + 1, %dim{{.*}}))
+// REMARK: remark: [Missed] NotSplit {{.*}}Function=documents {{.*}}the mask cuts nothing off the loop over keys (visited [0, %dim{{.*}}), full none; part of the mask could not be decided
 
 // CHECK-DAG: #[[$END:.+]] = affine_map<()[s0, s1] -> (s0 + 128, s1)>
 // CHECK-DAG: #[[$FULL:.+]] = affine_map<()[s0, s1] -> (s0 + 1, s1)>
@@ -266,7 +266,7 @@ func.func @always(%q: tensor<1x8x512x64xf16>, %k: tensor<1x8x512x64xf16>,
 // CHECK: %[[J:.+]] = arith.addi %[[N]], %[[SKIP]]
 // CHECK: tensor.extract_slice %arg1[%{{.+}}, %{{.+}}, %[[J]], 0]
 // CHECK: tensor.extract_slice %arg2[%{{.+}}, %{{.+}}, %[[J]], 0]
-// REMARK: remark: [Passed] Split {{.*}}Function=sinks_and_window {{.*}}keys between are left out, {{.*}}unseen [4, %arg{{[0-9]+}} - 1023)
+// REMARK: remark: [Passed] Split {{.*}}Function=sinks_and_window {{.*}}it leaves out keys between, {{.*}}unseen [4, %arg{{[0-9]+}} - 1023)
 func.func @sinks_and_window(%q: tensor<1x1x4096x64xbf16>, %k: tensor<1x1x4096x64xbf16>,
                             %v: tensor<1x1x4096x64xbf16>) -> tensor<1x1x4096x64xbf16> {
   %o = fa.attention %q, %k, %v mask {

@@ -33,3 +33,36 @@ func.func @accumulate(%x: tensor<8x64xf32>) -> tensor<8x64xf32> {
   }
   return %r : tensor<8x64xf32>
 }
+
+// A tile that is whole is read where it lies, with the unit stride that both
+// sides have; one that is not is copied once, into what was filled.
+// CHECK-LABEL: func.func @tile
+// CHECK: %[[WHOLE:.*]] = arith.cmpi eq
+// CHECK: %[[TILE:.*]] = scf.if %[[WHOLE]] -> (memref<8x64xf32, strided<[?, 1], offset: ?>>) {
+// CHECK-NEXT: memref.cast
+// CHECK-NEXT: scf.yield
+// CHECK: memref.alloc
+// CHECK-NEXT: linalg.fill
+// CHECK-NEXT: memref.subview
+// CHECK-NEXT: linalg.copy
+// CHECK-NEXT: memref.cast
+// CHECK-NEXT: scf.yield
+// CHECK: linalg.generic {{.*}} ins(%[[TILE]] :
+func.func @tile(%k: tensor<?x64xf32>, %n: index) -> tensor<8x64xf32> {
+  %zero = arith.constant 0.0 : f32
+  %high = affine.apply affine_map<()[s0] -> (-s0 + 8)>()[%n]
+  %s = tensor.extract_slice %k[0, 0] [%n, 64] [1, 1] : tensor<?x64xf32> to tensor<?x64xf32>
+  %p = tensor.pad %s low[0, 0] high[%high, 0] {
+  ^bb0(%a: index, %b: index):
+    tensor.yield %zero : f32
+  } : tensor<?x64xf32> to tensor<8x64xf32>
+  %e = tensor.empty() : tensor<8x64xf32>
+  %y = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"]}
+      ins(%p : tensor<8x64xf32>) outs(%e : tensor<8x64xf32>) {
+  ^bb0(%a: f32, %d: f32):
+    %b = arith.addf %a, %a : f32
+    linalg.yield %b : f32
+  } -> tensor<8x64xf32>
+  return %y : tensor<8x64xf32>
+}

@@ -61,3 +61,107 @@ func.func @branch(%x: memref<?xf32>, %y: memref<?xf32>, %c: i1) {
   }
   return
 }
+
+// -----
+
+// One row: nothing is packed. Sixteen dot products side by side, whose vectors
+// of sums 15 additions reduce to one vector.
+// CHECK-LABEL: func.func @one_row
+// CHECK-NOT: memref.alloc
+// CHECK-COUNT-16: vector.fma
+// CHECK-NOT: vector.fma
+// CHECK-COUNT-30: vector.shuffle
+// CHECK-NOT: vector.shuffle
+// CHECK: vector.store {{.*}} vector<16xf32>
+#ik = affine_map<(i, j, k) -> (i, k)>
+#jk = affine_map<(i, j, k) -> (j, k)>
+#kj = affine_map<(i, j, k) -> (k, j)>
+#ij = affine_map<(i, j, k) -> (i, j)>
+func.func @one_row(%a: memref<1x64xf32>, %b: memref<64x64xf32>, %c: memref<1x64xf32>) {
+  linalg.generic {indexing_maps = [#ik, #jk, #ij], iterator_types = ["parallel", "parallel", "reduction"]}
+    ins(%a, %b : memref<1x64xf32>, memref<64x64xf32>) outs(%c : memref<1x64xf32>) {
+  ^bb0(%x: f32, %y: f32, %z: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %z, %p : f32
+    linalg.yield %s : f32
+  }
+  return
+}
+
+// -----
+
+// Up to 16 rows, of which a bound is known: no packed copy.
+// CHECK-LABEL: func.func @at_most_16_rows
+// CHECK-NOT: memref<64x64xf32>
+// CHECK: vector.fma
+#ik = affine_map<(i, j, k) -> (i, k)>
+#jk = affine_map<(i, j, k) -> (j, k)>
+#kj = affine_map<(i, j, k) -> (k, j)>
+#ij = affine_map<(i, j, k) -> (i, j)>
+func.func @at_most_16_rows(%b: memref<64x64xbf16>, %n: index) {
+  %rows = affine.min affine_map<()[s0] -> (s0, 16)>()[%n]
+  %a = memref.alloc(%rows) : memref<?x64xbf16>
+  %c = memref.alloc(%rows) : memref<?x64xf32>
+  linalg.generic {indexing_maps = [#ik, #jk, #ij], iterator_types = ["parallel", "parallel", "reduction"]}
+    ins(%a, %b : memref<?x64xbf16>, memref<64x64xbf16>) outs(%c : memref<?x64xf32>) {
+  ^bb0(%x: bf16, %y: bf16, %z: f32):
+    %xf = arith.extf %x : bf16 to f32
+    %yf = arith.extf %y : bf16 to f32
+    %p = arith.mulf %xf, %yf : f32
+    %s = arith.addf %z, %p : f32
+    linalg.yield %s : f32
+  }
+  return
+}
+
+// -----
+
+// Any number of rows: what few rows and what many rows want, in one program.
+// CHECK-LABEL: func.func @any_rows
+// CHECK: arith.cmpi ule, {{.*}}, %c16
+// CHECK: scf.if
+// CHECK-NOT: memref.alloc
+// CHECK: } else {
+// CHECK: memref.alloc() {{.*}} : memref<64x64xf32>
+#ik = affine_map<(i, j, k) -> (i, k)>
+#jk = affine_map<(i, j, k) -> (j, k)>
+#kj = affine_map<(i, j, k) -> (k, j)>
+#ij = affine_map<(i, j, k) -> (i, j)>
+func.func @any_rows(%a: memref<?x64xf32>, %b: memref<64x64xf32>, %c: memref<?x64xf32>) {
+  linalg.generic {indexing_maps = [#ik, #jk, #ij], iterator_types = ["parallel", "parallel", "reduction"]}
+    ins(%a, %b : memref<?x64xf32>, memref<64x64xf32>) outs(%c : memref<?x64xf32>) {
+  ^bb0(%x: f32, %y: f32, %z: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %z, %p : f32
+    linalg.yield %s : f32
+  }
+  return
+}
+
+// -----
+
+// One row of weights and 16-bit values: four vectors of columns, the sums of
+// two steps apart, and the values widened in registers.
+// CHECK-LABEL: func.func @one_row_of_weights
+// CHECK-NOT: memref.alloc
+// CHECK: scf.for {{.*}} step %c2{{.*}} iter_args
+// CHECK-COUNT-4: arith.extf {{.*}} vector<16xbf16> to vector<16xf32>
+// CHECK-COUNT-4: vector.fma
+// CHECK-COUNT-4: arith.extf {{.*}} vector<16xbf16> to vector<16xf32>
+// CHECK-COUNT-4: vector.fma
+// CHECK-NOT: vector.fma
+#ik = affine_map<(i, j, k) -> (i, k)>
+#jk = affine_map<(i, j, k) -> (j, k)>
+#kj = affine_map<(i, j, k) -> (k, j)>
+#ij = affine_map<(i, j, k) -> (i, j)>
+func.func @one_row_of_weights(%a: memref<1x64xf32>, %b: memref<64x64xbf16>, %c: memref<1x64xf32>) {
+  linalg.generic {indexing_maps = [#ik, #kj, #ij], iterator_types = ["parallel", "parallel", "reduction"]}
+    ins(%a, %b : memref<1x64xf32>, memref<64x64xbf16>) outs(%c : memref<1x64xf32>) {
+  ^bb0(%x: f32, %y: bf16, %z: f32):
+    %yf = arith.extf %y : bf16 to f32
+    %p = arith.mulf %x, %yf : f32
+    %s = arith.addf %z, %p : f32
+    linalg.yield %s : f32
+  }
+  return
+}

@@ -35,6 +35,53 @@ func.func @column_reduction(%q: tensor<64x64xf32>) -> tensor<64xf32> {
 
 // -----
 
+func.func @difference(%q: tensor<64x64xf32>) -> tensor<64xf32> {
+  %zero = arith.constant 0.0 : f32
+  %half = arith.constant 0.5 : f32
+  %e = tensor.empty() : tensor<64xf32>
+  %r = scf.forall (%i) in (1) shared_outs(%o = %e) -> (tensor<64xf32>) {
+    %t = tensor.extract_slice %q[0, 0] [64, 64] [1, 1] : tensor<64x64xf32> to tensor<64x64xf32>
+    %f = linalg.fill ins(%zero : f32) outs(%e : tensor<64xf32>) -> tensor<64xf32>
+    // expected-error@below {{expected each result to be one associative operation on the accumulator, such as a sum or a maximum; compute the rest in an elementwise operation}}
+    %s = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>], iterator_types = ["parallel", "reduction"]}
+      ins(%t : tensor<64x64xf32>) outs(%f : tensor<64xf32>) {
+    ^bb0(%x: f32, %acc: f32):
+      %n = arith.subf %acc, %x : f32
+      linalg.yield %n : f32
+    } -> tensor<64xf32>
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %s into %o[0] [64] [1] : tensor<64xf32> into tensor<64xf32>
+    }
+  }
+  return %r : tensor<64xf32>
+}
+
+// -----
+
+func.func @decayed_sum(%q: tensor<64x64xf32>) -> tensor<64xf32> {
+  %zero = arith.constant 0.0 : f32
+  %half = arith.constant 0.5 : f32
+  %e = tensor.empty() : tensor<64xf32>
+  %r = scf.forall (%i) in (1) shared_outs(%o = %e) -> (tensor<64xf32>) {
+    %t = tensor.extract_slice %q[0, 0] [64, 64] [1, 1] : tensor<64x64xf32> to tensor<64x64xf32>
+    %f = linalg.fill ins(%zero : f32) outs(%e : tensor<64xf32>) -> tensor<64xf32>
+    // expected-error@below {{expected each result to be one associative operation on the accumulator, such as a sum or a maximum; compute the rest in an elementwise operation}}
+    %s = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>], iterator_types = ["parallel", "reduction"]}
+      ins(%t : tensor<64x64xf32>) outs(%f : tensor<64xf32>) {
+    ^bb0(%x: f32, %acc: f32):
+      %d = arith.mulf %acc, %half : f32
+      %n = arith.addf %d, %x : f32
+      linalg.yield %n : f32
+    } -> tensor<64xf32>
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %s into %o[0] [64] [1] : tensor<64xf32> into tensor<64xf32>
+    }
+  }
+  return %r : tensor<64xf32>
+}
+
+// -----
+
 func.func @odd_rows(%q: tensor<24x64xf32>) -> tensor<24x64xf32> {
   %e = tensor.empty() : tensor<24x64xf32>
   %r = scf.forall (%i) in (1) shared_outs(%o = %e) -> (tensor<24x64xf32>) {

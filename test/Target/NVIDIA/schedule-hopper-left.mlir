@@ -3,7 +3,7 @@
 
 // Where K lies depends on what the step before computed: no producer can run
 // ahead.
-// CHECK: left to the Ampere schedule: {{.*}}K or V are loaded from where only the step before tells
+// CHECK: left the kernel to the Ampere schedule: {{.*}}K or V are loaded from where only the step before tells
 #map = affine_map<(d0, d1, d2) -> (d0, d2)>
 #map1 = affine_map<(d0, d1, d2) -> (d1, d2)>
 #map2 = affine_map<(d0, d1, d2) -> (d0, d1)>
@@ -122,7 +122,7 @@ module {
 // -----
 
 // What the loop carries is chosen after the second product.
-// CHECK: left to the Ampere schedule: {{.*}}the second contraction is not what the loop carries
+// CHECK: left the kernel to the Ampere schedule: {{.*}}the second contraction is not what the loop carries
 #map = affine_map<(d0, d1, d2) -> (d0, d2)>
 #map1 = affine_map<(d0, d1, d2) -> (d1, d2)>
 #map2 = affine_map<(d0, d1, d2) -> (d0, d1)>

@@ -12,18 +12,18 @@
 // RUN: not fa-opt %s --fa-pipeline="target=sm_90a rows=128" --fa-schedule-hopper="teams=3" -o /dev/null 2>&1 | FileCheck %s --check-prefix=TEAMS
 // RUN: not fa-opt %s --fa-pipeline="target=sm_90a rows=64" --fa-schedule-hopper="teams=2 persistent=0" -o /dev/null 2>&1 | FileCheck %s --check-prefix=STAY
 
-// FEW: left to the Ampere schedule: {{.*}}a block has 32 rows, not 64, 128, 192 or 256
-// MANY: the tile tensor<320x64xbf16> has not a multiple of 8 rows, at most 256
-// KEYS: a tile has 24 keys and 64 value columns; expected multiples of 16 and 8, the latter at most 256
+// FEW: left the kernel to the Ampere schedule: {{.*}}expected 64, 128, 192 or 256 rows a block, got 32
+// MANY: expected a multiple of 8 rows, at most 256, got the tile tensor<320x64xbf16>
+// KEYS: expected a multiple of 16 keys a tile and one of 8 value columns, at most 256, got 24 and 64
 // FA1: its contractions are not both in one loop of the block
-// STANDARD: it has 1 contractions, and two are expected
+// STANDARD: expected two contractions, got 1
 // CHIP: error: expected the target sm_90a, got sm_80
 // STAGES: needs {{[0-9]+}} bytes of shared memory a block with 9 stages, and sm_90a has 232448; choose smaller tiles
 // TEAMS: has 3 teams of 2 warpgroups; a block has at most 4 warpgroups, and one team where it does not persist: choose fewer teams or rows
 // STAY: has 2 teams of 1 warpgroups; {{.*}} one team where it does not persist
 // TURNS: 'hopper.turn_begin' op expected at least 2 warpgroups to take turns
 
-// CHECK: remark: [Missed] schedule {{.*}}left to the Ampere schedule: {{.*}}its operands are not f16 or bf16
+// CHECK: remark: [Missed] schedule {{.*}}left the kernel to the Ampere schedule: {{.*}}its operands are not f16 or bf16
 func.func @f32(%q: tensor<1x2x256x64xf32>, %k: tensor<1x2x256x64xf32>, %v: tensor<1x2x256x64xf32>) -> tensor<1x2x256x64xf32> {
   %o = fa.attention %q, %k, %v scale 0.125
     : (tensor<1x2x256x64xf32>, tensor<1x2x256x64xf32>, tensor<1x2x256x64xf32>) -> tensor<1x2x256x64xf32>

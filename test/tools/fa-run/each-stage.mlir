@@ -11,6 +11,10 @@
 // RUN: fa-run %s --func=wide --check --each-stage --shape "B=1,Sq=70,Sk=100" --layout=bshd | FileCheck %s
 // RUN: fa-run %s --func=narrow --check --each-stage --shape "B=1,Sq=33,Sk=70" --data=large | FileCheck %s
 
+// One query takes the memory of one row, and no copy of a whole tile of keys.
+// RUN: fa-run %s --func=wide --check --threads=1 --shape "B=1,Sq=1,Sk=1024" | FileCheck %s --check-prefix=ROW
+
+// ROW: fa-fold-scale-exp2 {{.* [0-9]\.[0-9] KiB .* ok}}
 // CHECK-NOT: WRONG
 // CHECK: fa-decompose {{.*}} ok
 // CHECK: fa-tile {{.*}} ok

@@ -13,7 +13,7 @@
 // SHAPE: error: expected --shape as "B=2,Sq=333" with sizes of at least 0, got 'Sq=x'
 // FIXED: error: expected B=1, which the function fixes, got 2; make the dimension dynamic in the file
 // FUNC: error: no function @g in the file; choose one that is there
-// DATA: error: expected --data to be one of normal, uniform, large, zero, got 'big'
+// DATA: error: expected --data to be one of telling, normal, uniform, large, zero, got 'big'
 // PASS: error: pass 'fa-nothing' is not known
 // RAW: run fa-decompose or fa-reference first
 // FILE: error: cannot open input file

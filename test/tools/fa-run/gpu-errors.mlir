@@ -17,7 +17,7 @@
 // PTX: error: driver supports CUDA 12.2 but the image needs PTX 8.3 (CUDA 12.3); update the driver to 545 or later
 // DEVICE: error: the image is for sm_90a but device 0 (Fake GPU 0) is sm_80; compile with target=sm_80 or choose another device
 // LAYOUT: error: kernel (sm_80): argument 0 (arg0): expected stride 1 in dimension 3, got 2; make the tensor contiguous
-// PROGRAM: error: the module has no kernel; it must be a tile program (run the whole fa-pipeline)
+// PROGRAM: error: line {{[0-9]+}}, column {{[0-9]+}}: 'fa.attention' op is not lowered to a tile program; run --fa-pipeline=target=sm_80 first
 func.func @f(%q: tensor<1x2x40x32xf16>, %k: tensor<1x2x40x32xf16>,
              %v: tensor<1x2x40x32xf16>) -> tensor<1x2x40x32xf16> {
   %o = fa.attention %q, %k, %v

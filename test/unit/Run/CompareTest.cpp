@@ -17,7 +17,7 @@ static constexpr double kInf = std::numeric_limits<double>::infinity();
 static constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 static Comparison compareValues(std::vector<float> out, std::vector<double> ref,
-                                double limit) {
+                                Limit limit) {
   auto n = static_cast<int64_t>(out.size());
   return compare(TensorRef::contiguous(out.data(), DType::F32, {n}),
                  TensorRef::contiguous(ref.data(), DType::F64, {n}), limit);
@@ -90,7 +90,50 @@ TEST(Compare, NarrowingRoundsToNearestEven) {
   EXPECT_EQ(narrowBF16(3.4e38), 0x7f80);
 }
 
+// The numbers are also those of test_limits in test/python/test_right.py.
 TEST(Compare, Limits) {
-  EXPECT_DOUBLE_EQ(outputLimit(DType::BF16, 0.25, 100), 0.5 + 1e-5);
-  EXPECT_DOUBLE_EQ(outputLimit(DType::F32, 0.25, 2), 2e-5);
+  for (DType dtype : {DType::BF16, DType::F16})
+    EXPECT_DOUBLE_EQ(outputLimit(dtype, 0.25, 100).absolute, 0.5 + 1e-5);
+  EXPECT_DOUBLE_EQ(outputLimit(DType::F32, 0.25, 2).absolute, 2e-5);
+  EXPECT_EQ(outputLimit(DType::F32, 0.25, 2).relative, 0);
+  EXPECT_DOUBLE_EQ(lseLimit().absolute, 1e-4);
+  EXPECT_DOUBLE_EQ(lseLimit().relative, 8 * 0x1.0p-24);
+}
+
+TEST(Compare, TheLargerOfBothLimitsCounts) {
+  EXPECT_TRUE(
+      compareValues({1e4f, 1}, {1e4 + 4e-3, 1 + 1e-4}, lseLimit()).passed());
+  EXPECT_EQ(compareValues({1e4f, 1}, {1e4 + 6e-3, 1}, lseLimit()).firstBadIndex,
+            std::vector<int64_t>{0});
+  EXPECT_EQ(compareValues({1e4f, 1}, {1e4, 1 + 2e-4}, lseLimit()).firstBadIndex,
+            std::vector<int64_t>{1});
+}
+
+TEST(Compare, RowsThatSeeNothingAreExact) {
+  Limit output = outputLimit(DType::BF16, 0.1, 1);
+  EXPECT_TRUE(compareValues({0, -0.0f, 1}, {0, 0, 1}, output).passed());
+  EXPECT_FALSE(compareValues({1e-30f, 0, 1}, {0, 0, 1}, output).passed());
+  EXPECT_TRUE(compareValues({-float(kInf)}, {-kInf}, lseLimit()).passed());
+  EXPECT_FALSE(compareValues({-1e30f}, {-kInf}, lseLimit()).passed());
+  // A log-sum-exp may be near 0.
+  EXPECT_TRUE(compareValues({1e-8f}, {0}, lseLimit()).passed());
+}
+
+TEST(Compare, MistakesFail) {
+  std::vector<double> exact = {1.5, -0.75, 0.125, 1};
+  auto changed = [&](double times, double plus) {
+    std::vector<float> out;
+    for (double x : exact)
+      out.push_back(static_cast<float>(x * times + plus));
+    return out;
+  };
+  // bf16's own error at 1.5 is 2^-8 at most.
+  Limit output = outputLimit(DType::BF16, 0x1.0p-8, 1.5);
+  EXPECT_TRUE(compareValues(changed(1.003, 0), exact, output).passed());
+  EXPECT_FALSE(compareValues(changed(1.02, 0), exact, output).passed());
+  EXPECT_FALSE(compareValues(changed(1, 0.015), exact, lseLimit()).passed());
+  EXPECT_TRUE(compareValues(changed(1, 5e-5), exact, lseLimit()).passed());
+  Limit wide = outputLimit(DType::F32, 0, 1.5);
+  EXPECT_FALSE(compareValues(changed(1 + 2e-5, 0), exact, wide).passed());
+  EXPECT_TRUE(compareValues(changed(1 + 5e-6, 0), exact, wide).passed());
 }

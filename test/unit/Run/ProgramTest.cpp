@@ -75,6 +75,25 @@ TEST(Program, NamesWhatDoesNotFit) {
             "expected result 0 to have memory, got null");
 }
 
+TEST(Program, RefusesSizesAndStridesBeyondItsArithmetic) {
+  auto program = compileText(kScale);
+  ASSERT_TRUE(bool(program)) << messageOf(program.takeError());
+  // One row, repeated: nothing of it is read.
+  float x[3] = {};
+  auto run = [&](int64_t rows, int64_t stride) {
+    TensorRef t{x, DType::F32, {rows, 3}, {stride, 1}};
+    return messageOf((*program)->run({t, t}));
+  };
+  EXPECT_EQ(run(int64_t(1) << 30, 0),
+            "expected sizes of argument 0 of at most 1073741823 (2^30 - 1), "
+            "got [1073741824, 3]; split the tensor, or give a captured one "
+            "more dimensions and indices");
+  EXPECT_EQ(run(3, INT64_MAX / 2),
+            "expected elements of argument 0 less than 2^62 bytes apart, got "
+            "the stride 4611686018427387903 in a dimension of size 3; pass the "
+            "strides of memory that is there");
+}
+
 TEST(Program, RunsFromManyThreads) {
   auto program = compileText(kScale);
   ASSERT_TRUE(bool(program)) << messageOf(program.takeError());
@@ -94,6 +113,83 @@ TEST(Program, RunsFromManyThreads) {
   for (std::thread &thread : threads)
     thread.join();
   EXPECT_EQ(failures, std::vector<int>(4, 0));
+}
+
+TEST(Program, SurvivesWhatLLVMCannotCompile) {
+  // An instruction of another machine: a fatal error in LLVM.
+  auto program = compileText(R"(
+func.func @f(%x: tensor<1xf32>) -> tensor<1xf32> {
+  %c0 = arith.constant 0 : index
+  %a = tensor.extract %x[%c0] : tensor<1xf32>
+  %b = llvm.call_intrinsic "llvm.nvvm.ex2.approx.ftz.f"(%a) : (f32) -> f32
+  %y = tensor.from_elements %b : tensor<1xf32>
+  return %y : tensor<1xf32>
+})");
+  ASSERT_FALSE(bool(program));
+  std::string message = messageOf(program.takeError());
+  EXPECT_NE(message.find("LLVM can't generate code for @f: Cannot select"),
+            std::string::npos)
+      << message;
+  // And goes on.
+  program = compileText(kScale);
+  ASSERT_TRUE(bool(program)) << messageOf(program.takeError());
+  float x[] = {1, 2, 3}, y[3] = {};
+  llvm::Error error =
+      (*program)->run({TensorRef::contiguous(x, DType::F32, {1, 3}),
+                       TensorRef::contiguous(y, DType::F32, {1, 3})});
+  ASSERT_FALSE(error) << messageOf(std::move(error));
+  EXPECT_EQ(y[2], 6.0f);
+}
+
+TEST(Program, EndsWithoutMemoryForItsTemporaries) {
+  // A temporary of 4 n^2 bytes, which what follows reads in two orders.
+  const char *text = R"(
+func.func @f(%x: tensor<?xf32>) -> tensor<?xf32> {
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0.0 : f32
+  %n = tensor.dim %x, %c0 : tensor<?xf32>
+  %e = tensor.empty(%n, %n) : tensor<?x?xf32>
+  %s = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i)>,
+      affine_map<(i, j) -> (j)>, affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"]}
+      ins(%x, %x : tensor<?xf32>, tensor<?xf32>) outs(%e : tensor<?x?xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    linalg.yield %p : f32
+  } -> tensor<?x?xf32>
+  %v = tensor.empty(%n) : tensor<?xf32>
+  %z = linalg.fill ins(%zero : f32) outs(%v : tensor<?xf32>) -> tensor<?xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>,
+      affine_map<(i, j) -> (j, i)>, affine_map<(i, j) -> (i)>],
+      iterator_types = ["parallel", "reduction"]}
+      ins(%s, %s : tensor<?x?xf32>, tensor<?x?xf32>) outs(%z : tensor<?xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    %q = arith.addf %o, %p : f32
+    linalg.yield %q : f32
+  } -> tensor<?xf32>
+  return %r : tensor<?xf32>
+})";
+  auto program = compileText(text);
+  ASSERT_TRUE(bool(program)) << messageOf(program.takeError());
+  auto run = [&](int64_t n) {
+    std::vector<float> x(n, 1), y(n);
+    llvm::Error error =
+        (*program)->run({TensorRef::contiguous(x.data(), DType::F32, {n}),
+                         TensorRef::contiguous(y.data(), DType::F32, {n})});
+    bool isShort = error.isA<OutOfMemoryError>();
+    return std::make_pair(isShort, messageOf(std::move(error)));
+  };
+  // 16 TiB.
+  auto [isShort, message] = run(int64_t(1) << 21);
+  EXPECT_TRUE(isShort) << message;
+  EXPECT_NE(message.find("expected 17592186044"), std::string::npos) << message;
+  EXPECT_NE(message.find("got a limit of "), std::string::npos) << message;
+  EXPECT_NE(message.find("use a tiled algorithm (fa2), fewer threads"),
+            std::string::npos)
+      << message;
+  // What comes after has all memory.
+  EXPECT_EQ(run(64).second, "");
 }
 
 TEST(Program, RejectsAttentionItself) {

@@ -125,8 +125,7 @@ TEST(TileSizes, NumbersAreThoseOfTheTile) {
   EXPECT_EQ(s.sharedBytes, 2 * (128 * 64 + 2 * 2 * 64 * 64));
   // Of 128 threads: S 128*64, O 128*64; 40 others.
   EXPECT_EQ(s.registers, 64 + 64 + 40);
-  EXPECT_NE(s.reason.find("128x64: K and V are read 32 times"),
-            std::string::npos)
+  EXPECT_NE(s.reason.find("K and V are read 32 times"), std::string::npos)
       << s.reason;
 }
 
@@ -168,11 +167,12 @@ TEST(TileSizes, FlashAttentionsRule) {
   TileSizes s = choose("sm_80", heads(64), TileAlgorithm::FA1);
   EXPECT_TILE(s, 64, 192);
   EXPECT_EQ(s.registers, 248);
-  EXPECT_NE(s.reason.find("Bc = ceil(M/4d) = 326, Br = min(Bc, d) = 64"),
+  EXPECT_NE(s.reason.find("Bc = ceil(M/4d) = 326 and Br = min(Bc, d) = 64"),
             std::string::npos)
       << s.reason;
-  EXPECT_NE(s.reason.find("of that 64x320 what 4 warps' registers and shared "
-                          "memory hold; 248 of 255 registers"),
+  EXPECT_NE(s.reason.find("of its 64x320 the registers of 4 warps and shared "
+                          "memory hold no more than this; a thread takes 248 "
+                          "of 255 registers"),
             std::string::npos)
       << s.reason;
   // d = 256: ceil(M / 1024) = 82 < d.
@@ -182,7 +182,7 @@ TEST(TileSizes, FlashAttentionsRule) {
   little.keyLength = 128;
   s = choose("sm_80", little, TileAlgorithm::FA1);
   EXPECT_TILE(s, 64, 128);
-  EXPECT_EQ(s.reason.find("of that"), std::string::npos) << s.reason;
+  EXPECT_EQ(s.reason.find("of its"), std::string::npos) << s.reason;
 }
 
 TEST(TileSizes, OnCPUsByCaches) {
@@ -203,6 +203,16 @@ TEST(TileSizes, OnCPUsByCaches) {
   // Nothing fits: the smallest.
   cpu.l2Bytes = 16 << 10;
   EXPECT_TILE(onCPU(128), 16, 16);
+}
+
+TEST(TileSizes, OnCPUsAsManyRowsAsThereAre) {
+  TileProblem problem = heads(64, 32);
+  for (int64_t rows : {1, 5, 16, 100}) {
+    problem.queryLength = rows;
+    EXPECT_EQ(choose("cpu", problem).rows, rows);
+  }
+  problem.queryLength = 0;
+  EXPECT_EQ(choose("cpu", problem).rows, 1);
 }
 
 TEST(TileSizes, BadProblemsAreErrors) {

@@ -35,6 +35,8 @@ struct Link {
 };
 
 fake::State state;
+/// Calls fail with and without the state's own lock.
+std::mutex failuresMutex;
 thread_local std::vector<void *> contexts;
 /// The primary contexts are the addresses of these.
 char primaries[8];
@@ -44,6 +46,16 @@ bool isCurrentContextPrimary() {
     return false;
   char *context = static_cast<char *>(contexts.back());
   return context >= primaries && context < primaries + sizeof(primaries);
+}
+
+/// What a call ends with; failures are noted, as the memory checker's API
+/// errors are.
+int ended(const char *call, int result) {
+  if (result != kSuccess) {
+    std::lock_guard<std::mutex> lock(failuresMutex);
+    state.failures.push_back(call);
+  }
+  return result;
 }
 
 void record(const std::string &call) { state.calls.push_back(call); }
@@ -228,7 +240,7 @@ int fakeContextDepth() { return static_cast<int>(contexts.size()); }
 
 int cuInit(unsigned) {
   configureFromEnvironment();
-  return state.behaviour.initResult;
+  return ended("cuInit", state.behaviour.initResult);
 }
 int cuDriverGetVersion(int *version) {
   *version = state.behaviour.driverVersion;
@@ -244,7 +256,8 @@ int cuGetErrorName(int, const char **name) {
 }
 int cuDeviceGet(int *device, int ordinal) {
   *device = ordinal;
-  return ordinal < state.behaviour.deviceCount ? kSuccess : kNoDevice;
+  return ended("cuDeviceGet",
+               ordinal < state.behaviour.deviceCount ? kSuccess : kNoDevice);
 }
 int cuDeviceGetCount(int *count) {
   *count = state.behaviour.deviceCount;
@@ -268,7 +281,7 @@ int cuCtxPushCurrent_v2(void *context) {
 }
 int cuCtxPopCurrent_v2(void **context) {
   if (contexts.empty())
-    return kInvalidContext;
+    return ended("cuCtxPopCurrent_v2", kInvalidContext);
   *context = contexts.back();
   contexts.pop_back();
   return kSuccess;
@@ -281,14 +294,14 @@ int cuCtxGetCurrent(void **context) {
 int cuModuleLoadDataEx(void **module, const void *image, unsigned count,
                        int *keys, void **values) {
   if (!isCurrentContextPrimary())
-    return kInvalidContext;
+    return ended("cuModuleLoadDataEx", kInvalidContext);
   std::lock_guard<std::mutex> lock(state.mutex);
   const fake::Behaviour &b = state.behaviour;
   std::string text(static_cast<const char *>(image));
   bool isCubin = text.compare(0, 4, kCubinMagic, 4) == 0;
   if (isCubin ? b.rejectsCubins : !b.rejectLog.empty()) {
     writeLog(count, keys, values, b.rejectLog);
-    return isCubin ? 209 : b.rejectResult;
+    return ended("cuModuleLoadDataEx", isCubin ? 209 : b.rejectResult);
   }
   record(isCubin ? "moduleLoad cubin" : "moduleLoad ptx");
   auto *result = new Module;
@@ -299,7 +312,7 @@ int cuModuleLoadDataEx(void **module, const void *image, unsigned count,
 }
 int cuModuleUnload(void *module) {
   if (!isCurrentContextPrimary())
-    return kInvalidContext;
+    return ended("cuModuleUnload", kInvalidContext);
   std::lock_guard<std::mutex> lock(state.mutex);
   delete static_cast<Module *>(module);
   --state.liveModules;
@@ -309,7 +322,7 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
   auto &functions = static_cast<Module *>(module)->functions;
   auto it = functions.find(name);
   if (it == functions.end())
-    return kNotFound;
+    return ended("cuModuleGetFunction", kNotFound);
   *function = &it->second;
   return kSuccess;
 }
@@ -326,7 +339,7 @@ int cuFuncSetAttribute(void *function, int attribute, int value) {
   std::lock_guard<std::mutex> lock(state.mutex);
   if (attribute != 8 ||
       value + state.behaviour.staticSmem > state.behaviour.smemOptin)
-    return kInvalidValue;
+    return ended("cuFuncSetAttribute", kInvalidValue);
   static_cast<Function *>(function)->maxDynamicSmem = value;
   state.maxDynamicSmem[static_cast<Function *>(function)->name] = value;
   return kSuccess;
@@ -335,7 +348,7 @@ int cuFuncGetParamInfo(void *function, size_t index, size_t *offset,
                        size_t *size) {
   const auto &params = static_cast<Function *>(function)->params;
   if (index >= params.size())
-    return kInvalidValue;
+    return ended("cuFuncGetParamInfo", kInvalidValue);
   *offset = params[index].offset;
   *size = params[index].size;
   return kSuccess;
@@ -344,20 +357,20 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
                    unsigned bx, unsigned by, unsigned bz, unsigned smem,
                    void *stream, void **params, void **) {
   if (!isCurrentContextPrimary())
-    return kInvalidContext;
+    return ended("cuLaunchKernel", kInvalidContext);
   std::lock_guard<std::mutex> lock(state.mutex);
   fake::Behaviour &b = state.behaviour;
   if (b.launchesLeft == 0)
-    return b.launchResult ? b.launchResult : 719;
+    return ended("cuLaunchKernel", b.launchResult ? b.launchResult : 719);
   if (b.launchesLeft > 0)
     --b.launchesLeft;
   else if (b.launchResult)
-    return b.launchResult;
+    return ended("cuLaunchKernel", b.launchResult);
   const auto *kernel = static_cast<Function *>(function);
   if (gx == 0 || bx == 0)
-    return kInvalidValue;
+    return ended("cuLaunchKernel", kInvalidValue);
   if (smem > 49152 && kernel->maxDynamicSmem < int(smem))
-    return kInvalidValue;
+    return ended("cuLaunchKernel", kInvalidValue);
   fake::Launch launch = {
       kernel->name, {gx, gy, gz}, {bx, by, bz}, smem, stream, {}, {}};
   for (size_t i = 0; i < kernel->params.size(); ++i) {
@@ -367,7 +380,7 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
       std::memcpy(&map, params[i], sizeof(map));
       // A kernel that reads anything else as a map faults.
       if (map.magic != fake::kTensorMapMagic)
-        return kInvalidValue;
+        return ended("cuLaunchKernel", kInvalidValue);
       launch.maps.push_back(map);
       continue;
     }
@@ -381,18 +394,18 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
 }
 
 int cuMemAlloc_v2(unsigned long long *pointer, size_t size) {
-  return allocate(pointer, size, "memAlloc");
+  return ended("cuMemAlloc_v2", allocate(pointer, size, "memAlloc"));
 }
 int cuMemFree_v2(unsigned long long pointer) {
-  return release(pointer, "memFree");
+  return ended("cuMemFree_v2", release(pointer, "memFree"));
 }
 int cuMemAllocAsync(unsigned long long *pointer, size_t size, void *) {
   if (state.behaviour.asyncAllocResult)
-    return state.behaviour.asyncAllocResult;
-  return allocate(pointer, size, "memAllocAsync");
+    return ended("cuMemAllocAsync", state.behaviour.asyncAllocResult);
+  return ended("cuMemAllocAsync", allocate(pointer, size, "memAllocAsync"));
 }
 int cuMemFreeAsync(unsigned long long pointer, void *) {
-  return release(pointer, "memFreeAsync");
+  return ended("cuMemFreeAsync", release(pointer, "memFreeAsync"));
 }
 int cuMemcpyHtoD_v2(unsigned long long to, const void *from, size_t size) {
   std::memcpy(reinterpret_cast<void *>(to), from, size);
@@ -411,17 +424,17 @@ int cuMemsetD8Async(unsigned long long to, unsigned char value, size_t size,
 }
 int cuMemHostAlloc(void **memory, size_t size, unsigned) {
   if (!isCurrentContextPrimary())
-    return kInvalidContext;
+    return ended("cuMemHostAlloc", kInvalidContext);
   std::lock_guard<std::mutex> lock(state.mutex);
   if (state.behaviour.hostAllocResult)
-    return state.behaviour.hostAllocResult;
+    return ended("cuMemHostAlloc", state.behaviour.hostAllocResult);
   *memory = std::malloc(size);
   ++state.liveHostBuffers;
   return kSuccess;
 }
 int cuMemFreeHost(void *memory) {
   if (!isCurrentContextPrimary())
-    return kInvalidContext;
+    return ended("cuMemFreeHost", kInvalidContext);
   std::lock_guard<std::mutex> lock(state.mutex);
   std::free(memory);
   --state.liveHostBuffers;
@@ -429,12 +442,12 @@ int cuMemFreeHost(void *memory) {
 }
 int cuStreamIsCapturing(void *, int *status) {
   *status = state.behaviour.captureStatus;
-  return state.behaviour.captureResult;
+  return ended("cuStreamIsCapturing", state.behaviour.captureResult);
 }
 int cuStreamSynchronize(void *) {
   std::lock_guard<std::mutex> lock(state.mutex);
   record("synchronize");
-  return state.behaviour.synchronizeResult;
+  return ended("cuStreamSynchronize", state.behaviour.synchronizeResult);
 }
 
 #ifndef FAKE_WITHOUT_TENSOR_MAPS
@@ -452,10 +465,10 @@ int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank,
       !isEncodable(elementBytes, rank, address, sizes, strides, box, steps,
                    swizzle)) {
     ++state.refusedEncodings;
-    return kInvalidValue;
+    return ended("cuTensorMapEncodeTiled", kInvalidValue);
   }
   if (state.behaviour.encodeResult)
-    return state.behaviour.encodeResult;
+    return ended("cuTensorMapEncodeTiled", state.behaviour.encodeResult);
   ++state.encodings;
   fake::TensorMap made = {};
   made.address = address;
@@ -490,11 +503,11 @@ int cuLinkAddData_v2(void *link, int, void *data, size_t size, const char *,
   if (b.isLinkerBroken || !b.rejectLog.empty()) {
     writeLog(static_cast<unsigned>(state_->keys.size()), state_->keys.data(),
              state_->values.data(), b.rejectLog);
-    return b.rejectResult;
+    return ended("cuLinkAddData_v2", b.rejectResult);
   }
   // The driver wants the NUL counted.
   if (size == 0 || static_cast<char *>(data)[size - 1] != '\0')
-    return kInvalidValue;
+    return ended("cuLinkAddData_v2", kInvalidValue);
   ++state.compilations;
   state_->cubin = kCubinMagic + std::string(static_cast<char *>(data));
   return kSuccess;
@@ -516,10 +529,10 @@ int cuPointerGetAttribute(void *value, int attribute,
   std::lock_guard<std::mutex> lock(state.mutex);
   auto it = state.memory.upper_bound(pointer);
   if (it == state.memory.begin())
-    return kInvalidValue;
+    return ended("cuPointerGetAttribute", kInvalidValue);
   --it;
   if (pointer >= it->first + it->second)
-    return kInvalidValue;
+    return ended("cuPointerGetAttribute", kInvalidValue);
   int result = attribute == 2 ? 2 : 0; // Device memory of device 0.
   std::memcpy(value, &result, sizeof(result));
   return kSuccess;

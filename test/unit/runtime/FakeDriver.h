@@ -80,6 +80,8 @@ struct State {
   std::vector<Launch> launches;
   /// Names of the calls that matter, in order: "memAllocAsync 4096", ...
   std::vector<std::string> calls;
+  /// Names of the calls that did not end with success.
+  std::vector<std::string> failures;
   /// Live device memory and its size.
   std::map<uint64_t, size_t> memory;
   /// Largest dynamic shared memory set for each kernel.

@@ -5,6 +5,7 @@
 
 #include "TestUtil.h"
 
+#include <algorithm>
 #include <thread>
 
 namespace {
@@ -89,18 +90,19 @@ TEST_F(Launch, LargestGrid) {
            "//!fa.end\n" +
            code({{"k", 7}}));
   auto grid = [&](int64_t a, int64_t b, int64_t c) {
-    return launch(program, {tensor(FA_RT_F32, {a, b, c})});
+    // One element, repeated.
+    fa_rt_tensor x = tensor(FA_RT_F32, {a, b, c});
+    std::fill(std::begin(x.strides), std::end(x.strides), 0);
+    return launch(program, {x});
   };
-  EXPECT_EQ(grid(1, 1, 2147483647), FA_RT_OK) << fa_rt_last_error();
-  EXPECT_EQ(state().launches[0].grid[0], 2147483647u);
+  EXPECT_EQ(grid(2, 3, 357913941), FA_RT_OK) << fa_rt_last_error();
+  EXPECT_EQ(state().launches[0].grid[0], 2147483646u);
   std::vector<std::string> parts = {"grid of kernel k", "2147483647"};
-  expectError(grid(1, 1, 2147483648), FA_RT_INVALID_ARGUMENT, parts);
+  expectError(grid(2, 2, 536870912), FA_RT_INVALID_ARGUMENT, parts);
   expectError(grid(65536, 32768, 1), FA_RT_INVALID_ARGUMENT, parts);
-  // Products that wrap to something small in 64 bits.
-  int64_t huge = int64_t(1) << 62;
-  expectError(grid(huge, 4, 1), FA_RT_INVALID_ARGUMENT, parts);
-  expectError(grid(INT64_MAX, INT64_MAX, INT64_MAX), FA_RT_INVALID_ARGUMENT,
-              parts);
+  // A product that wraps to 0 in 64 bits.
+  int64_t huge = int64_t(1) << 29;
+  expectError(grid(huge, huge, huge), FA_RT_INVALID_ARGUMENT, parts);
   // A factor of 0 makes the grid empty, whatever the others are.
   EXPECT_EQ(grid(huge, huge, 0), FA_RT_OK) << fa_rt_last_error();
   EXPECT_EQ(state().launches.size(), 1u);
@@ -159,6 +161,39 @@ TEST_F(Launch, Sizes) {
   expectRefused([](Args &args) { args[2].shape[2] = 511; },
                 {"argument 2 (value): expected dimension 2 to have the size "
                  "of dimension 2 of argument 1 (key), got 511 and 512"});
+}
+
+TEST_F(Launch, SizesThatKernelsCannotCount) {
+  int64_t most = FA_RT_MAX_EXTENT;
+  expectRefused(
+      [=](Args &args) { args[1].shape[2] = args[2].shape[2] = most + 1; },
+      {"argument 1 (key): expected sizes of at most 1073741823 (2^30 - 1), got "
+       "1073741824 in dimension 2",
+       "32 bits", "split the tensor"});
+  expectRefused([=](Args &args) { args[1].shape[2] = INT64_MAX; },
+                {"got 9223372036854775807 in dimension 2"});
+  Program program = load(attentionImage());
+  // More than 2^31 elements are fine: offsets have 64 bits.
+  Args args = attentionArgs(1, 128, int64_t(1) << 29);
+  EXPECT_EQ(launch(program, args), FA_RT_OK) << fa_rt_last_error();
+  args[1].shape[2] = args[2].shape[2] = most;
+  EXPECT_EQ(launch(program, args), FA_RT_OK) << fa_rt_last_error();
+}
+
+TEST_F(Launch, StridesWhoseOffsetsOverflow) {
+  expectRefused([](Args &args) { args[1].strides[2] = INT64_MAX / 8 * 8; },
+                {"argument 1 (key): expected elements less than 2^62 bytes "
+                 "apart, got the stride 9223372036854775800 in dimension 2 of "
+                 "size",
+                 "pass the strides"});
+  expectRefused([](Args &args) { args[1].strides[2] = -(int64_t(1) << 60); },
+                {"got the stride -1152921504606846976"});
+  Program program = load(attentionImage());
+  // Beyond 32 bits, and negative.
+  Args args = attentionArgs(2, 128, 128);
+  args[1].strides[2] = int64_t(1) << 40;
+  args[2].strides[2] = -(int64_t(1) << 33);
+  EXPECT_EQ(launch(program, args), FA_RT_OK) << fa_rt_last_error();
 }
 
 TEST_F(Launch, NullData) {

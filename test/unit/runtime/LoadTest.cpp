@@ -179,6 +179,14 @@ TEST_F(Load, KernelWithOtherParameters) {
               FA_RT_BAD_IMAGE, {"more than the 43 parameters"});
 }
 
+TEST_F(Load, NoDriverCallFailsOnTheWayToALaunch) {
+  // What a memory checker reports as an error of the API.
+  Program program = load(attentionImage());
+  EXPECT_EQ(launch(program, attentionArgs(1, 128, 128)), FA_RT_OK)
+      << fa_rt_last_error();
+  EXPECT_EQ(state().failures, std::vector<std::string>());
+}
+
 TEST_F(Load, MoreSharedMemoryThanTheDeviceHas) {
   behaviour().smemOptin = 101376;
   behaviour().staticSmem = 1000;

@@ -157,6 +157,7 @@ void RuntimeTest::SetUp() {
   driver.behaviour = {};
   driver.launches.clear();
   driver.calls.clear();
+  driver.failures.clear();
   driver.maxDynamicSmem.clear();
   driver.compilations = 0;
   driver.encodings = driver.refusedEncodings = 0;

@@ -6,6 +6,38 @@
 
 include "mlir/Pass/PassBase.td"
 
+def CPUTrimPaddingPass : Pass<"fa-cpu-trim-padding", "::mlir::func::FuncOp"> {
+  let summary = "rows that only make a tile full are not computed";
+  let description = [{
+    Takes back the padding of a tile's dimension where nothing needs it: where
+    every value that shares the dimension is made for the tile, every op runs
+    over it in parallel, and all that leaves the tile is the part that was not
+    padding. These values then have a dynamic size, that of what was padded.
+    Matrix instructions want whole tiles; a loop over rows does not, and one
+    query is one row rather than a tile of them.
+
+    Dimensions that something reduces keep their padding (keys), and so does
+    one that meets a value from elsewhere.
+
+    Before:
+    ```mlir
+    %q = tensor.pad %slice high[%p, 0] : tensor<?x64xf32> to tensor<16x64xf32>
+    %s = linalg.generic ... outs(%e : tensor<16x128xf32>)
+    %r = tensor.extract_slice %o[0, 0] [%n, 64] [1, 1]
+    ```
+    After:
+    ```mlir
+    %s = linalg.generic ... ins(%slice : tensor<?x64xf32>, ...)
+                            outs(%e : tensor<?x128xf32>)
+    ```
+    Numeric contract: bit-identical.
+  }];
+  let dependentDialects = [
+    "::mlir::linalg::LinalgDialect", "::mlir::scf::SCFDialect",
+    "::mlir::tensor::TensorDialect"
+  ];
+}
+
 def CPUPreparePass : Pass<"fa-cpu-prepare", "::mlir::func::FuncOp"> {
   let summary = "tensor program -> one that bufferizes without copies";
   let description = [{
@@ -15,8 +47,8 @@ def CPUPreparePass : Pass<"fa-cpu-prepare", "::mlir::func::FuncOp"> {
       `fa.random_bits` arithmetic;
     - results become writable destination arguments at the end of the argument
       list, so the caller owns all memory that outlives the call;
-    - `tensor.pad` becomes an insertion into a fresh tensor of which only the
-      padding is filled;
+    - `tensor.pad` becomes an insertion into a fresh tensor that is filled with
+      the padding;
     - an elementwise op writes into its last-used operand where it can;
     - a value that a loop carries is written back to where it came from.
 
@@ -53,7 +85,9 @@ def CPUBufferizePass : Pass<"fa-cpu-bufferize", "::mlir::ModuleOp"> {
   let description = [{
     Upstream's one-shot bufferization with function arguments of dynamic
     strides and offset, so a strided input needs no copy, and copies as
-    `linalg.copy`, so they are vectorised like everything else.
+    `linalg.copy`, so they are vectorised like everything else. A padded tile
+    of an argument that nothing writes to is read where it lies if it turns out
+    to be whole.
 
     Before: `func.func @f(%q: tensor<?x64xf32>)`. After:
     `func.func @f(%q: memref<?x64xf32, strided<[?, 1], offset: ?>>)`.
@@ -62,7 +96,8 @@ def CPUBufferizePass : Pass<"fa-cpu-bufferize", "::mlir::ModuleOp"> {
   let dependentDialects = [
     "::mlir::arith::ArithDialect",
     "::mlir::bufferization::BufferizationDialect",
-    "::mlir::linalg::LinalgDialect", "::mlir::memref::MemRefDialect"
+    "::mlir::linalg::LinalgDialect", "::mlir::memref::MemRefDialect",
+    "::mlir::scf::SCFDialect"
   ];
   let options = [
     Option<"unitInnerStride", "unit-inner-stride", "bool", "true",
@@ -77,8 +112,11 @@ def ScheduleCPUPass : Pass<"fa-schedule-cpu", "::mlir::func::FuncOp"> {
 
     - a contraction (two parallel loops, one reduction, multiply and add)
       becomes a register-tiled kernel: `rows` x 2 vectors of accumulators,
-      the right operand packed into panels where its rows run along the
-      reduction, edges by masked vectors;
+      fewer rows with more vectors at the end, the right operand packed into
+      panels where its rows run along the reduction, edges by masked vectors;
+      with at most 16 rows it is not worth a copy: where the right operand's
+      rows run along the reduction, sums of 16 products of rows are
+      accumulated side by side and reduced together;
     - any other op is vectorised along its last loop if each operand is
       contiguous or constant along it and the body consists of elementwise
       ops; the end of a row by a masked vector. A row reduction accumulates a

@@ -22,6 +22,24 @@ class ModuleOp;
 namespace fa {
 namespace cpu {
 
+/// What a run had no memory for.
+struct Shortage {
+  /// Of the temporary; of all others; and the most that there may be.
+  uint64_t bytes = 0, held = 0, limit = 0;
+};
+
+/// A run that could not have its temporaries. Its results are undefined.
+class OutOfMemoryError : public llvm::ErrorInfo<OutOfMemoryError> {
+public:
+  explicit OutOfMemoryError(Shortage shortage) : shortage(shortage) {}
+  void log(llvm::raw_ostream &os) const override;
+  std::error_code convertToErrorCode() const override;
+  static char ID;
+
+private:
+  Shortage shortage;
+};
+
 struct CompileOptions {
   /// The function to compile; empty: the module's only public one.
   std::string function;
@@ -51,7 +69,8 @@ public:
 
   /// Runs with the tensors of the arguments and of the results, in that order.
   /// Inputs may have any strides; nothing is copied. Types and shapes are
-  /// checked against the function's.
+  /// checked against the function's. Fails with OutOfMemoryError where there is
+  /// no memory for temporaries.
   llvm::Error run(llvm::ArrayRef<TensorRef> tensors,
                   const RunOptions &options = {},
                   RunStatistics *statistics = nullptr);

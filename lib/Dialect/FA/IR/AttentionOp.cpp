@@ -2,11 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/IR/Limits.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/Matchers.h"
 
 #include <cmath>
+#include <limits>
 
 using namespace mlir;
 using namespace fa;
@@ -110,6 +113,32 @@ static void hoistSizes(OpBuilder &builder, AttentionOp op) {
   }
 }
 
+/// An index that is cast from 64 bits would wrap where it has 32: what lies
+/// beyond these is moved to their border, which is outside of any tensor.
+static Value saturateCast(OpBuilder &builder, Value index) {
+  auto cast = index.getDefiningOp<arith::IndexCastOp>();
+  if (!cast || !cast.getIn().getType().isInteger(64))
+    return index;
+  constexpr int64_t last = std::numeric_limits<int32_t>::max();
+  auto isNarrow = [](Value v) {
+    IntegerAttr bound;
+    return matchPattern(v, m_Constant(&bound)) && bound.getInt() >= -last - 1 &&
+           bound.getInt() <= last;
+  };
+  Value wide = cast.getIn();
+  Operation *def = wide.getDefiningOp();
+  if (isNarrow(wide) || (isa_and_present<arith::MinSIOp, arith::MaxSIOp>(def) &&
+                         isNarrow(def->getOperand(1))))
+    return index;
+  auto bound = [&](int64_t value) -> Value {
+    return arith::ConstantIntOp::create(builder, cast.getLoc(), value, 64);
+  };
+  wide = arith::MinSIOp::create(builder, cast.getLoc(), wide, bound(last));
+  wide = arith::MaxSIOp::create(builder, cast.getLoc(), wide, bound(-last - 1));
+  return arith::IndexCastOp::create(builder, cast.getLoc(), index.getType(),
+                                    wide);
+}
+
 void AttentionOp::clampCapturedIndices(OpBuilder &builder) {
   OpBuilder::InsertionGuard guard(builder);
   getOperation()->walk([&](tensor::ExtractOp read) {
@@ -120,7 +149,8 @@ void AttentionOp::clampCapturedIndices(OpBuilder &builder) {
     for (auto [dim, index] : llvm::enumerate(read.getIndices())) {
       Value size = tensor::DimOp::create(builder, loc, read.getTensor(), dim);
       Value last = arith::SubIOp::create(builder, loc, size, one);
-      Value upper = arith::MinSIOp::create(builder, loc, index, last);
+      Value upper = arith::MinSIOp::create(builder, loc,
+                                           saturateCast(builder, index), last);
       Value inside = arith::MaxSIOp::create(builder, loc, upper, zero);
       read.getIndicesMutable()[dim].assign(inside);
     }
@@ -188,7 +218,8 @@ static LogicalResult verifyHeads(AttentionOp op) {
     if (size < 1 || size > AttentionOp::kMaxHeadDim)
       return op.emitOpError()
              << "expected a " << name << " in [1, " << AttentionOp::kMaxHeadDim
-             << "], got " << size << "; split the head (fa_attention_c3)";
+             << "], got " << size
+             << "; use heads of a size in it (fa_attention_c3)";
   return success();
 }
 
@@ -209,11 +240,28 @@ static LogicalResult verifySize(AttentionOp op, StringRef name,
   return success();
 }
 
+/// Coordinates are what kernels and analyses count with.
+static LogicalResult verifyExtents(Operation *op, StringRef name,
+                                   RankedTensorType type) {
+  for (int64_t size : type.getShape())
+    if (size > kMaxExtent)
+      return op->emitOpError()
+             << "expected sizes of " << name << " of at most " << kMaxExtent
+             << " (2^30 - 1), got " << type
+             << "; kernels count with 32 bits: split it, or give a captured "
+                "tensor more dimensions and indices (fa_attention_c3)";
+  return success();
+}
+
 static LogicalResult verifyShapes(AttentionOp op) {
   RankedTensorType q = op.getQuery().getType(), k = op.getKey().getType(),
                    v = op.getValue().getType(), o = op.getOut().getType();
   if (failed(verifySize(op, "query", q)) || failed(verifySize(op, "key", k)) ||
-      failed(verifySize(op, "value", v)) || failed(verifySize(op, "out", o)))
+      failed(verifySize(op, "value", v)) || failed(verifySize(op, "out", o)) ||
+      failed(verifyExtents(op, "query", q)) ||
+      failed(verifyExtents(op, "key", k)) ||
+      failed(verifyExtents(op, "value", v)) ||
+      failed(verifyExtents(op, "out", o)))
     return failure();
   if (failed(verifySameDim(op, "batch size", "query", q, 0, "key", k, 0)) ||
       failed(verifySameDim(op, "batch size", "key", k, 0, "value", v, 0)) ||
@@ -326,5 +374,9 @@ LogicalResult AttentionOp::verifyRegions() {
     if (failed(verifyFunctionRegion(
             *this, *region, name, {index, index, index, index}, b.getI1Type())))
       return failure();
-  return success();
+  WalkResult walk = getOperation()->walk([](tensor::ExtractOp read) {
+    return WalkResult(
+        verifyExtents(read, "a captured tensor", read.getTensor().getType()));
+  });
+  return failure(walk.wasInterrupted());
 }

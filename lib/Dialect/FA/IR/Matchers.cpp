@@ -41,19 +41,46 @@ bool fa::isElementwise(linalg::GenericOp op) {
          op.getNumParallelLoops() == op.getNumLoops();
 }
 
-/// An elementwise generic on `inputs` inputs; null otherwise.
+bool fa::isRowwise(linalg::GenericOp op) {
+  return llvm::all_of(op.getIndexingMapsArray(), [](AffineMap map) {
+    return llvm::all_of(llvm::enumerate(map.getResults()), [](auto result) {
+      auto dim = dyn_cast<AffineDimExpr>(result.value());
+      return dim && dim.getPosition() == result.index();
+    });
+  });
+}
+
+/// An elementwise generic on `inputs` inputs as SoftmaxBuilder makes it: the
+/// result and the first input have the same coordinates, the others the same or
+/// those of its rows. Null otherwise: a body alone says nothing of which
+/// elements meet.
 static linalg::GenericOp elementwiseOf(Value v, unsigned inputs) {
   linalg::GenericOp op = genericOf(v);
-  if (!isElementwise(op) || op.getNumDpsInputs() != inputs)
+  if (!isElementwise(op) || op.getNumDpsInputs() != inputs || !isRowwise(op) ||
+      op.payloadUsesValueFromOperand(op.getDpsInitOperand(0)) ||
+      !op.getMatchingIndexingMap(op.getDpsInputOperand(0)).isIdentity() ||
+      !op.getMatchingIndexingMap(op.getDpsInitOperand(0)).isIdentity())
     return {};
   return op;
+}
+
+bool fa::reducesRows(linalg::GenericOp op) {
+  if (!op || op.getNumLoops() != 2 || !isRowwise(op) ||
+      op.getIteratorTypesArray()[0] != utils::IteratorType::parallel ||
+      op.getIteratorTypesArray()[1] != utils::IteratorType::reduction)
+    return false;
+  auto rankOf = [&](OpOperand &operand) {
+    return op.getMatchingIndexingMap(&operand).getNumResults();
+  };
+  return op.getNumDpsInputs() > 0 && rankOf(*op.getDpsInputOperand(0)) == 2 &&
+         llvm::all_of(op.getDpsInitsMutable(),
+                      [&](OpOperand &init) { return rankOf(init) == 1; });
 }
 
 template <typename CombinerOp>
 static std::optional<RowReduction> matchRowReduction(Value v) {
   linalg::GenericOp op = genericOf(v);
-  if (!op || op.getNumLoops() != 2 || op.getNumReductionLoops() != 1 ||
-      op.getNumDpsInputs() != 1 || op->getNumResults() != 1)
+  if (!reducesRows(op) || op.getNumDpsInputs() != 1 || op->getNumResults() != 1)
     return std::nullopt;
   auto combiner = yieldedBy(op).getDefiningOp<CombinerOp>();
   Block *body = op.getBody();
@@ -77,6 +104,7 @@ std::optional<RowReduction> fa::matchRowSum(Value v) {
 std::optional<Contraction> fa::matchContraction(Value v) {
   linalg::GenericOp op = genericOf(v);
   if (!op || op.getNumLoops() != 3 || op.getNumReductionLoops() != 1 ||
+      op.getIteratorTypesArray()[2] != utils::IteratorType::reduction ||
       op.getNumDpsInputs() != 2 || op->getNumResults() != 1)
     return std::nullopt;
   AffineExpr i, j, k;
@@ -117,7 +145,7 @@ std::optional<ValuePair> fa::matchExpDifference(Value v) {
   auto exp = yieldedBy(op).getDefiningOp<math::ExpOp>();
   auto sub = exp ? exp.getOperand().getDefiningOp<arith::SubFOp>() : nullptr;
   if (!sub || sub.getLhs() != op.getBody()->getArgument(0) ||
-      sub.getRhs() != op.getBody()->getArgument(1))
+      sub.getRhs() != op.getBody()->getArgument(1) || !sub.getType().isF32())
     return std::nullopt;
   return ValuePair(op.getDpsInputs()[0], op.getDpsInputs()[1]);
 }
@@ -225,9 +253,7 @@ Value fa::matchKeep(Value v) {
   auto select = op ? yieldedBy(op).getDefiningOp<arith::SelectOp>() : nullptr;
   Value x = op ? op.getBody()->getArgument(0) : Value();
   if (!select || select.getTrueValue() != x || !x.hasOneUse() ||
-      !isConstant(select.getFalseValue(), 0.0) ||
-      !llvm::all_of(op.getIndexingMapsArray(),
-                    [](AffineMap map) { return map.isIdentity(); }))
+      !isConstant(select.getFalseValue(), 0.0))
     return {};
   return op.getDpsInputs()[0];
 }

@@ -101,11 +101,11 @@ struct AnnotateIOPass : fa::impl::AnnotateIOPassBase<AnnotateIOPass> {
     remark::analysis(func.getLoc(), remark::RemarkOpts::name("IO")
                                         .category(DEBUG_TYPE)
                                         .function(func.getName()))
-        << "HBM bytes read " + withChange(oldRead, *report.readBytes) +
-               ", written " + withChange(oldWrite, *report.writeBytes) +
-               ", together " +
+        << "the function reads " + withChange(oldRead, *report.readBytes) +
+               " bytes of HBM and writes " +
+               withChange(oldWrite, *report.writeBytes) + ", together " +
                withChange(oldTotal, *report.readBytes + *report.writeBytes) +
-               ", temporary " +
+               "; its temporaries take " +
                withChange(old("temp_bytes"), *report.tempBytes);
   }
 };

@@ -435,7 +435,8 @@ static llvm::Expected<TileSizes> chooseTilesOf(scf::ForallOp forall,
   TileSizes sizes;
   sizes.rows = rows ? rows : 64;
   sizes.keys = keys ? keys : 64;
-  sizes.reason = "no products with K and V to choose by";
+  sizes.reason = describeTiles(
+      rows, keys, sizes, "there are no products with K and V to choose by");
   return sizes;
 }
 
@@ -468,8 +469,7 @@ struct DistributePass : fa::impl::DistributePassBase<DistributePass> {
       remark::passed(forall.getLoc(), remark::RemarkOpts::name("TileSizes")
                                           .category(DEBUG_TYPE)
                                           .function(func.getName()))
-          << "rows=" << std::to_string(tiles->rows)
-          << " keys=" << std::to_string(tiles->keys) << ": " << tiles->reason;
+          << tiles->reason;
       if (failed(Distributor(rewriter, forall, tiles->rows, tiles->keys).run()))
         return signalPassFailure();
     }

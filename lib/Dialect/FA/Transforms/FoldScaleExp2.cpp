@@ -247,10 +247,13 @@ struct ScaledMaximum {
   unsigned index; // of the carried maximum
   Value scores;
   ScoreUnit unit;
+  /// What becomes of both: all of their differences' exponentials.
+  SmallVector<linalg::GenericOp> exponentials;
 };
 } // namespace
 
-/// Finds a carried maximum of scores that only exponentials use, too.
+/// Finds a carried maximum of scores that only exponentials of their
+/// differences use, too: these are all that the scores' unit shows in.
 static std::optional<ScaledMaximum> matchScaledMaximum(IRRewriter &rewriter,
                                                        scf::ForOp loop) {
   for (unsigned i = 0; i < loop.getNumRegionIterArgs(); ++i) {
@@ -263,22 +266,39 @@ static std::optional<ScaledMaximum> matchScaledMaximum(IRRewriter &rewriter,
     // Only -inf is the same number in both units.
     if (!unit || !start || !start->isInfinity())
       continue;
-    auto usedByExp = [](Value v, auto also) {
-      return llvm::all_of(v.getUsers(), [&](Operation *user) {
+    ScaledMaximum match{loop, i, max->matrix, *unit, {}};
+    Value next = loop.getYieldedValues()[i];
+    Operation *others[] = {next.getDefiningOp(),
+                           loop.getBody()->getTerminator()};
+    // In the scores' unit: they, both maxima, and those where -inf is 0.
+    llvm::SetVector<Value> scaled;
+    scaled.insert(max->matrix);
+    scaled.insert(loop.getRegionIterArg(i));
+    scaled.insert(next);
+    llvm::SetVector<Operation *> exponentials;
+    bool onlyExponentials = true;
+    for (size_t n = 0; n < scaled.size(); ++n)
+      for (Operation *user : scaled[n].getUsers()) {
         auto generic = dyn_cast<linalg::GenericOp>(user);
-        return also(user) || (generic && generic->getNumResults() == 1 &&
-                              (matchExpDifference(generic.getResult(0)) ||
-                               matchFiniteOrZero(generic.getResult(0))));
-      });
-    };
-    Operation *maxOp = loop.getYieldedValues()[i].getDefiningOp();
-    Operation *yield = loop.getBody()->getTerminator();
-    auto isMax = [&](Operation *user) { return user == maxOp; };
-    auto isYield = [&](Operation *user) { return user == yield; };
-    if (usedByExp(max->matrix, isMax) &&
-        usedByExp(loop.getRegionIterArg(i), isMax) &&
-        usedByExp(loop.getYieldedValues()[i], isYield))
-      return ScaledMaximum{loop, i, max->matrix, *unit};
+        Value result = generic && generic->getNumResults() == 1
+                           ? generic.getResult(0)
+                           : Value();
+        if (result && matchFiniteOrZero(result))
+          scaled.insert(result);
+        else if (result && matchExpDifference(result))
+          exponentials.insert(user);
+        else
+          onlyExponentials &=
+              llvm::is_contained(others, user) || isa<tensor::DimOp>(user);
+      }
+    for (Operation *op : exponentials) {
+      match.exponentials.push_back(cast<linalg::GenericOp>(op));
+      auto pair = *matchExpDifference(op->getResult(0));
+      onlyExponentials &=
+          scaled.contains(pair.first) && scaled.contains(pair.second);
+    }
+    if (onlyExponentials)
+      return match;
   }
   return std::nullopt;
 }
@@ -318,7 +338,8 @@ struct FoldScaleExp2Pass : fa::impl::FoldScaleExp2PassBase<FoldScaleExp2Pass> {
     for (scf::ForOp loop : loops)
       if (auto match = matchScaledMaximum(rewriter, loop)) {
         unscaleMaximum(rewriter, *match);
-        scaleOf[loop] = match->unit.size;
+        for (linalg::GenericOp op : match->exponentials)
+          scaleOf[op] = match->unit.size;
       }
     SmallVector<linalg::GenericOp> exponentials;
     func.walk([&](linalg::GenericOp op) {
@@ -326,7 +347,7 @@ struct FoldScaleExp2Pass : fa::impl::FoldScaleExp2PassBase<FoldScaleExp2Pass> {
         exponentials.push_back(op);
     });
     for (linalg::GenericOp op : exponentials) {
-      auto it = scaleOf.find(op->getParentOfType<scf::ForOp>());
+      auto it = scaleOf.find(op);
       foldExp(rewriter, op, kLog2E * (it == scaleOf.end() ? 1.0 : it->second));
     }
     if (failed(cleanUp(func)))

@@ -453,7 +453,8 @@ struct ListBlocksPass : fa::impl::ListBlocksPassBase<ListBlocksPass> {
     }
     lister.rewrite();
     remark::passed(loc, options("Listed"))
-        << "blocks of keys come from a list that is made of the mask";
+        << "the loop over keys follows a list of blocks that is made of the "
+           "mask, which depends on data";
     return true;
   }
 };

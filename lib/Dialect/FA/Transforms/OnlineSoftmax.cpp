@@ -15,6 +15,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"
+#include "mlir/IR/Matchers.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 
 #include <limits>
@@ -47,6 +48,50 @@ static void buildOnlineNormalizer(OpBuilder &b, Location loc, ValueRange args) {
   Value carried = arith::MulFOp::create(b, loc, l, exp(m));
   Value newSum = arith::AddFOp::create(b, loc, carried, exp(s));
   linalg::YieldOp::create(b, loc, ValueRange{newMax, newSum});
+}
+
+namespace {
+/// The two-pass form's reduction: scores, and what maximum and sum start from.
+struct OnlineNormalizer {
+  Value scores, max, sum;
+};
+} // namespace
+
+/// Matches what buildOnlineNormalizer builds, over the rows of a matrix.
+static std::optional<OnlineNormalizer>
+matchOnlineNormalizer(linalg::GenericOp op) {
+  if (!reducesRows(op) || op.getNumDpsInputs() != 1 || op->getNumResults() != 2)
+    return std::nullopt;
+  Block *body = op.getBody();
+  Value s = body->getArgument(0), m = body->getArgument(1),
+        l = body->getArgument(2);
+  Operation *yield = body->getTerminator();
+  auto newMax = yield->getOperand(0).getDefiningOp<arith::MaxNumFOp>();
+  auto newSum = yield->getOperand(1).getDefiningOp<arith::AddFOp>();
+  if (!newMax || newMax.getLhs() != s || newMax.getRhs() != m || !newSum)
+    return std::nullopt;
+  auto isZero = [](Value v) { return matchPattern(v, m_AnyZeroFloat()); };
+  auto isShift = [&](Value v) {
+    auto select = v.getDefiningOp<arith::SelectOp>();
+    auto empty = select ? select.getCondition().getDefiningOp<arith::CmpFOp>()
+                        : arith::CmpFOp();
+    return empty && empty.getPredicate() == arith::CmpFPredicate::OEQ &&
+           empty.getLhs() == newMax && isNegativeInfinity(empty.getRhs()) &&
+           isZero(select.getTrueValue()) && select.getFalseValue() == newMax;
+  };
+  auto isWeight = [&](Value v, Value of) {
+    auto exp = v.getDefiningOp<math::ExpOp>();
+    auto difference =
+        exp ? exp.getOperand().getDefiningOp<arith::SubFOp>() : arith::SubFOp();
+    return difference && difference.getLhs() == of &&
+           isShift(difference.getRhs());
+  };
+  auto carried = newSum.getLhs().getDefiningOp<arith::MulFOp>();
+  if (!carried || carried.getLhs() != l || !isWeight(carried.getRhs(), m) ||
+      !isWeight(newSum.getRhs(), s))
+    return std::nullopt;
+  return OnlineNormalizer{op.getDpsInputs()[0], op.getDpsInits()[0],
+                          op.getDpsInits()[1]};
 }
 
 /// What selects weights (matchKeep) becomes the merge's region.
@@ -136,19 +181,25 @@ struct FuseWeightedSum : OpRewritePattern<linalg::GenericOp> {
     Value max = weights ? matchFiniteOrZero(weights->second) : Value();
     auto normalizer =
         max ? max.getDefiningOp<linalg::GenericOp>() : linalg::GenericOp();
-    if (!normalizer || normalizer->getNumResults() != 2 ||
-        max != normalizer.getResult(0) ||
+    std::optional<OnlineNormalizer> state =
+        normalizer ? matchOnlineNormalizer(normalizer) : std::nullopt;
+    if (!state || max != normalizer.getResult(0) ||
         quotient->second != normalizer.getResult(1) ||
-        normalizer.getDpsInputs()[0] != weights->first)
+        state->scores != weights->first)
       return rewriter.notifyMatchFailure(op, "P is not a softmax of scores");
     std::optional<APFloat> start = matchFill(product->init);
     if (!start || !start->isZero())
       return rewriter.notifyMatchFailure(op, "the product does not start at 0");
+    // The merge converts its weights to the values' type, and sums in f32.
+    if (getElementTypeOrSelf(product->lhs) !=
+            getElementTypeOrSelf(product->rhs) ||
+        !getElementTypeOrSelf(product->init).isF32())
+      return rewriter.notifyMatchFailure(op, "P and V differ in type, or their "
+                                             "product is not f32");
     rewriter.setInsertionPoint(op);
-    Value state[] = {normalizer.getDpsInits()[0], normalizer.getDpsInits()[1],
-                     product->init};
+    Value inits[] = {state->max, state->sum, product->init};
     auto merged = OnlineSoftmaxOp::create(rewriter, op.getLoc(), weights->first,
-                                          product->rhs, ValueRange(state),
+                                          product->rhs, ValueRange(inits),
                                           /*keeps=*/bool(kept));
     if (kept)
       moveKeep(rewriter, product->lhs.getDefiningOp<linalg::GenericOp>(),

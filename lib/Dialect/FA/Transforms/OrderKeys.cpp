@@ -238,14 +238,14 @@ struct OrderKeysPass : fa::impl::OrderKeysPassBase<OrderKeysPass> {
       if (order == "ascending" || !step || followsList(loop))
         continue;
       std::string why =
-          order == "descending" ? "asked for" : reason(merge, loop);
+          order == "descending" ? "that was asked for" : reason(merge, loop);
       if (why.empty())
         continue;
       reverse(loop, *step);
       remark::passed(merge.getLoc(), remark::RemarkOpts::name("Descending")
                                          .category(DEBUG_TYPE)
                                          .function(getOperation().getName()))
-          << "the last keys come first: " + why;
+          << "put the last keys first: " + why;
     }
   }
 

@@ -53,14 +53,33 @@ static bool isInTileLoop(Operation *op) {
   return grid && grid.getRank() > 2;
 }
 
-/// What a padded element must be: neutral for the reductions that use it.
+/// The neutral element of the reduction that `use` is an input of, if it is a
+/// reduction by one operation.
+static std::optional<double> neutralFor(OpOperand &use) {
+  auto generic = dyn_cast<linalg::GenericOp>(use.getOwner());
+  if (!generic || generic.getNumReductionLoops() == 0 ||
+      generic->getNumResults() != 1 || !generic.isDpsInput(&use))
+    return std::nullopt;
+  Operation *combiner =
+      generic.getBody()->getTerminator()->getOperand(0).getDefiningOp();
+  if (!combiner || !llvm::is_contained(combiner->getOperands(),
+                                       generic.getMatchingBlockArgument(&use)))
+    return std::nullopt;
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  // No NaN for maxnumf: padded elements may have other users, too.
+  if (isa<arith::MaxNumFOp, arith::MaximumFOp>(combiner))
+    return -infinity;
+  if (isa<arith::MinNumFOp, arith::MinimumFOp>(combiner))
+    return infinity;
+  return isa<arith::MulFOp>(combiner) ? 1.0 : 0.0;
+}
+
+/// What a padded element must be: neutral for the reductions that use it, along
+/// rows or columns.
 static double neutralElement(tensor::ExtractSliceOp slice) {
-  for (Operation *user : slice->getUsers()) {
-    auto generic = dyn_cast<linalg::GenericOp>(user);
-    if (generic && generic->getNumResults() == 1 &&
-        matchRowMax(generic.getResult(0)))
-      return -std::numeric_limits<double>::infinity();
-  }
+  for (OpOperand &use : slice->getUses())
+    if (std::optional<double> neutral = neutralFor(use))
+      return *neutral;
   return 0.0;
 }
 

@@ -89,19 +89,6 @@ static bool onlyUsedBy(Value value, ArrayRef<Operation *> users) {
   });
 }
 
-/// Whether rows stay rows in all of these: a matrix is read by (i, j) and a
-/// row vector by (i), which the matchers of bodies do not ask.
-static bool areRowwise(ArrayRef<Value> values) {
-  return llvm::all_of(values, [](Value value) {
-    auto op = value.getDefiningOp<linalg::GenericOp>();
-    return op && llvm::all_of(op.getIndexingMapsArray(), [](AffineMap map) {
-             return map == AffineMap::getMultiDimIdentityMap(map.getNumDims(),
-                                                             map.getContext())
-                               .getMajorSubMap(map.getNumResults());
-           });
-  });
-}
-
 /// The maximum, and the weights that are computed with it.
 static LogicalResult matchWeights(Recurrence &r, StringRef &reason) {
   Value max = r.loop.getYieldedValues()[r.max];
@@ -126,7 +113,7 @@ static LogicalResult matchWeights(Recurrence &r, StringRef &reason) {
   Value finite = exp->shift;
   if (!r.isDifference) {
     auto negated = matchScaled(exp->shift);
-    if (!negated || negated->second != -r.scale || !areRowwise(exp->shift) ||
+    if (!negated || negated->second != -r.scale ||
         !onlyUsedBy(exp->shift, {r.weights.getDefiningOp()}))
       return failure();
     finite = negated->first;
@@ -141,8 +128,7 @@ static LogicalResult matchWeights(Recurrence &r, StringRef &reason) {
       r.alpha ? matchExp2Difference(r.alpha) : std::nullopt;
   Operation *yield = r.loop.getBody()->getTerminator();
   return success(
-      alpha && areRowwise({max, finite, r.weights, r.alpha}) &&
-      alpha->x == previous && alpha->shift == finite &&
+      alpha && alpha->x == previous && alpha->shift == finite &&
       alpha->scale == r.scale &&
       onlyUsedBy(previous, {reduction, r.alpha.getDefiningOp()}) &&
       onlyUsedBy(max, {finite.getDefiningOp(), yield}) &&
@@ -157,7 +143,7 @@ static std::optional<unsigned> matchRescaled(const Recurrence &r,
   std::optional<ValuePair> product = matchMultiply(scaled);
   auto carried = product ? dyn_cast<BlockArgument>(product->first) : nullptr;
   scf::ForOp loop = r.loop;
-  if (!carried || !areRowwise(scaled) || carried.getOwner() != loop.getBody() ||
+  if (!carried || carried.getOwner() != loop.getBody() ||
       carried == loop.getInductionVar() || !carried.hasOneUse() ||
       product->second != r.alpha || !scaled.hasOneUse())
     return std::nullopt;
@@ -205,7 +191,6 @@ static LogicalResult matchState(Recurrence &r, StringRef &reason) {
   }
   Operation *sum = r.loop.getYieldedValues()[r.sum].getDefiningOp();
   return success(matchConvert(r.rounded) == r.weights &&
-                 areRowwise({r.rounded, r.loop.getYieldedValues()[r.sum]}) &&
                  r.rounded.hasOneUse() &&
                  onlyUsedBy(r.weights, {sum, r.rounded.getDefiningOp()}));
 }
@@ -222,13 +207,12 @@ static LogicalResult matchResults(Recurrence &r, StringRef &reason) {
     Value value = generic && generic->getNumResults() == 1
                       ? generic.getResult(0)
                       : Value();
-    if (value && matchDivideOrZero(value) == ValuePair(output, sum) &&
-        areRowwise(value)) {
+    if (value && matchDivideOrZero(value) == ValuePair(output, sum)) {
       division = user;
       continue;
     }
     std::optional<ValuePair> lse = value ? matchAddLog(value) : std::nullopt;
-    if (!lse || lse->second != sum || r.logSumExp || !areRowwise(value))
+    if (!lse || lse->second != sum || r.logSumExp)
       return failure();
     r.logSumExp = generic;
   }
@@ -239,7 +223,7 @@ static LogicalResult matchResults(Recurrence &r, StringRef &reason) {
   Value shift = matchAddLog(r.logSumExp.getResult(0))->first;
   double scale = 1;
   if (auto scaled = matchScaled(shift)) {
-    if (!shift.hasOneUse() || !areRowwise(shift))
+    if (!shift.hasOneUse())
       return failure();
     scale = scaled->second;
     Operation *multiply = shift.getDefiningOp();
@@ -894,11 +878,11 @@ struct SpeculateMaxPass : fa::impl::SpeculateMaxPassBase<SpeculateMaxPass> {
     if (!type.isF16() && !r.isDifference)
       range.farLimit = std::exp2(126 - std::ceil(range.headroom));
     remark::passed(r.loop.getLoc(), remarkOptions("Speculated"))
-        << llvm::formatv("weights against a carried reference: headroom {0}, "
-                         "limit {1}{2}",
-                         range.headroom, range.limit,
-                         r.logSumExp ? ", a second sum for the log-sum-exp"
-                                     : "")
+        << llvm::formatv(
+               "weights are computed with a reference that the loop "
+               "carries, with headroom {0} and limit {1}{2}",
+               range.headroom, range.limit,
+               r.logSumExp ? ", and the log-sum-exp has a sum of its own" : "")
                .str();
     Speculator(rewriter, r, range).run();
     return success();

@@ -74,7 +74,7 @@ void LoopSplitter::setLowerBound(BoundBuilder &bounds) {
       Bound::max(align(intervals.visited.lo, masked.step, /*up=*/false), zero);
   loop.setLowerBound(
       getValueOrCreateConstantIndexOp(builder, loc, bounds.build(start)));
-  done += "starts later, ";
+  done += "it starts later, ";
 }
 
 void LoopSplitter::setUpperBound(BoundBuilder &bounds, const Bound &end) {
@@ -83,7 +83,7 @@ void LoopSplitter::setUpperBound(BoundBuilder &bounds, const Bound &end) {
     return;
   loop.setUpperBound(
       getValueOrCreateConstantIndexOp(builder, loc, bounds.build(newEnd)));
-  done += "ends earlier, ";
+  done += "it ends earlier, ";
 }
 
 /// Leaves out the tiles that lie in the gap between the keys seen: the loop
@@ -120,7 +120,7 @@ void LoopSplitter::skipUnseen(BoundBuilder &bounds) {
     return use.getOwner() != sum && use.getOwner() != isBehind.getDefiningOp();
   });
   key = sum;
-  done += "keys between are left out, ";
+  done += "it leaves out keys between, ";
 }
 
 bool LoopSplitter::isAlwaysFull(const Bound &end) const {
@@ -177,12 +177,12 @@ std::string LoopSplitter::run() {
     auto unmasked = masked.buildUnmasked(b);
     masked.scores->replaceAllUsesWith(unmasked->getResults());
     masked.scores->erase();
-    done += "all tiles are full: no mask, ";
+    done += "all its tiles are full and need no mask, ";
   } else if (!isNeverFull()) {
     buildIf(bounds);
-    done += "full tiles run without the mask, ";
+    done += "its full tiles run without the mask, ";
   } else if (!done.empty()) {
-    done += "no tile is full, ";
+    done += "none of its tiles is full, ";
   }
   if (!done.empty())
     done.resize(done.size() - 2);
@@ -279,9 +279,10 @@ struct SplitMaskLoopsPass
     std::string done = LoopSplitter(*masked, intervals, indexBits).run();
     if (done.empty())
       remark::missed(loc, remarkOptions("NotSplit"))
-          << "the mask cuts nothing off: " + text;
+          << "the mask cuts nothing off the loop over keys (" + text + ")";
     else
-      remark::passed(loc, remarkOptions("Split")) << done + ": " + text;
+      remark::passed(loc, remarkOptions("Split"))
+          << "split the loop over keys: " + done + " (" + text + ")";
   }
 
   /// After the merge is expanded, its identity is no longer visible.
@@ -289,7 +290,7 @@ struct SplitMaskLoopsPass
     getOperation().walk([&](linalg::GenericOp op) {
       if (isa<scf::ForOp>(op->getParentOp()) && matchScoreMask(op))
         remark::missed(op.getLoc(), remarkOptions("NotSplit"))
-            << "no fa.online_softmax in the loop: run this pass before "
+            << "the loop has no fa.online_softmax; run this pass before "
                "fa-defer-normalization";
     });
   }

@@ -202,8 +202,7 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
       remark::passed(op.getLoc(), remark::RemarkOpts::name("TileSizes")
                                       .category(DEBUG_TYPE)
                                       .function(func.getName()))
-          << "rows=" << std::to_string(tiles->rows)
-          << " keys=" << std::to_string(tiles->keys) << ": " << tiles->reason;
+          << tiles->reason;
       if (failed(tileMerge(rewriter, op, tiles->rows, tiles->keys)))
         return signalPassFailure();
     }

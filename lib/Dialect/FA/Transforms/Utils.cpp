@@ -17,6 +17,7 @@
 #include "mlir/Transforms/CSE.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "mlir/Transforms/LoopInvariantCodeMotionUtils.h"
+#include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
 using namespace fa;
@@ -160,17 +161,38 @@ arith::MulFOp fa::matchScaling(Value v) {
   return scales ? mul : arith::MulFOp();
 }
 
+std::string fa::describeTiles(int64_t rows, int64_t keys,
+                              const TileSizes &chosen, StringRef why) {
+  if (rows && keys)
+    return llvm::formatv(
+               "took the {0} rows and {1} keys a tile that were asked "
+               "for",
+               rows, keys)
+        .str();
+  if (!rows && !keys)
+    return llvm::formatv("chose {0} rows and {1} keys a tile: {2}", chosen.rows,
+                         chosen.keys, why)
+        .str();
+  return llvm::formatv("took the {0} {1} that were asked for and chose {2} {3} "
+                       "a tile, as for {4}x{5}: {6}",
+                       rows ? rows : keys, rows ? "rows" : "keys",
+                       rows ? chosen.keys : chosen.rows, rows ? "keys" : "rows",
+                       chosen.rows, chosen.keys, why)
+      .str();
+}
+
 llvm::Expected<TileSizes> fa::chooseTiles(Value query, Value values,
                                           RankedTensorType scores,
                                           StringRef target, StringRef algorithm,
                                           int64_t rows, int64_t keys,
                                           TileProblem problem) {
-  TileSizes given;
-  given.rows = rows;
-  given.keys = keys;
-  given.reason = "given";
-  if (rows && keys)
+  if (rows && keys) {
+    TileSizes given;
+    given.rows = rows;
+    given.keys = keys;
+    given.reason = describeTiles(rows, keys, given, "");
     return given;
+  }
   llvm::Expected<TargetInfo> info = lookupTarget(target);
   if (!info)
     return info.takeError();
@@ -192,6 +214,7 @@ llvm::Expected<TileSizes> fa::chooseTiles(Value query, Value values,
                                                 : TileAlgorithm::FA2);
   if (!chosen)
     return chosen.takeError();
+  chosen->reason = describeTiles(rows, keys, *chosen, chosen->reason);
   chosen->rows = rows ? rows : chosen->rows;
   chosen->keys = keys ? keys : chosen->keys;
   return chosen;

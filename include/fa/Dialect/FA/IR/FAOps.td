@@ -55,7 +55,7 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
       type.
     - `fa_attention_c2`: Hq, Hk, D and Dv are static; Hk divides Hq.
     - `fa_attention_c3`: D and Dv are in [1, 256]; tensors have at most 2^47
-      elements.
+      elements and sizes below 2^30, captured ones, too.
     - `fa_attention_c4`: batch, head, length and head dim agree between
       operands and results.
     - `fa_attention_c5`: the scale and `times` are finite; `times` comes with

@@ -1,7 +1,10 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Recognise the linalg ops that SoftmaxBuilder builds, whoever built them.
+// Recognise the linalg ops that SoftmaxBuilder builds, whoever built them. Each
+// asks for the body, the iterators and the indexing maps: the same body over
+// columns, over transposed operands or over a vector that is repeated along the
+// other dimension is another computation.
 
 #ifndef FA_DIALECT_FA_IR_MATCHERS_H
 #define FA_DIALECT_FA_IR_MATCHERS_H
@@ -31,7 +34,7 @@ struct Contraction {
 };
 std::optional<Contraction> matchContraction(mlir::Value v);
 
-/// exp(x - shift).
+/// exp(x - shift) of f32.
 std::optional<ValuePair> matchExpDifference(mlir::Value v);
 /// What fa-fold-scale-exp2 makes of exp(x - y): exp2(fma(x, scale, shift)),
 struct ScaledExp2 {
@@ -71,6 +74,11 @@ bool isNegativeInfinity(mlir::Value v);
 bool dependsOn(mlir::Value v, mlir::Value on);
 /// True where a generic has only parallel iterators and one result.
 bool isElementwise(mlir::linalg::GenericOp op);
+/// True where rows stay rows: all operands are indexed by the leading loops, in
+/// order, a matrix by (i, j) and a vector of its rows by (i).
+bool isRowwise(mlir::linalg::GenericOp op);
+/// True where a generic reduces matrices [i,j] along j to vectors [i].
+bool reducesRows(mlir::linalg::GenericOp op);
 /// The value of a splat that a linalg.fill wrote.
 std::optional<llvm::APFloat> matchFill(mlir::Value v);
 

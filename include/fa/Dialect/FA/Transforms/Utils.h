@@ -36,9 +36,15 @@ mlir::OpOperand *scoreOperand(mlir::linalg::GenericOp op);
 /// A product whose second factor is a positive finite constant; null otherwise.
 mlir::arith::MulFOp matchScaling(mlir::Value v);
 
+/// A remark's sentence: of how many rows and keys tiles are, and why. `rows`
+/// and `keys` are those that were asked for, or 0.
+std::string describeTiles(int64_t rows, int64_t keys, const TileSizes &chosen,
+                          llvm::StringRef why);
+
 /// Tile sizes for one head by the target's memory, the given ones where they
-/// are not 0. `query` is [Sq,D], `values` [Sk,Dv], `scores` their [Sq,Sk];
-/// `problem` says what else is asked, but for sizes.
+/// are not 0, with describeTiles as their reason. `query` is [Sq,D], `values`
+/// [Sk,Dv], `scores` their [Sq,Sk]; `problem` says what else is asked, but for
+/// sizes.
 llvm::Expected<TileSizes> chooseTiles(mlir::Value query, mlir::Value values,
                                       mlir::RankedTensorType scores,
                                       llvm::StringRef target,

@@ -1,0 +1,631 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Arrays of other libraries as views: pointer, dtype, shape, strides, device.
+
+NumPy, PyTorch and CuPy are known: their results are their own arrays, and on a
+GPU work goes to their current stream. Any other object is seen through the
+protocol that it has, the first of
+
+- `__dlpack__` with `__dlpack_device__` (CPU and CUDA; DLPack 0.x and 1.x),
+- `__cuda_array_interface__` (version 3: its stream is waited for),
+- `__array_interface__`.
+
+A result for such an object belongs to its library where that has a
+`from_dlpack` (`__array_namespace__`, the array API standard; JAX has it). Else
+it is a NumPy array on the CPU, where NumPy has the type, and an `Array` on a
+GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fa import _native
+from fa._run.environment import cuda_driver
+
+_NUMPY_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+_INT_TYPES = {"int64": "i64", "int32": "i32", "int8": "i8", "uint8": "u8", "bool": "i1"}
+_TYPES = {**_NUMPY_TYPES, **_INT_TYPES}
+_NAMES = {name: full for full, name in _TYPES.items()}
+_SIZES = {"f32": 4, "f16": 2, "bf16": 2, "i32": 4, "i64": 8, "i8": 1, "u8": 1, "i1": 1}
+
+
+class View(NamedTuple):
+    """What a kernel needs to know of an array. Strides are in elements."""
+
+    pointer: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    device: int | None = None
+    """CUDA device index, None for the CPU."""
+    writable: bool = True
+    stream: int | None = None
+    """A CUDA stream whose work makes the values, None if they are there."""
+    owner: Any = None
+    """What keeps the memory alive while the view does."""
+
+    def native(self) -> tuple[int, str, tuple[int, ...], tuple[int, ...]]:
+        """What `_native` takes; its integers have no sign."""
+        return (self.pointer, self.dtype.replace("u", "i"), self.shape, self.strides)
+
+
+@dataclass(frozen=True)
+class Library:
+    """One array library: how to see its arrays, make new ones, find streams."""
+
+    name: str
+    view: Callable[[Any], View]
+    empty: Callable[[Any, tuple[int, ...], str, int | None], Any]
+    """(like, shape, dtype, device) -> an uninitialised array beside `like`."""
+    stream: Callable[[int], int]
+    """The caller's current stream on a CUDA device."""
+    describe: Callable[[Any], View] | None = None
+    """`view` without the pointer, for arrays that may have no memory."""
+    finish: Callable[[Any, Any], Any] = lambda like, array: array
+    """(like, what `empty` gave) -> what the user gets, once it is computed."""
+    waits: bool = False
+    """Calls return when the GPU has finished: nothing orders their streams."""
+    is_native: bool = False
+    """Calls that were made once need no view: `_native` reads the arrays itself."""
+
+
+def _dtype_error(array: object, dtype: object) -> TypeError:
+    return TypeError(
+        f"expected an array of float32, float16 or bfloat16, got {dtype} in "
+        f"{type(array).__name__}; convert it first"
+    )
+
+
+def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides, in elements."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def _byte_strides(dtype: np.dtype, strides: Sequence[int]) -> tuple[int, ...]:
+    """Strides in bytes as strides in elements."""
+    size = dtype.itemsize
+    if any(stride % size for stride in strides):
+        raise ValueError(
+            f"expected strides that are multiples of the element size {size}, "
+            f"got {tuple(strides)} bytes; copy the array"
+        )
+    return tuple(stride // size for stride in strides)
+
+
+def _checked(view: View) -> View:
+    """The view, if its elements lie where loads of their type may."""
+    size = _SIZES[view.dtype]
+    if view.pointer % size and 0 not in view.shape:
+        raise ValueError(
+            f"expected data aligned to the element size {size}, got address "
+            f"{view.pointer:#x}; copy the array"
+        )
+    return view
+
+
+# --- NumPy ---------------------------------------------------------------------
+
+
+def _numpy_view(array: np.ndarray, owner: Any = None) -> View:
+    dtype = array.dtype
+    if dtype.name not in _TYPES or not dtype.isnative:
+        raise _dtype_error(array, dtype)
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            "expected an array without a mask of its own, got MaskedArray; fill it "
+            "(numpy.ma.filled), or leave elements out with a mask of attention's"
+        )
+    strides = _byte_strides(dtype, array.strides)
+    return _checked(
+        View(
+            array.__array_interface__["data"][0],
+            _TYPES[dtype.name],
+            array.shape,
+            strides,
+            writable=array.flags.writeable,
+            owner=owner,
+        )
+    )
+
+
+def _numpy_dtype(dtype: str) -> np.dtype:
+    if dtype == "bf16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(_NAMES[dtype])
+
+
+_NUMPY = Library(
+    "numpy",
+    _numpy_view,
+    lambda like, shape, dtype, device: np.empty(shape, _numpy_dtype(dtype)),
+    lambda device: 0,
+)
+
+
+# --- PyTorch and CuPy ------------------------------------------------------------
+
+
+@functools.cache
+def _torch_library(torch: Any) -> Library:
+    types = {
+        torch.float32: "f32",
+        torch.float16: "f16",
+        torch.bfloat16: "bf16",
+        torch.int32: "i32",
+        torch.int64: "i64",
+        torch.int8: "i8",
+        torch.uint8: "u8",
+        torch.bool: "i1",
+    }
+    dtypes = {name: dtype for dtype, name in types.items()}
+
+    def describe(tensor: Any) -> View:
+        return view(tensor, has_memory=False)
+
+    def view(tensor: Any, has_memory: bool = True) -> View:
+        if tensor.dtype not in types:
+            raise _dtype_error(tensor, tensor.dtype)
+        if tensor.layout is not torch.strided:
+            raise TypeError(
+                f"expected a strided tensor, got one of layout {tensor.layout} and shape "
+                f"{list(tensor.shape)}; convert it with to_dense()"
+            )
+        device = tensor.device
+        if device.type not in ("cpu", "cuda") and (has_memory or device.type != "meta"):
+            raise TypeError(f"expected a tensor on cpu or cuda, got {device}; move it")
+        if has_memory and tensor.is_neg():
+            raise ValueError(
+                "expected a tensor with its values in memory, got a lazily negated one of shape "
+                f"{list(tensor.shape)}; call resolve_neg()"
+            )
+        return View(
+            tensor.data_ptr() if has_memory else 0,
+            types[tensor.dtype],
+            tuple(tensor.shape),
+            tensor.stride(),
+            device.index if device.type == "cuda" else None,
+        )
+
+    _watch(torch)
+    # PyTorch has it from version 2.11 on. What is no tensor of these classes,
+    # exactly, is seen through `view`.
+    api = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    is_native = _native.add_library(
+        [torch.Tensor, torch.nn.Parameter],
+        api,
+        torch.empty,
+        dtypes,
+        lambda index: torch.device("cpu") if index < 0 else torch.device("cuda", index),
+        functools.partial(torch.empty_like, memory_format=torch.contiguous_format),
+    )
+    # The handle alone, without an object around it; builds without CUDA lack it.
+    stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return Library(
+        "torch",
+        view,
+        lambda like, shape, dtype, device: torch.empty(
+            shape, dtype=dtypes[dtype], device=like.device
+        ),
+        stream or (lambda index: torch.cuda.current_stream(index).cuda_stream),
+        describe,
+        is_native=is_native,
+    )
+
+
+@functools.cache
+def _watch(torch: Any) -> None:
+    """Says once what `_native` asks of PyTorch."""
+    own = torch._C
+    _native.watch_tensors(
+        plain=torch.Tensor,
+        parameter=torch.nn.Parameter,
+        states=(
+            own._len_torch_dispatch_stack,
+            own._are_functorch_transforms_active,
+            own._is_tracing,
+        ),
+        level_owner=torch.autograd.forward_ad,
+        level_name="_current_level",
+        is_recording=torch.is_grad_enabled,
+        is_recorded="requires_grad",
+        is_negated=torch.Tensor.is_neg,
+        is_converting=own._is_any_autocast_enabled,
+    )
+
+
+def is_torch_tensor(array: Any) -> bool:
+    """Whether it is a tensor of PyTorch; types in functions traced for it are PyTorch's then."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def is_compiling() -> bool:
+    """Whether torch.compile is tracing the code that runs."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_dynamo_compiling()
+
+
+def is_seen_by(torch: Any, arrays: tuple[Any, ...]) -> bool:
+    """Whether PyTorch has to see a call with these arrays, the first of which is the query.
+
+    It does where it records gradients or operations or transforms functions, where
+    a subclass of its tensors (a fake one, say) has its own idea of what an operator
+    does, where it negates a tensor's memory only when an operator reads it, and where
+    there is no memory.
+    """
+    _watch(torch)
+    return _native.is_seen(arrays) or getattr(arrays[0], "is_meta", False) is True
+
+
+def _cuda_interface_view(array: Any, device: int | None) -> View:
+    interface = array.__cuda_array_interface__
+    dtype = np.dtype(interface["typestr"])
+    if dtype.kind == "V":  # how it says bfloat16; the array's dtype knows
+        dtype = np.dtype(getattr(array, "dtype", dtype))
+    if dtype.name not in _TYPES or not dtype.isnative:
+        raise _dtype_error(array, dtype)
+    if interface.get("mask") is not None:
+        raise TypeError(
+            f"expected an array without a mask of its own, got one in "
+            f"{type(array).__name__}; leave elements out with a mask of attention's"
+        )
+    stream = interface.get("stream")
+    if stream == 0:
+        raise ValueError(
+            "expected the stream of __cuda_array_interface__ to be None, 1 (legacy "
+            "default), 2 (per-thread default) or a handle, got 0; the producer must "
+            "say which default stream it means"
+        )
+    shape = tuple(interface["shape"])
+    strides = interface.get("strides")
+    pointer, readonly = interface["data"]
+    if device is None:
+        device = _device_of_pointer(pointer) if pointer else 0
+    return _checked(
+        View(
+            pointer,
+            _TYPES[dtype.name],
+            shape,
+            _contiguous(shape) if strides is None else _byte_strides(dtype, strides),
+            device,
+            not readonly,
+            stream,
+            array,
+        )
+    )
+
+
+def _device_of_pointer(pointer: int) -> int:
+    """The CUDA device that memory belongs to, from the driver."""
+    try:
+        driver = ctypes.CDLL(cuda_driver())
+    except OSError as error:
+        raise _native.RunError(
+            f"no CUDA driver to ask for the device of address {pointer:#x}: {error}; install it"
+        ) from None
+    device = ctypes.c_int(-1)
+    ordinal = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    status = driver.cuPointerGetAttribute(ctypes.byref(device), ordinal, ctypes.c_uint64(pointer))
+    if status:
+        raise ValueError(
+            f"expected an address in CUDA memory, got {pointer:#x} (error {status} of the "
+            "driver); export host memory as __array_interface__"
+        )
+    return device.value
+
+
+def _cupy_library(cupy: Any) -> Library:
+    def empty(like: Any, shape: tuple[int, ...], dtype: str, device: int | None) -> Any:
+        with cupy.cuda.Device(device):
+            return cupy.empty(shape, _numpy_dtype(dtype))
+
+    return Library(
+        "cupy",
+        # CuPy's own stream is used, so the interface's needs no waiting for.
+        lambda array: _cuda_interface_view(array, array.device.id)._replace(stream=None),
+        empty,
+        lambda index: cupy.cuda.get_current_stream().ptr,
+    )
+
+
+# --- Any other -------------------------------------------------------------------
+
+# DLDeviceType; pinned host memory is host memory, managed memory the device's.
+_CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13
+_LEGACY_STREAM = 1
+# (DLDataTypeCode, bits)
+_DLPACK_TYPES = {
+    (2, 32): "f32",
+    (2, 16): "f16",
+    (4, 16): "bf16",
+    (0, 32): "i32",
+    (0, 64): "i64",
+    (0, 8): "i8",
+    (1, 8): "u8",
+    (6, 8): "i1",
+}
+
+
+class Array:
+    """A result for a library that fa does not know: row-major, own memory.
+
+    It exports `__dlpack__`, and `__array_interface__` (CPU) or
+    `__cuda_array_interface__` (GPU) unless its type is bfloat16, which those
+    can't say. Its values are there: no stream must be waited for.
+
+    Attributes:
+        shape: sizes.
+        dtype: "float32", "float16" or "bfloat16".
+        device: CUDA device index, None for the CPU.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: str, device: int | None) -> None:
+        self.shape = tuple(shape)
+        self.dtype = _NAMES[dtype]
+        self.device = device
+        size = _SIZES[dtype] * int(np.prod(self.shape))
+        if device is None:
+            # At 64 bytes, which some libraries need to share memory.
+            self._memory: Any = np.empty(size + 64, np.uint8)
+            start = self._memory.__array_interface__["data"][0]
+            self._pointer = (start + 63) // 64 * 64
+        else:
+            self._memory = _native.DeviceMemory(device, size)
+            self._pointer = self._memory.pointer
+
+    def _view(self) -> View:
+        shape = self.shape
+        strides = _contiguous(shape)
+        return View(
+            self._pointer, _TYPES[self.dtype], shape, strides, self.device, owner=self._memory
+        )
+
+    def _interface(self, protocol: str, on_device: bool) -> dict[str, Any]:
+        if self.dtype == "bfloat16" or (self.device is not None) != on_device:
+            raise AttributeError(f"an Array of {self.dtype} on {self.device} has no {protocol}")
+        return {
+            "shape": self.shape,
+            "typestr": np.dtype(self.dtype).str,
+            "data": (self._pointer, False),
+            "strides": None,
+            "version": 3,
+        }
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """The array interface, version 3; AttributeError on a GPU."""
+        return self._interface("__array_interface__", False)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The CUDA array interface, version 3; AttributeError on the CPU."""
+        return {**self._interface("__cuda_array_interface__", True), "stream": None}
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (_CPU, 0) if self.device is None else (_CUDA, self.device)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(
+                f"expected device {self.__dlpack_device__()}, got {tuple(dl_device)}; "
+                "copy the array there afterwards"
+            )
+        if copy:
+            raise BufferError("an Array exports its own memory; copy it afterwards")
+        versioned = max_version is not None and max_version[0] >= 1
+        return _native.dlpack_export(
+            self._view().native(), self.__dlpack_device__(), self._memory, versioned
+        )
+
+    def __repr__(self) -> str:
+        where = "cpu" if self.device is None else f"cuda:{self.device}"
+        return f"fa.Array(shape={self.shape}, dtype={self.dtype}, device={where})"
+
+
+def _export(array: Any, device: tuple[int, int]) -> Any:
+    """The array's DLPack capsule, of the newest version that it knows."""
+    options = {} if device[0] in (_CPU, _CUDA_HOST) else {"stream": _LEGACY_STREAM}
+    try:
+        return array.__dlpack__(max_version=(1, 0), **options)
+    except TypeError:  # from before version 1
+        return array.__dlpack__(**options)
+
+
+def _dlpack_view(array: Any) -> View:
+    kind, index = map(int, array.__dlpack_device__())
+    if kind not in (_CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED):
+        raise TypeError(
+            f"expected an array on the CPU (DLPack device 1 or 3) or on a CUDA device "
+            f"(2 or 13), got device {kind} in {type(array).__name__}; move it"
+        )
+    # The capsule is not consumed: it frees the tensor when the view goes.
+    capsule = _export(array, (kind, index))
+    pointer, (code, bits, lanes), shape, strides, writable = _native.dlpack_view(capsule)
+    dtype = _DLPACK_TYPES.get((code, bits))
+    if dtype is None or lanes != 1:
+        raise _dtype_error(array, f"DLPack type code {code}, {bits} bits, {lanes} lanes")
+    return _checked(
+        View(
+            pointer,
+            dtype,
+            shape,
+            _contiguous(shape) if strides is None else strides,
+            None if kind in (_CPU, _CUDA_HOST) else index,
+            writable,
+            owner=capsule,
+        )
+    )
+
+
+def _has(array: Any, *names: str) -> bool:
+    return all(hasattr(array, name) for name in names)
+
+
+# What a tracer of JAX is of, by its class, and what to do.
+_TRACERS = {
+    "DynamicJaxprTracer": (
+        "jax.jit",
+        "call it by jax.pure_callback(lambda *x: fa.attention(*x), jax.ShapeDtypeStruct(q.shape, "
+        "q.dtype), q, k, v), or outside of jax.jit",
+    ),
+    "BatchTracer": ("jax.vmap", "give arrays with a dimension for batch entries, [B, H, S, D]"),
+    "JVPTracer": (
+        "jax.grad, jvp or vjp",
+        "there is no backward yet: use JAX's own attention where a gradient is wanted",
+    ),
+}
+_TRACERS["LinearizeTracer"] = _TRACERS["JVPTracer"]
+
+
+def _refuse_tracer(array: Any) -> None:
+    """Raises for what stands for an array of JAX while JAX traces a function."""
+    jax = sys.modules.get("jax")
+    if jax is None or not isinstance(array, jax.core.Tracer):
+        return
+    kind, remedy = _TRACERS.get(
+        type(array).__name__, ("a transformation of JAX", _TRACERS["DynamicJaxprTracer"][1])
+    )
+    raise NotImplementedError(
+        f"expected arrays with values, got one that {kind} traces, {array.aval.str_short()}; "
+        f"{remedy}"
+    )
+
+
+def _foreign_view(array: Any) -> View:
+    if isinstance(array, Array):
+        return array._view()
+    _refuse_tracer(array)
+    on_host = _has(array, "__array_interface__")
+    on_device = _has(array, "__cuda_array_interface__")
+    if _has(array, "__dlpack__", "__dlpack_device__"):
+        try:
+            return _dlpack_view(array)
+        except BufferError:  # what DLPack can't say another protocol may
+            if not on_host and not on_device:
+                raise
+    if on_device:
+        return _cuda_interface_view(array, None)
+    if on_host:
+        # NumPy knows the protocol's forms; it shares the memory.
+        host = np.asarray(array)
+        return _numpy_view(host, owner=host)
+    raise TypeError(
+        "expected an array of NumPy, PyTorch or CuPy, or an object with __dlpack__, "
+        "__cuda_array_interface__ or __array_interface__, got "
+        f"{type(array).__name__}; convert it, for example with numpy.asarray"
+    )
+
+
+def _foreign_finish(like: Any, array: Array) -> Any:
+    namespace = getattr(like, "__array_namespace__", None)
+    from_dlpack = getattr(namespace(), "from_dlpack", None) if namespace else None
+    if from_dlpack is not None:
+        return from_dlpack(array)
+    if array.device is not None:
+        return array
+    try:
+        dtype = _numpy_dtype(_TYPES[array.dtype])
+    except ImportError:
+        return array
+    start = array._pointer - array._memory.__array_interface__["data"][0]
+    count = int(np.prod(array.shape))
+    return np.frombuffer(array._memory, dtype, count, start).reshape(array.shape)
+
+
+_FOREIGN = Library(
+    "other",
+    _foreign_view,
+    lambda like, shape, dtype, device: Array(shape, dtype, device),
+    lambda device: 0,
+    finish=_foreign_finish,
+    waits=True,
+)
+
+
+_LIBRARIES: dict[type, Library] = {np.ndarray: _NUMPY}
+
+
+def library_of(array: Any) -> Library:
+    """The library that an array belongs to."""
+    found = _LIBRARIES.get(type(array))
+    if found is not None:
+        return found
+    torch = sys.modules.get("torch")
+    cupy = sys.modules.get("cupy")
+    if torch is not None and isinstance(array, torch.Tensor):
+        found = _torch_library(torch)
+    elif cupy is not None and isinstance(array, cupy.ndarray):
+        found = _cupy_library(cupy)
+    elif isinstance(array, np.ndarray):
+        found = _NUMPY
+    else:
+        return _FOREIGN
+    _LIBRARIES[type(array)] = found
+    return found
+
+
+def describe(array: Any) -> View:
+    """The array's view; its pointer is 0 where it need not have memory.
+
+    Of PyTorch's tensors, which while it compiles are stand-ins.
+    """
+    library = library_of(array)
+    return (library.describe or library.view)(array)
+
+
+def views_of(arrays: Sequence[Any], names: Sequence[str]) -> tuple[Library, list[View]]:
+    """The arrays' library and their views; all must be of one device.
+
+    Raises:
+        TypeError: an object that is no array, or an element type not known.
+        ValueError: arrays of several libraries or devices, or memory that is
+            not aligned to its elements.
+    """
+    library = library_of(arrays[0])
+    views: list[View] = []
+    for name, array in zip(names, arrays):
+        if library_of(array) is library:
+            views.append(library.view(array))
+            if views[-1].device == views[0].device:
+                continue
+        raise ValueError(
+            f"expected {name} of the same library and device as {names[0]}, "
+            f"got {type(array).__name__}; move it to where {names[0]} is"
+        )
+    return library, views
+
+
+def check_result(view: View, name: str) -> None:
+    """Raises ValueError if a kernel can't write to an array."""
+    if not view.writable:
+        raise ValueError(
+            f"expected {name}, a result, to be writable, got a read-only array or a "
+            "copy; pass one that can be written to"
+        )
+    if any(size > 1 and stride == 0 for size, stride in zip(view.shape, view.strides)):
+        raise ValueError(
+            f"expected each element of {name}, a result, at an address of its own, got "
+            f"shape {list(view.shape)} with strides {list(view.strides)}; pass an array "
+            "that is not broadcast"
+        )

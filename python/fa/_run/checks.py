@@ -1,0 +1,119 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Arguments of a call, looked at before anything runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fa._run.arrays import View
+from fa._run.variant import COORDINATES, Extent, Traced
+
+MAX_SCALE = float(np.finfo(np.float32).max)
+
+
+def number_of_argument(name: str, value: Any) -> float:
+    """A number in Python from what is one, or an array of one.
+
+    Raises:
+        TypeError: anything else.
+    """
+    try:
+        if isinstance(value, str):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        shape = getattr(value, "shape", None)
+        of = "" if shape is None else f" of shape {list(shape)}"
+        raise TypeError(
+            f"expected {name} to be a number, got {type(value).__name__}{of}; convert it"
+        ) from None
+
+
+def check_scale(scale: Any) -> float | None:
+    """The scale as a number; raises TypeError or ValueError for what is none of float32."""
+    if scale is None:
+        return None
+    scale = number_of_argument("scale", scale)
+    if not abs(scale) <= MAX_SCALE:
+        raise ValueError(
+            f"expected a finite scale, got {scale}; leave it out for 1/sqrt(head_dim), or give "
+            f"one up to float32's {MAX_SCALE:.2e}"
+        )
+    return scale
+
+
+def check(q: View, k: View, v: View) -> None:
+    """Raises ValueError where shapes and element types do not fit."""
+    for name, view in (("query", q), ("key", k), ("value", v)):
+        if len(view.shape) != 4:
+            raise ValueError(
+                f"expected {name} of rank 4 [B, H, S, D], got shape "
+                f"{list(view.shape)}; add the missing dimensions"
+            )
+        if view.dtype != q.dtype:
+            raise ValueError(
+                f"expected {name} of element type {q.dtype} like query, got "
+                f"{view.dtype}; convert it"
+            )
+    pairs = (
+        ("batch size", "query", q, 0, "key", k, 0),
+        ("batch size", "key", k, 0, "value", v, 0),
+        ("number of heads", "key", k, 1, "value", v, 1),
+        ("length", "key", k, 2, "value", v, 2),
+        ("head dim", "query", q, 3, "key", k, 3),
+    )
+    for what, a, x, i, b, y, j in pairs:
+        if x.shape[i] != y.shape[j]:
+            raise ValueError(
+                f"expected {a} and {b} to have the same {what}, got {x.shape[i]} and {y.shape[j]}"
+            )
+
+
+def check_captured(traced: Traced, q: View, k: View) -> None:
+    """Raises ValueError where scores would be made of arrays without elements."""
+    if 0 in (*q.shape[:3], k.shape[2]):
+        return  # nothing is read
+    for number, array in enumerate(traced.arrays):
+        if 0 in array.shape:
+            raise ValueError(
+                f"expected captured array {number} to have elements, got shape "
+                f"{list(array.shape)} for {q.shape[2]} queries and {k.shape[2]} keys; give it the "
+                "elements that are read"
+            )
+
+
+_COUNTED = {"b": "batch entries", "h": "query heads", "q_idx": "queries", "kv_idx": "keys"}
+
+
+def check_extents(traced: Traced, q: View, k: View) -> None:
+    """Raises ValueError where a coordinate of the call would be beyond an array that it indexes."""
+    sizes = dict(zip(COORDINATES, (*q.shape[:3], k.shape[2])))
+    if 0 in sizes.values():
+        return  # nothing is read
+    for extent in traced.extents:
+        least = sizes[extent.coordinate]
+        shape = () if extent.array < 0 else tuple(traced.arrays[extent.array].shape)
+        size = extent.size if extent.array < 0 else shape[extent.size]
+        if not extent.admits(size, least):
+            raise ValueError(_extent_error(extent, shape, size, least))
+
+
+def _extent_error(extent: Extent, shape: tuple[int, ...], size: int, least: int) -> str:
+    reader, coordinate, array, dim = extent
+    if array < 0:
+        return f"expected {reader} for {least} heads like query, got {size}; make it for those"
+    counted = f"{least} elements ({_COUNTED[coordinate]})"
+    if not reader:
+        return (
+            f"expected dimension {dim} of captured array {array}, which {coordinate} indexes, to "
+            f"have at least {counted}, got shape {list(shape)}; give it these, or keep the index "
+            f"in range, as fa.math.minimum({coordinate}, {max(size - 1, 0)}) does"
+        )
+    least_text = counted if extent.is_exact() else f"at least {counted}"
+    return (
+        f"expected dimension {dim} of the array that {reader} reads to have {least_text} or 1, got "
+        f"shape {list(shape)}; see its docstring for the dimensions' order"
+    )

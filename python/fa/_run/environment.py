@@ -1,0 +1,37 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The one place that reads the environment."""
+
+from __future__ import annotations
+
+import os
+
+
+def cpu_threads() -> int:
+    """Threads of the CPU target: FA_NUM_THREADS, 0 (all) if it is not set."""
+    text = os.environ.get("FA_NUM_THREADS", "0")
+    try:
+        threads = int(text)
+    except ValueError:
+        threads = -1
+    if threads < 0:
+        raise ValueError(
+            f"expected FA_NUM_THREADS to be a number >= 0, got {text!r}; "
+            "unset it for all processors"
+        )
+    return threads
+
+
+def cuda_driver() -> str:
+    """The CUDA driver's library: FA_CUDA_DRIVER, like the runtime library."""
+    return os.environ.get("FA_CUDA_DRIVER") or "libcuda.so.1"
+
+
+def verbose() -> bool:
+    """Whether to say on stderr what is compiled: FA_VERBOSE, like the runtime library."""
+    return os.environ.get("FA_VERBOSE", "") not in ("", "0")
+
+
+def gpu_target() -> str | None:
+    """FA_TARGET: what `attention` compiles for on a GPU; the device's own if None."""
+    return os.environ.get("FA_TARGET") or None

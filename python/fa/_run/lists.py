@@ -1,0 +1,113 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Lists of blocks that are made once: of arrays whose owner said that they stay as they are.
+
+Nothing is kept without that word (`fa.prepare`): a tensor's memory can be written
+by another library's kernel or by a collective without PyTorch counting it.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+import threading
+from typing import Any, NamedTuple
+
+from fa import _native
+from fa._run.arrays import Library, View
+
+_MOST = 16
+"""Lists that one `Lists` keeps."""
+
+
+class _Entry(NamedTuple):
+    """Lists, and when they are there."""
+
+    buffer: Any
+    stream: int
+    event: Any
+
+
+def reads_of(ptx: str | None) -> tuple[int, ...] | None:
+    """The arguments that a kernel's lists are made of; None if it has no lists."""
+    header = "" if ptx is None else ptx.partition("//!fa.end")[0]
+    found = re.findall(r"^//!fa\.launch .* prepares=(\S+)$", header, re.M)
+    if not found:
+        return None
+    return tuple(sorted({int(n) for text in found for n in text.split(",") if n != "-"}))
+
+
+class Lists:
+    """Lists of one mask, of PyTorch's tensors on GPUs."""
+
+    def __init__(self) -> None:
+        self.calls = _native.prepared_calls()
+        """Calls that `_native` runs by itself with these lists."""
+        self._entries: collections.OrderedDict[Any, _Entry] = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def launch(
+        self,
+        program: Any,
+        reads: tuple[int, ...],
+        library: Library,
+        views: list[View],
+        stream: int,
+    ) -> tuple[int, int] | None:
+        """Runs a kernel with lists that are there, or that then are.
+
+        None, without having run, where lists can't be kept; else where they are, and
+        the stream that they were made on.
+
+        Args:
+            program: the kernel, loaded.
+            reads: the arguments that its lists are made of, as `reads_of` has them.
+            library: the arguments' library.
+            views: the arguments.
+            stream: the library's current one.
+        """
+        # A view with an owner is of a copy that was made for this call.
+        if library.name != "torch" or any(views[n].owner is not None for n in reads):
+            return None
+        import torch
+
+        device = views[0].device
+        if device != torch.cuda.current_device():
+            return None  # questions about the current stream are about that one
+        native = [view.native() for view in views]
+        made_of = tuple(native[n] for n in reads)
+        key = (id(program), made_of, *(view[2:] for view in native))
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._entries.move_to_end(key)
+        if entry is None:
+            if torch.cuda.is_current_stream_capturing():
+                return None  # memory of a graph holds nothing before it is replayed
+            return self._make(program, native, key, device, stream)
+        if entry.stream != stream:
+            current = torch.cuda.current_stream(device)
+            current.wait_event(entry.event)
+            entry.buffer.record_stream(current)
+        program.launch_prepared(native, stream, entry.buffer.data_ptr(), True)
+        return entry.buffer.data_ptr(), entry.stream
+
+    def _make(
+        self, program: Any, native: list[Any], key: Any, device: int, stream: int
+    ) -> tuple[int, int]:
+        import torch
+
+        size = max(program.prepared_size(native), 1)
+        buffer = torch.empty(size, dtype=torch.uint8, device=torch.device("cuda", device))
+        program.launch_prepared(native, stream, buffer.data_ptr(), False)
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(device))
+        with self._lock:
+            self._entries[key] = _Entry(buffer, stream, event)
+            while len(self._entries) > _MOST:
+                self._entries.popitem(last=False)
+                _native.forget_calls(self.calls)  # some of which use its memory
+        return buffer.data_ptr(), stream

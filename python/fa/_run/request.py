@@ -1,0 +1,42 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a call of attention asks, before its functions are traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from fa._run.call import Call
+from fa._run.lists import Lists
+from fa._run.variant import NOTHING, Traced
+
+
+class Request(NamedTuple):
+    """What a call of `fa.attention` asks, as it was given; nothing in it changes later.
+
+    `traced` stands for functions that a way has traced already; `prepared` is where
+    lists of blocks are kept (`fa.prepare`), None to make them in each call.
+    """
+
+    q: Any
+    k: Any
+    v: Any
+    score_mod: Callable[..., Any] | None = None
+    mask_mod: Callable[..., Any] | None = None
+    is_causal: bool = False
+    scale: float | None = None
+    return_lse: bool = False
+    dropout_p: float = 0.0
+    dropout_seed: Any = None
+    schedule: Mapping[str, Any] | None = None
+    traced: Traced = NOTHING
+    prepared: Lists | None = None
+
+    def call(self) -> Call:
+        """The call of a request without functions that are to be traced."""
+        traced = self.traced
+        if self.prepared is not None:
+            traced = traced._replace(prepared=self.prepared)
+        options = (self.is_causal, self.scale, self.return_lse, self.schedule)
+        return Call(self.q, self.k, self.v, traced, *options)

@@ -1,0 +1,3 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Score and mask functions in Python as regions of `fa.attention`."""

@@ -1,0 +1,154 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Operators that others registered with PyTorch, by what their implementation does.
+
+An operator of `torch.library` has an implementation, often a few lines with
+functions of PyTorch. It is called with stand-ins: tensors of no dimensions and
+without memory, each for one traced value. PyTorch gives every operation on such a
+tensor over to it (`__torch_dispatch__`); those of PyTorch are done with the traced
+values, and those of others are looked into in the same way. An implementation that
+reads memory, or that is compiled code, makes none of these operations and is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from fa._trace.captured import get_item, is_traced, lift
+from fa._trace.errors import TraceError, error
+from fa._trace.scalars import FUNCTIONS, Scalar, current_region
+
+_REMEDY = "write it out in the function, with functions of torch or fa.math"
+_DTYPES = {"f32": torch.float32, "i1": torch.bool}
+
+# Operations of PyTorch whose names here are others, or which give their operand.
+_NAMES = {
+    **dict.fromkeys(("alias", "lift_fresh", "lift", "expand", "expand_as", "t"), "clone"),
+    "_to_copy": "to",
+}
+
+
+class _StandIn(torch.Tensor):
+    """A tensor of no dimensions that stands for a traced value."""
+
+    value: Scalar
+
+    @staticmethod
+    def of(value: Scalar) -> _StandIn:
+        """The stand-in of a traced value."""
+        dtype = _DTYPES.get(value._type, torch.int64)
+        result = torch.Tensor._make_wrapper_subclass(_StandIn, (), dtype=dtype)
+        result.value = value
+        return result
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function.namespace not in ("aten", "prims"):
+            return _implementation(function)(*args, **kwargs)
+        name = function._schema.name.partition("::")[2]
+        if function._schema.is_mutable:
+            raise error(
+                f"the implementation of a torch operator changes a tensor in place ({name})",
+                "write it without functions whose names end with _ and without out=",
+            )
+        if name == "index":
+            return _wrapped(get_item(args[0], tuple(_plain(x) for x in args[1])))
+        own = FUNCTIONS.get(_NAMES.get(name, name))
+        if own is None:
+            raise error(
+                f"the implementation of a torch operator uses {name}, which can't be traced",
+                _REMEDY,
+            )
+        for option in ("memory_format", "layout", "device", "pin_memory", "non_blocking"):
+            kwargs.pop(option, None)
+        if _NAMES.get(name) == "clone":
+            args = args[:1]
+        given = [_plain(x) for x in args]
+        return _wrapped(own(*given, **{key: _plain(x) for key, x in kwargs.items()}))
+
+
+def _plain(x: Any) -> Any:
+    """What a stand-in stands for."""
+    if isinstance(x, _StandIn):
+        return x.value
+    if isinstance(x, (tuple, list)):
+        return type(x)(map(_plain, x))
+    return x
+
+
+def _wrapped(x: Any) -> Any:
+    """The stand-in of what is traced."""
+    if isinstance(x, tuple):
+        return tuple(map(_wrapped, x))
+    return _StandIn.of(x) if isinstance(x, Scalar) else x
+
+
+_KEYS = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CPU")
+"""For which implementations are registered, the most general one first."""
+
+
+def _implementation(function: Any) -> Any:
+    """What an operator does with tensors of the CPU; raises if it has nothing."""
+    for key in _KEYS:
+        if torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), key):
+            return functools.partial(function._op_dk, getattr(torch._C.DispatchKey, key))
+    name = function._schema.name
+    raise error(f"torch operator {name} has no implementation for tensors of the CPU", _REMEDY)
+
+
+def _overload(function: Any) -> Any:
+    """An operator, of a name of `torch.ops` the one that is not named further."""
+    if isinstance(function, torch._ops.OpOverloadPacket):
+        names = function.overloads()
+        return getattr(function, "default" if "default" in names else names[0])
+    return function
+
+
+def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What an operator of torch.ops gives for traced values.
+
+    Args:
+        function: an `OpOverload` or `OpOverloadPacket`, none of PyTorch's own.
+        args: what it is called with; traced values and others.
+        kwargs: likewise.
+    """
+    overload = _overload(function)
+    name = overload._schema.name
+    region = current_region(f"torch operator {name}")
+
+    def given(x: Any) -> Any:
+        return _wrapped(lift(region, x) if is_traced(x) and not isinstance(x, (tuple, list)) else x)
+
+    if overload._schema.is_mutable:
+        raise error(f"torch operator {name} changes its operands", _REMEDY)
+    try:
+        with torch.no_grad():
+            result = _StandIn.__torch_dispatch__(
+                overload, (), tuple(map(given, args)), {k: given(x) for k, x in kwargs.items()}
+            )
+    except TraceError:
+        raise
+    except Exception as reason:
+        what = str(reason).strip().partition("\n")[0]
+        raise error(f"torch operator {name} can't be traced: {what}", _REMEDY) from reason
+    if not _is_traced(result):
+        raise error(
+            f"torch operator {name} can't be traced: its implementation is no composition of "
+            "PyTorch's operations",
+            _REMEDY,
+        )
+    return _plain(result)
+
+
+def _is_traced(result: Any) -> bool:
+    if isinstance(result, (tuple, list)):
+        return all(map(_is_traced, result))
+    return isinstance(result, _StandIn)

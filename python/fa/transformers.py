@@ -1,0 +1,683 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""fa as an attention implementation of Hugging Face's transformers, from version 5 on.
+
+    import fa.transformers
+
+    fa.transformers.register()
+    model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="fa")
+
+Attention of models that go through transformers' attention interface is computed
+by fa, with what they ask for: grouped heads, softcap, sinks, position biases,
+windows, chunks, packed sequences, padding, dynamic and static caches. Their mask
+functions are traced; no mask matrix is made. What fa does not take, PyTorch
+computes, and `statistics` counts it. docs/transformers.md has more.
+
+Importing this needs transformers 5 and imports it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fa import scores as fa_scores
+from fa._attention import attention
+from fa._torch import compile as _compile  # noqa: F401 (registers the operators)
+from fa._torch.sdpa import slower, why_not
+from fa._trace.trace import key_length, query_length, trace
+
+try:
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers import __version__ as _version
+    from transformers.masking_utils import causal_mask_function, sdpa_mask
+    from transformers.utils.import_utils import is_tracing
+except ImportError as _reason:
+    raise ImportError(
+        f"expected transformers 5 with its attention interface for fa.transformers, got: {_reason}; "
+        "pip install 'transformers>=5'"
+    ) from _reason
+
+Mask = Callable[[Any, Any, Any, Any], Any]
+
+# --- What became of calls --------------------------------------------------------------
+
+
+@dataclass
+class Statistics:
+    """What became of the attention calls of models.
+
+    In compiled code a call is counted when it is compiled, not when it runs.
+
+    Attributes:
+        routed: calls that fa computed.
+        fell_back: calls that PyTorch computed, by the reason, as those of
+            `fa.torch.SdpaStatistics`: "gradient" above all.
+        mask_tensors: matrices [B, 1, Sq, Sk] that were made of mask functions, by the
+            reason: "fell back", "not traced", "read" by the model itself, or "cropped".
+    """
+
+    routed: int = 0
+    fell_back: Counter[str] = field(default_factory=Counter)
+    mask_tensors: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in self.fell_back.items())
+        made = ", ".join(f"{reason} {count}" for reason, count in self.mask_tensors.items())
+        text = f"{self.routed} by fa, {sum(self.fell_back.values())} by PyTorch"
+        text += f" ({reasons})" if reasons else ""
+        return text + (f", mask tensors: {made}" if made else "")
+
+
+_lock = threading.Lock()
+_total = Statistics()
+_said: set[str] = set()
+
+
+def statistics() -> Statistics:
+    """What became of the calls so far, in the whole process; a copy."""
+    with _lock:
+        return Statistics(_total.routed, Counter(_total.fell_back), Counter(_total.mask_tensors))
+
+
+@torch.compiler.assume_constant_result
+def _count(reason: str | None) -> None:
+    with _lock:
+        if reason is None:
+            _total.routed += 1
+        else:
+            _total.fell_back[reason] += 1
+    if reason in _REMEDIES:
+        _say(
+            f"{reason} of attention",
+            f'attn_implementation="fa" left a call of attention to PyTorch, for the reason '
+            f"{reason!r}; {_REMEDIES[reason]}",
+        )
+
+
+_REMEDIES = {
+    "gradient": "fa has no backward yet: call the model under torch.no_grad() for inference",
+    "dtype": "load the model in float16, bfloat16 or float32",
+    "head dim": "fa takes head dims up to 256",
+}
+"""What a user can do about reasons that are said, once each."""
+
+
+@torch.compiler.assume_constant_result
+def _count_matrix(reason: str) -> None:
+    with _lock:
+        _total.mask_tensors[reason] += 1
+
+
+def _say(key: str, text: str) -> None:
+    """A warning, once for each key in the process."""
+    with _lock:
+        if key in _said:
+            return
+        _said.add(key)
+    warnings.warn(text, UserWarning, stacklevel=2)
+
+
+# --- Masks -------------------------------------------------------------------------------
+
+
+class AttentionMask:
+    """A mask [B, 1, Sq, Sk] as a function: what models hand to their layers for `fa`.
+
+    Attention asks for the function. For other code it is like the boolean tensor
+    that the implementation "sdpa" would have, which is made when it is asked for.
+
+    Args:
+        function: mask(b, h, q_idx, kv_idx), of indices from 0 on.
+        arguments: those of transformers' `sdpa_mask`, for the tensor.
+    """
+
+    ndim = 4
+    dtype = torch.bool
+
+    def __init__(self, function: Mask, arguments: dict[str, Any]) -> None:
+        self.function = function
+        self.is_known = False
+        """Whether the function was traced."""
+        self._arguments = arguments
+        self._tensor: Tensor | None = None
+
+    @property
+    def shape(self) -> torch.Size:
+        """[B, 1, Sq, Sk]."""
+        at = self._arguments
+        return torch.Size((at["batch_size"], 1, at["q_length"], at["kv_length"]))
+
+    @property
+    def device(self) -> torch.device:
+        """That of what the function reads."""
+        return torch.device(self._arguments["device"])
+
+    def size(self, dim: int | None = None) -> Any:
+        """As of a tensor."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        """4."""
+        return 4
+
+    def contiguous(self, *args: Any, **options: Any) -> AttentionMask:
+        """Itself."""
+        return self
+
+    def to(self, *args: Any, **options: Any) -> Any:
+        """Itself on its own device and as booleans, else a tensor."""
+        for asked in (*args, *options.values()):
+            if asked is None or isinstance(asked, bool) or asked is torch.bool:
+                continue
+            place = torch.device(asked) if isinstance(asked, (str, int, torch.device)) else None
+            own = self.device
+            if place is None or place.type != own.type or place.index not in (None, own.index):
+                return self.tensor("read").to(*args, **options)
+        return self
+
+    def tensor(self, reason: str) -> Tensor:
+        """The booleans [B, 1, Sq, Sk], made once.
+
+        Args:
+            reason: why, for `Statistics`.
+        """
+        if self._tensor is None:
+            _count_matrix(reason)
+            self._tensor = sdpa_mask(
+                **self._arguments, allow_is_causal_skip=False, allow_is_bidirectional_skip=False
+            )
+        return self._tensor
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.tensor("read"), name)
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        given = torch.utils._pytree.tree_map_only(
+            cls, lambda mask: mask.tensor("read"), (args, kwargs or {})
+        )
+        return function(*given[0], **given[1])
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    def apply(self: AttentionMask, *others: Any) -> Any:
+        return getattr(self.tensor("read"), name)(*others)
+
+    return apply
+
+
+for _name in ("getitem", "and", "rand", "or", "ror", "xor", "rxor", "invert"):
+    setattr(AttentionMask, f"__{_name}__", _operator(f"__{_name}__"))
+
+
+def _at_offsets(
+    mask: Mask, padding: Tensor | None, q_offset: Any, kv_offset: Any, ends_together: bool
+) -> Mask:
+    """A mask of positions as one of indices, without the keys that are padding.
+
+    Args:
+        mask: of positions in the sequence.
+        padding: booleans [B, >= Sk], false for padding, by position; or None.
+        q_offset: the position of the first query: a tensor of one element, or None for 0.
+        kv_offset: of the first key, likewise.
+        ends_together: the last query is the last key, whatever q_offset is: no number
+            changes from one token to the next.
+    """
+
+    def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        query = q_idx if q_offset is None else q_idx + q_offset
+        if ends_together:
+            query = q_idx + (key_length() - query_length())
+            query = query if kv_offset is None else query + kv_offset
+        key = kv_idx if kv_offset is None else kv_idx + kv_offset
+        result = mask(b, h, query, key)
+        return result if padding is None else result & padding[b, key]
+
+    return seen
+
+
+def _offset(offset: Any, device: Any) -> Tensor | None:
+    """A position as the kernel reads it: None for 0, as a number of int32 else."""
+    if isinstance(offset, Tensor):
+        return offset.to(device=device, dtype=torch.int32)
+    return None if offset == 0 else torch.full((), offset, dtype=torch.int32, device=device)
+
+
+def _is_causal_alone(
+    padding: Tensor | None,
+    q_length: Any,
+    kv_length: Any,
+    q_offset: Any,
+    kv_offset: Any,
+    local_size: int | None,
+) -> bool:
+    """Whether no mask but the causal one from the upper left, or none for one query, is needed.
+
+    What models then do without a mask is what they do for PyTorch's
+    scaled_dot_product_attention. Values are read, but not those of compiled code.
+    """
+    if local_size is not None and kv_length >= local_size:
+        return False
+    if is_tracing(padding) or (isinstance(q_offset, Tensor) and is_tracing(q_offset)):
+        # Sizes say enough where there is nothing to read.
+        if padding is not None or isinstance(q_offset, Tensor):
+            return False
+    if not isinstance(q_offset, Tensor) and q_offset + q_length == kv_offset + kv_length:
+        if q_length == 1 or q_length == kv_length:
+            return padding is None or bool(padding[:, kv_offset : kv_offset + kv_length].all())
+    # The first tokens of a static cache: later keys are beyond the causal mask.
+    if kv_offset == 0 and q_length <= kv_length and bool(q_offset == 0):
+        return padding is None or bool(padding[:, :q_length].all())
+    return False
+
+
+def _is_all(padding: Tensor | None, kv_length: Any, local_size: int | None) -> bool:
+    """Whether every query sees every key, without a mask function but that of a window."""
+    if local_size is not None and kv_length >= local_size:
+        return False
+    return padding is None or (not is_tracing(padding) and bool(padding.all()))
+
+
+def mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | Tensor = 0,
+    kv_offset: int | Tensor = 0,
+    mask_function: Mask = causal_mask_function,
+    attention_mask: Tensor | AttentionMask | None = None,
+    local_size: int | None = None,
+    allow_is_causal_skip: bool = True,
+    allow_is_bidirectional_skip: bool = False,
+    device: torch.device | str = "cpu",
+    **kwargs: Any,
+) -> AttentionMask | None:
+    """The mask of a model's layers, as transformers' AttentionMaskInterface asks for it.
+
+    Args:
+        batch_size: B.
+        q_length: Sq.
+        kv_length: Sk.
+        q_offset: the first query's position, a number or a tensor of one element
+            (of static caches).
+        kv_offset: the first key's position.
+        mask_function: mask(b, h, q_idx, kv_idx) of positions.
+        attention_mask: [B, <= kv_offset + Sk] of bool, false where a key is padding.
+        local_size: of a window or a chunk, to know where it hides nothing.
+        allow_is_causal_skip: whether None may be returned for a causal mask that starts
+            at the upper left, or for one query that sees all keys.
+        allow_is_bidirectional_skip: whether None may be returned where all is seen.
+        device: where masks are read.
+        kwargs: what other implementations need.
+
+    Returns:
+        An `AttentionMask`, or None.
+    """
+    if isinstance(attention_mask, AttentionMask):
+        return attention_mask  # made before the forward, as `generate` does
+    arguments = {
+        "batch_size": batch_size,
+        "q_length": q_length,
+        "kv_length": kv_length,
+        "q_offset": q_offset,
+        "kv_offset": kv_offset,
+        "mask_function": mask_function,
+        "attention_mask": attention_mask,
+        "device": device,
+        "use_vmap": kwargs.get("use_vmap", False),
+    }
+    padding = attention_mask
+    if padding is not None and kv_offset + kv_length > padding.shape[-1]:
+        missing = kv_offset + kv_length - padding.shape[-1]
+        padding = torch.nn.functional.pad(padding, (0, missing))
+    if allow_is_causal_skip and _is_causal_alone(
+        padding, q_length, kv_length, q_offset, kv_offset, local_size
+    ):
+        return None
+    if allow_is_bidirectional_skip and _is_all(padding, kv_length, local_size):
+        return None
+    has_numbers = not isinstance(q_offset, Tensor) and not isinstance(kv_offset, Tensor)
+    ends_together = has_numbers and q_offset != 0 and q_offset + q_length == kv_offset + kv_length
+    function = _at_offsets(
+        mask_function,
+        padding,
+        None if ends_together else _offset(q_offset, device),
+        _offset(kv_offset, device),
+        bool(ends_together),
+    )
+    return AttentionMask(function, arguments)
+
+
+# --- Attention ------------------------------------------------------------------------------
+
+
+@functools.lru_cache(64)
+def _known_softcap(cap: float) -> Any:
+    return fa_scores.softcap(cap)
+
+
+def _softcap(cap: Any) -> Any:
+    """The same function for the same number, which need not be traced again."""
+    is_known = isinstance(cap, (int, float)) and not torch.compiler.is_compiling()
+    return _known_softcap(cap) if is_known else fa_scores.softcap(cap)
+
+
+def _read(values: Tensor) -> Mask:
+    """The elements of a matrix that broadcasts to [B, Hq, Sq, Sk]."""
+    single = tuple([True if size == 1 else False for size in values.shape])
+
+    def element(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        at = (b, h, q_idx, kv_idx)[4 - len(single) :]
+        return values[tuple([0 if one else index for one, index in zip(single, at)])]
+
+    return element
+
+
+def _added(values: Tensor) -> Any:
+    """The score function of a matrix that is added."""
+    element = _read(values)
+
+    def score_mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return score + element(b, h, q_idx, kv_idx)
+
+    return score_mod
+
+
+def _rows(matrix: Tensor) -> Tensor:
+    """A matrix whose rows lie in memory one element after the other."""
+    return matrix.contiguous() if matrix.stride(-1) != 1 else matrix
+
+
+_NOT_TAKEN = {
+    "output_attentions": "the weights are never made",
+    "indices": "keys chosen by an indexer are not taken as a list",
+    "block_indices": "blocks chosen by an indexer are not taken as a list",
+    "sinks": "sinks for each query are not taken",
+    "cache": "paged caches are not taken",
+}
+"""Arguments of some models, and why fa refuses them."""
+
+
+def _refuse(kwargs: dict[str, Any]) -> None:
+    """Raises for arguments that change the result and that fa knows no way for."""
+    for name, why in _NOT_TAKEN.items():
+        given = kwargs.get(name)
+        if given is not None and given is not False:
+            kind = "True" if given is True else f"a {type(given).__name__}"
+            raise NotImplementedError(
+                f'expected attention without {name} for attn_implementation="fa", got {kind}: '
+                f'{why}; use model.set_attn_implementation("eager") for this model'
+            )
+
+
+def _reason(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    matrix: Tensor | None,
+    others: tuple[Any, ...],
+    dropout: float,
+    is_causal: bool,
+    scaling: float | None,
+    has_softcap: bool,
+) -> str | None:
+    """What keeps fa from a call, a key of `Statistics.fell_back`; None if nothing does.
+
+    The only place that decides it: what `fa.torch.sdpa` would leave to PyTorch, and
+    whatever records a gradient.
+    """
+    reason = why_not(query, key, value, matrix, dropout, is_causal, scaling, True)
+    if reason is None and torch.is_grad_enabled():
+        for tensor in (query, key, value, matrix, *others):
+            if tensor is not None and tensor.requires_grad:
+                return "gradient"
+    if reason is None and not any(x is not None for x in others) and not has_softcap:
+        # With these PyTorch would write the matrix of scores.
+        return slower(query, key, value)
+    return reason
+
+
+def _by_torch(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    matrix: Tensor | None,
+    is_causal: bool,
+    scaling: float | None,
+    dropout: float,
+    softcap: float | None,
+    s_aux: Tensor | None,
+    position_bias: Tensor | None,
+) -> Tensor:
+    """The same by PyTorch: its scaled_dot_product_attention where that can say it."""
+    if softcap is None and s_aux is None:
+        by_sdpa = AttentionInterface()["sdpa"]
+        options = {"dropout": dropout, "scaling": scaling, "is_causal": is_causal}
+        return by_sdpa(module, query, key, value, matrix, position_bias=position_bias, **options)[0]
+    groups = query.shape[1] // key.shape[1]
+    if groups != 1:
+        key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
+    weights = (
+        query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    )
+    if softcap is not None:
+        weights = softcap * torch.tanh(weights / softcap)
+    if position_bias is not None:
+        weights = weights + position_bias
+    if matrix is None and is_causal:
+        matrix = torch.ones(weights.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if matrix is not None:
+        is_bool = matrix.dtype == torch.bool
+        least = torch.finfo(weights.dtype).min
+        weights = weights.masked_fill(~matrix, least) if is_bool else weights + matrix
+    if s_aux is not None:
+        sinks = s_aux.reshape(1, -1, 1, 1).expand(*weights.shape[:-1], 1)
+        weights = torch.cat((weights, sinks.to(weights.dtype)), -1)
+    weights = torch.softmax(weights, -1, dtype=torch.float32).to(query.dtype)
+    weights = weights if s_aux is None else weights[..., :-1]
+    weights = torch.nn.functional.dropout(weights, dropout)
+    return (weights @ value).transpose(1, 2).contiguous()
+
+
+def _with_sinks(out: Tensor, lse: Tensor, s_aux: Tensor) -> Tensor:
+    """Attention with one more key for each head, of score s_aux and value 0.
+
+    The sum of weights grows from e^lse to e^lse + e^s_aux: a factor of
+    sigmoid(lse - s_aux), in float32. A row with nothing to attend (lse -inf) stays 0,
+    also where there is no sink (s_aux -inf).
+
+    Args:
+        out: [B, Hq, Sq, Dv].
+        lse: [B, Hq, Sq], float32.
+        s_aux: [Hq].
+    """
+    least = torch.finfo(torch.float32).min
+    sinks = s_aux.reshape(1, -1, 1).to(torch.float32).clamp(min=least)
+    return (out * torch.sigmoid(lse - sinks)[..., None]).to(out.dtype)
+
+
+def _matrix_for(
+    mask: AttentionMask | Tensor | None, query: Tensor, key: Tensor
+) -> tuple[Mask | None, Tensor | None]:
+    """A layer's mask as a function, if it is of the layer's own sizes, or as a matrix."""
+    batch, keys = query.shape[0], key.shape[2]
+    if isinstance(mask, AttentionMask):
+        # What a function reads is not there for other entries or lengths.
+        sizes = mask.shape
+        if sizes[0] == batch and sizes[-2] == query.shape[2] and sizes[-1] == keys:
+            return mask.function, None
+        mask = mask.tensor("cropped")
+    # Models give more keys than there are, and mean the first ones.
+    if mask is not None and mask.dim() > 0 and mask.shape[-1] > keys:
+        mask = mask[..., :keys]
+    return None, mask
+
+
+def _can_be_traced(function: Mask) -> bool:
+    """Whether a mask function can be traced; if not, says so once for each."""
+    try:
+        trace(mask_mod=function)
+    except Exception as reason:
+        text = str(reason)
+        _say(
+            text.partition("; ")[0],
+            "fa can't trace a mask function of this model and reads a matrix [B, 1, Sq, Sk] made "
+            f"of it: {type(reason).__name__}: {text}",
+        )
+        return False
+    return True
+
+
+def attention_forward(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | AttentionMask | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention of a model's layer, as transformers' AttentionInterface asks for it.
+
+    Args:
+        module: the layer; asked for `is_causal` if that is None.
+        query: [B, Hq, Sq, D].
+        key: [B, H, Sk, D], H divides Hq.
+        value: [B, H, Sk, Dv].
+        attention_mask: what `mask` made, or a tensor that broadcasts to
+            [B, Hq, Sq, Sk]: bool, true where a key is seen, or a float that is added.
+        scaling: factor of the scores, 1/sqrt(D) if None.
+        dropout: the share of weights that are dropped.
+        is_causal: where there is no mask, and more than one query: query i sees
+            keys j <= i.
+        softcap: scores are softcap * tanh(score / softcap).
+        s_aux: sinks [Hq]: the score of one more key of each head, whose value is 0.
+        position_bias: [1 or B, Hq, Sq, Sk], added to the scores.
+        kwargs: what other implementations need.
+
+    Returns:
+        ([B, Sq, Hq, Dv], row-major; None in the place of the weights).
+
+    Raises:
+        NotImplementedError: output_attentions, indices of sparse attention, sinks of
+            each query, paged caches.
+    """
+    _refuse(kwargs)
+    queries, keys = query.shape[2], key.shape[2]
+    function, matrix = _matrix_for(attention_mask, query, key)
+    if is_causal is None:
+        is_causal = getattr(module, "is_causal", True)
+    is_causal = bool(queries > 1 and attention_mask is None and is_causal)
+    if position_bias is not None and position_bias.shape[-1] > keys:
+        position_bias = position_bias[..., :keys]
+    others = (s_aux, position_bias)
+    reason = _reason(
+        *(query, key, value, matrix, others, dropout, is_causal, scaling, softcap is not None)
+    )
+    _count(reason)
+    if reason is not None:
+        if function is not None:
+            matrix = attention_mask.tensor("fell back")
+        options = (is_causal, scaling, dropout, softcap, s_aux, position_bias)
+        return _by_torch(module, query, key, value, matrix, *options), None
+    if query.shape[0] != key.shape[0]:  # learned queries, one for all of a batch
+        batch = max(query.shape[0], key.shape[0])
+        query, key, value = (x.expand(batch, -1, -1, -1) for x in (query, key, value))
+    score_mods = []
+    if softcap is not None:
+        score_mods.append(_softcap(softcap))
+    if position_bias is not None:
+        score_mods.append(_added(_rows(position_bias)))
+    if matrix is not None:
+        if matrix.dtype == torch.bool:
+            function = _read(_rows(matrix))
+        else:
+            score_mods.append(_added(_rows(matrix)))
+    score_mod = None
+    if score_mods:
+        score_mod = score_mods[0] if len(score_mods) == 1 else fa_scores.compose(*score_mods)
+    options = {
+        "score_mod": score_mod,
+        "is_causal": is_causal,
+        "scale": scaling,
+        "dropout_p": dropout,
+        "return_lse": s_aux is not None,
+    }
+    is_of_model = isinstance(attention_mask, AttentionMask) and matrix is None
+    if is_of_model and not torch.compiler.is_compiling():
+        out = _with_mask(attention_mask, query, key, value, options)
+    else:
+        out = attention(query, key, value, mask_mod=function, **options)
+    if s_aux is not None:
+        out = _with_sinks(*out, s_aux)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _with_mask(
+    mask: AttentionMask, query: Tensor, key: Tensor, value: Tensor, options: dict[str, Any]
+) -> Any:
+    """Attention with a function of the model's; with its matrix where that can't be traced."""
+    try:
+        out = attention(query, key, value, mask_mod=mask.function, **options)
+    except Exception:
+        if mask.is_known or _can_be_traced(mask.function):
+            raise
+        mask.function = _read(mask.tensor("not traced"))
+        out = attention(query, key, value, mask_mod=mask.function, **options)
+    mask.is_known = True
+    return out
+
+
+# --- The one line -----------------------------------------------------------------------------
+
+
+def register(name: str = "fa") -> None:
+    """Makes fa an attention implementation of transformers: `attn_implementation="fa"`.
+
+    For `from_pretrained`, `from_config` and `model.set_attn_implementation`, in the
+    whole process. Calling it again changes nothing.
+
+    Args:
+        name: what it is called, if not "fa".
+
+    Raises:
+        ValueError: transformers has another implementation of that name.
+        ImportError: transformers is older than its present mask interface.
+    """
+    missing = {"q_length", "q_offset"} - set(inspect.signature(sdpa_mask).parameters)
+    if missing:
+        raise ImportError(
+            f"expected a transformers whose masks are made from q_length and q_offset, got "
+            f"{_version}; pip install -U transformers"
+        )
+    for known, own in ((AttentionInterface(), attention_forward), (AttentionMaskInterface(), mask)):
+        if name == "eager" or (name in known and known[name] is not own):
+            raise ValueError(
+                f"expected a name that transformers has no attention for, got {name!r}; "
+                'take another one, like "fa"'
+            )
+    AttentionInterface.register(name, attention_forward)
+    AttentionMaskInterface.register(name, mask)
+
+
+__all__ = ["AttentionMask", "Statistics", "attention_forward", "mask", "register", "statistics"]

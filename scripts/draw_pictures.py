@@ -1,0 +1,314 @@
+#!/usr/bin/env python3
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Draws the pictures of the documentation: docs/stages.svg and docs/race.svg.
+
+    scripts/draw_pictures.py [--check]      --check: change nothing, fail if stale
+
+The race is benchmarks/results/gpu_race-h200.json. Both pictures are as wide as a
+README is shown, have a background of their own, and follow the reader's light or
+dark scheme. Needs Python alone.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+from html import escape
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+RACE = "benchmarks/results/gpu_race-h200.json"
+WIDTH, MARGIN = 860, 20
+
+# Each class's properties: in a light scheme, and in a dark one.
+STYLE = {
+    ".page": ("fill:#ffffff", "fill:#0d1117"),
+    ".text": ("fill:#1b1f24", "fill:#e6edf3"),
+    ".soft": ("fill:#57606a", "fill:#9198a1"),
+    ".line": ("stroke:#57606a;fill:none", "stroke:#9198a1;fill:none"),
+    ".grid": ("stroke:#d0d7de;fill:none", "stroke:#30363d;fill:none"),
+    ".what": ("fill:#fff8c5;stroke:#d4a72c", "fill:#3a2d0d;stroke:#bb8009"),
+    ".order": ("fill:#ddf4ff;stroke:#54aeff", "fill:#0c2d4d;stroke:#388bfd"),
+    ".tiles": ("fill:#dafbe1;stroke:#4ac26b", "fill:#0f3320;stroke:#2ea043"),
+    ".target": ("fill:#fbefff;stroke:#c297ff", "fill:#2e1a4a;stroke:#8957e5"),
+    ".fa": ("fill:#cf222e", "fill:#f85149"),
+    ".cudnn": ("fill:#4d9e6b", "fill:#56b378"),
+    ".fa3": ("fill:#2f5d8c", "fill:#6ca4dc"),
+    ".fa2": ("fill:#8c959f", "fill:#8b949e"),
+    ".flex": ("fill:#b392d6", "fill:#a583cc"),
+    ".stripe": ("stroke:#ffffff", "stroke:#0d1117"),
+}
+FONTS = (
+    "text{font-family:Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:14px}"
+    ".code{font-family:Menlo,Consolas,'DejaVu Sans Mono',monospace;font-weight:bold}"
+    ".formula{font-family:Georgia,'DejaVu Serif',serif}"
+    ".title{font-size:18px;font-weight:bold}.head{font-weight:bold}.small{font-size:13px}"
+    ".end{text-anchor:end}.middle{text-anchor:middle}"
+)
+
+
+class Picture:
+    """An SVG, element by element."""
+
+    def __init__(self, title: str, description: str, height: int) -> None:
+        light = "".join(f"{name}{{{one}}}" for name, (one, _) in STYLE.items())
+        dark = "".join(f"{name}{{{two}}}" for name, (_, two) in STYLE.items())
+        self.parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+            f'width="{WIDTH}" height="{height}" role="img">',
+            "<!-- Drawn by scripts/draw_pictures.py; do not edit. -->",
+            f"<title>{escape(title)}</title>",
+            f"<desc>{escape(description)}</desc>",
+            f"<style>{FONTS}{light}@media (prefers-color-scheme:dark){{{dark}}}</style>",
+        ]
+        self.box(0, 0, WIDTH, height, "page", 8)
+
+    def add(self, element: str) -> None:
+        """Any element."""
+        self.parts.append(element)
+
+    def box(self, x: float, y: float, width: float, height: float, style: str, radius=5) -> None:
+        """A rectangle."""
+        self.add(
+            f'<rect class="{style}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" '
+            f'rx="{radius}"/>'
+        )
+
+    def text(self, x: float, y: float, style: str, text: str) -> None:
+        """A line of text."""
+        self.add(f'<text class="{style}" x="{x:g}" y="{y:g}">{escape(text)}</text>')
+
+    def line(self, path: str, style: str = "line") -> None:
+        """A line."""
+        self.add(f'<path class="{style}" stroke-width="1.5" d="{path}"/>')
+
+    def arrow(self, x: float, top: float, bottom: float) -> None:
+        """From above to below."""
+        self.line(f"M{x:g} {top:g} V{bottom:g} m-4 -5 l4 5 l4 -5")
+
+    def svg(self) -> str:
+        """The file's text."""
+        return "\n".join([*self.parts, "</svg>", ""])
+
+
+# --- The stages ------------------------------------------------------------------------
+
+STAGES = (
+    # class, pass, what the IR is afterwards, HBM traffic
+    ("what", "fa.attention", "what: scale, score, mask, softmax, sum", ""),
+    ("order", "fa-decompose", "the standard algorithm: S and P are in memory", "Θ(Nd + N²)"),
+    ("order", "fa-online-softmax", "one merge with state (m, l, o): P is gone", "Θ(Nd + N²)"),
+    ("order", "fa-tile", "keys outside: S is gone (FlashAttention)", "Θ(N²d²/M)"),
+    ("order", "fa-interchange", "queries outside, state on chip (FlashAttention-2)", "Θ(N²d/Br)"),
+    ("tiles", "fa-pad-tiles", "tiles at the edge become full tiles", ""),
+    ("tiles", "fa-list-blocks", "where data decide: a list of blocks is visited", ""),
+    (
+        "tiles",
+        "fa-split-mask-loops",
+        "empty tiles not visited, full ones not masked",
+        "less is read",
+    ),
+    ("tiles", "fa-order-keys", "last keys first, where scores grow with them", ""),
+    ("tiles", "fa-defer-normalization", "one division, after the loop", ""),
+    ("tiles", "fa-fuse", "one kernel: batch × head × block of queries", "no temporaries"),
+    ("tiles", "fa-fold-scale-exp2", "exp as exp2, the scale in the same fma", ""),
+)
+TARGETS = (
+    # heading; passes, each with two lines; what comes out
+    (
+        "CPU",
+        (("fa-lower-to-cpu", "vectors as wide as the machine’s,", "threads"),),
+        "machine code (LLVM’s JIT)",
+    ),
+    (
+        "NVIDIA, sm_80 and later",
+        (("fa-schedule-ampere", "ldmatrix, mma.sync,", "cp.async"),),
+        "PTX",
+    ),
+    (
+        "NVIDIA Hopper, sm_90a",
+        (
+            ("fa-speculate-max", "weights by an earlier maximum,", "checked afterwards"),
+            ("fa-schedule-hopper", "warp roles, rings of tiles,", "overlap: hopper dialect"),
+            ("fa-lower-hopper", "TMA, mbarriers, wgmma,", "setmaxnreg"),
+        ),
+        "PTX",
+    ),
+)
+
+
+def stages() -> str:
+    """docs/stages.svg: each pass, and what the IR is after it."""
+    top, height, step, tall, gap = 66, 34, 44, 68, 12
+    fork = top + len(STAGES) * step + 4
+    columns = fork + 46
+    deepest = max(len(passes) for _, passes, _ in TARGETS)
+    page = columns + deepest * (tall + gap) + 34
+    names = [name for _, name, _, _ in STAGES]
+    names += [name for _, passes, _ in TARGETS for name, *_ in passes]
+    picture = Picture("The stages of fa", f"Passes from top to bottom: {', '.join(names)}.", page)
+    side, middle = 668, MARGIN + (668 - 20 - MARGIN) / 2
+    picture.text(MARGIN, 30, "title text", "From attention to a kernel")
+    picture.text(
+        MARGIN,
+        52,
+        "soft",
+        "After each pass fa-opt prints the IR, and fa-run executes and checks it.",
+    )
+    picture.text(side, 52, "head soft", "HBM traffic")
+    for i, (style, name, what, traffic) in enumerate(STAGES):
+        y = top + i * step
+        picture.box(MARGIN, y, side - 20 - MARGIN, height, style)
+        picture.text(MARGIN + 12, y + 22, "code text", name)
+        picture.text(MARGIN + 216, y + 22, "text", what)
+        if traffic:
+            picture.text(side, y + 22, "soft formula" if "Θ" in traffic else "soft", traffic)
+        if i + 1 < len(STAGES):
+            picture.arrow(middle, y + height, y + step)
+    width = (WIDTH - 2 * MARGIN - 2 * 16) / 3
+    centres = [MARGIN + width / 2 + i * (width + 16) for i in range(3)]
+    end = top + (len(STAGES) - 1) * step + height
+    picture.line(f"M{middle:g} {end} V{fork} M{centres[0]:g} {fork} H{centres[2]:g}")
+    for (heading, passes, result), centre in zip(TARGETS, centres):
+        picture.arrow(centre, fork, columns - 22)
+        picture.text(centre, columns - 7, "head text middle", heading)
+        y = columns
+        for i, (name, *lines) in enumerate(passes):
+            if i:
+                picture.arrow(centre, y - gap, y)
+            picture.box(centre - width / 2, y, width, tall, "target")
+            picture.text(centre - width / 2 + 12, y + 21, "code text", name)
+            for n, words in enumerate(lines):
+                picture.text(centre - width / 2 + 12, y + 41 + 18 * n, "text", words)
+            y += tall + gap
+        picture.arrow(centre, y - gap, y + 2)
+        picture.text(centre, y + 18, "text middle", result)
+    # What the colours are, where the shorter columns leave room.
+    x, y = MARGIN, page - 3 * 24 - 18
+    for style, words in (
+        ("order", "the algorithm: which order, what is kept in memory"),
+        ("tiles", "the tile program: what a block of queries does"),
+        ("target", "the target: instructions, threads, memories"),
+    ):
+        y += 24
+        picture.box(x, y - 13, 16, 16, style, 3)
+        picture.text(x + 26, y, "soft", words)
+    return picture.svg()
+
+
+# --- The race --------------------------------------------------------------------------
+
+CONTENDERS = {
+    "fa": "fa",
+    "cudnn": "cuDNN",
+    "fa3": "FlashAttention-3, computed",
+    "fa2": "FlashAttention-2",
+    "flex": "FlexAttention",
+}
+
+
+def race() -> str:
+    """docs/race.svg: TFLOP/s by head dim, mask and length."""
+    result = json.loads((ROOT / RACE).read_text())
+    rows = result["rows"]
+    dims = sorted({row["D"] for row in rows})
+    masks = sorted({row["causal"] for row in rows})
+    most = max(value for row in rows for value in row["tflops"].values())
+    ticks = range(0, int(most) + 1, 200)
+    left, between, tall, below, top = 62, 18, 150, 52, 106
+    width = (WIDTH - MARGIN - left - between * (len(dims) - 1)) / len(dims)
+    page = top + len(masks) * (tall + below) + 44
+    picture = Picture(
+        "Attention forward, TFLOP/s",
+        f"Bars for head dims {dims}, causal or not, by length: {', '.join(CONTENDERS.values())}.",
+        page,
+    )
+    picture.add(
+        '<pattern id="computed" width="5" height="5" patternUnits="userSpaceOnUse" '
+        'patternTransform="rotate(45)"><rect class="fa3" width="5" height="5"/>'
+        '<path class="stripe" stroke-width="2.4" d="M0 0 V5"/></pattern>'
+    )
+
+    def bar(name: str, x: float, y: float, wide: float, high: float) -> None:
+        fill = ' style="fill:url(#computed)"' if name == "fa3" else ""
+        picture.add(
+            f'<rect class="{name}"{fill} x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" '
+            f'height="{high:.1f}"/>'
+        )
+
+    picture.text(MARGIN, 30, "title text", f"Attention forward, TFLOP/s, bf16, {result['device']}")
+    x = MARGIN
+    for name, label in CONTENDERS.items():
+        bar(name, x, 46, 16, 14)
+        picture.text(x + 22, 58, "text", label)
+        x += 56 + 7 * len(label)
+    for m, causal in enumerate(masks):
+        for d, dim in enumerate(dims):
+            x0 = left + d * (width + between)
+            y0 = top + m * (tall + below) + tall
+            scale = tall / (1.1 * most)
+            title = f"D = {dim}" + (", causal" if causal else "")
+            picture.text(x0 + width / 2, y0 - tall - 10, "head text middle", title)
+            for tick in ticks:
+                y = y0 - tick * scale
+                picture.line(f"M{x0:g} {y:g} H{x0 + width:g}", "line" if tick == 0 else "grid")
+                if d == 0:
+                    picture.text(x0 - 8, y + 5, "small soft end", str(tick))
+            here = [row for row in rows if row["D"] == dim and row["causal"] == causal]
+            group = width / len(here)
+            wide = (group - 9) / len(CONTENDERS)
+            for g, row in enumerate(here):
+                x = x0 + g * group + 4.5
+                picture.text(x0 + (g + 0.5) * group, y0 + 18, "small soft middle", str(row["S"]))
+                for n, name in enumerate(CONTENDERS):
+                    high = row["tflops"][name] * scale
+                    bar(name, x + n * wide, y0 - high, wide - 1, high)
+                # Above fa's bar, which is at least as high as cuDNN's beside it.
+                middle, y = x + wide / 2, y0 - row["tflops"]["fa"] * scale - 4
+                picture.text(middle, y, "small text middle", f"{row['tflops']['fa']:.0f}")
+    y = page - 40
+    picture.text(
+        MARGIN,
+        y,
+        "small soft",
+        f"By sequence length; batch size × length = 16384, heads × D = 2048. Measured together on "
+        f"{result['date']}, commit {result['commit']}.",
+    )
+    picture.text(
+        MARGIN,
+        y + 20,
+        "small soft",
+        "FlashAttention-3 did not run here: its bars are cuDNN’s of this run × their ratio in "
+        "another run that had both.",
+    )
+    return picture.svg()
+
+
+PICTURES = {"docs/stages.svg": stages, "docs/race.svg": race}
+
+
+def main() -> int:
+    """Draws, or says what is stale."""
+    if sys.argv[1:] not in ([], ["--check"]):
+        print(f"draw_pictures.py: expected nothing or --check, got {' '.join(sys.argv[1:])}")
+        return 2
+    stale = [path for path, draw in PICTURES.items() if not is_current(path, draw())]
+    if sys.argv[1:]:
+        for path in stale:
+            print(f"{path} is stale; run scripts/draw_pictures.py", file=sys.stderr)
+        return 1 if stale else 0
+    for path in stale:
+        (ROOT / path).write_text(PICTURES[path]())
+        print(f"drew {path}")
+    return 0
+
+
+def is_current(path: str, text: str) -> bool:
+    """Whether the file is what would be drawn."""
+    file = ROOT / path
+    return file.exists() and file.read_text() == text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

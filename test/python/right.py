@@ -1,0 +1,247 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What a right result is: one rule, for tests, fuzzers and benchmarks alike.
+
+`fa-run --check` has the same rule with the same constants in lib/Run/Compare.cpp
+(`outputLimit`, `lseLimit`, `compare`); test_right.py has both judge the same data.
+docs/right.md says why it is as it is.
+
+- The reference is the definition in float64, of the inputs as they are in their type.
+- A 16-bit output may be twice as far from it as the plain formula in the same type is
+  (`naive.attention(dtype=...)`), and 1e-5 more: max|out - ref| <= 2 max|naive - ref| + 1e-5.
+- A float32 output may be 1e-5 of the largest reference away.
+- A log-sum-exp, which is float32 always, may be 1e-4 away, or eight roundings of a float32
+  of its size: a number of 1e4 has neighbours at a distance of 1e-3.
+- Where the reference is 0 or infinite or NaN, so is the result, exactly: rows with
+  nothing to attend are 0 and their log-sum-exp is -inf. NaN passes nowhere else.
+
+Some scores can't be computed in float32 as well as that: functions that a target
+approximates within a documented bound, and scores of which one rounding is more than
+the rule allows. For these `score_error` says how wrong a score may be (`approximated`,
+`of_size`), and what follows from it for the results is added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import naive
+import numpy as np
+from naive import back
+
+NAIVE_ERRORS = 2.0
+"""16 bits: how many times the plain formula's error is allowed."""
+ABSOLUTE = 1e-5
+"""16 bits: what is allowed where that formula is exact."""
+RELATIVE = 1e-5
+"""float32: of the largest reference."""
+LSE = 1e-4
+LSE_ROUNDINGS = 8 * 2.0**-24
+"""Of a log-sum-exp's size. Its maximum is a product that is rounded (1), times the scale
+and log2 e, a rounded constant (2, 3), after what a score function added (4); the
+logarithm is added (5), and the sum multiplied by ln 2, rounded too (6, 7); it may be
+formed from halves (8)."""
+FUNCTION_RELATIVE, FUNCTION_ABSOLUTE = 3e-6, 2e-6
+"""Of any function's result: what test_trace.py holds each to."""
+MATH = {"cpu": 3e-7, "cuda": 2e-6}
+"""Of a function's result (tanh: of 1), by the numeric contracts of fa-cpu-expand-math
+and fa-lower-kernel-math."""
+
+
+def output_limit(dtype: str, naive_error: float, max_reference: float) -> float:
+    """How far an output of "float32", "float16" or "bfloat16" may be from its reference."""
+    if dtype in ("float16", "bfloat16"):
+        return NAIVE_ERRORS * naive_error + ABSOLUTE
+    assert dtype == "float32", dtype
+    return RELATIVE * max(max_reference, 1e-30)
+
+
+def lse_limit(exact: Any) -> Any:
+    """How far log-sum-exps may be from `exact`, for each of them."""
+    exact = np.where(np.isfinite(exact), exact, 0.0)
+    return np.maximum(LSE, LSE_ROUNDINGS * np.abs(exact))
+
+
+def approximated(size: float, device: str) -> float:
+    """The error of a score in which an approximate function has results up to `size`
+    (of tanh: is multiplied with it)."""
+    return MATH["cpu" if device == "cpu" else "cuda"] * size
+
+
+def of_size(score: float) -> float:
+    """The error of scores of that size: the roundings of a log-sum-exp, which is one."""
+    return LSE_ROUNDINGS * abs(score)
+
+
+def dtype_of(array: Any) -> str:
+    """ "float32", "float16" or "bfloat16": the type of an array of NumPy or PyTorch."""
+    return str(array.dtype).removeprefix("torch.")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A reference, with what decides how far a result may be from it."""
+
+    out: Any
+    """float64 output."""
+    lse: Any = None
+    """float64 log-sum-exp."""
+    dtype: str = "float32"
+    naive_error: float = 0.0
+    """The largest error of the plain formula's output in the 16-bit type."""
+    score_error: float = 0.0
+    """How wrong scores may be."""
+    spread: float = 0.0
+    """The largest distance of two values of a column of v."""
+
+    @property
+    def limit(self) -> float:
+        """How far an output may be from `out`."""
+        largest = np.abs(np.where(np.isfinite(self.out), self.out, 0.0)).max(initial=0.0)
+        # Weights w that are wrong by factors 1 + e, |e| <= error, move sum(w v) / sum(w)
+        # by sum(w e (v - out)) / sum(w): by the error times a distance in v.
+        own = output_limit(self.dtype, self.naive_error, largest)
+        return own + self.score_error * self.spread
+
+    @property
+    def lse_limit(self) -> Any:
+        """How far each log-sum-exp may be from `lse`."""
+        return lse_limit(self.lse) + self.score_error
+
+    def map(self, out: Callable[[Any], Any], lse: Callable[[Any], Any] | None = None) -> Expected:
+        """With what functions make of the output and, if it is of use, the log-sum-exp."""
+        return replace(self, out=out(self.out), lse=lse(self.lse) if lse else None)
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    dtype: str | None = None,
+    score_error: float = 0.0,
+    score: Callable[..., Any] | None = None,
+    has_large_scores: bool = False,
+    samples: int = 0,
+    xp: Any = np,
+    **formulas: Any,
+) -> Expected:
+    """What is expected of arrays of NumPy or PyTorch; `formulas` as for naive.attention.
+
+    Args:
+        q, k, v: As the kernel gets them, or their values with the type in `dtype`.
+        score: The score function's formula.
+        score_error: How wrong scores may be, beside the rule.
+        has_large_scores: The score function's results are so large that their roundings
+            (`of_size`) are more than the rule allows.
+        samples: The largest error of the plain formula is one of so many elements at least:
+            of few it is a matter of luck. Values in another order make up more columns.
+        xp: PyTorch, to compute with it where the tensors are; formulas are given tensors.
+    """
+    dtype = dtype or dtype_of(q)
+    if xp is not np:
+        return _of_tensors(q, k, v, dtype, xp, score_error, score=score, **formulas)
+    q, k, v = map(back, (q, k, v))
+    sizes = [0.0]
+
+    def measured(s: Any, *at: Any) -> Any:
+        result = score(s, *at)
+        sizes.append(float(np.abs(np.where(np.isfinite(result), result, 0.0)).max(initial=0.0)))
+        return result
+
+    formulas["score"] = measured if score and has_large_scores else score
+    out, lse = naive.attention(q, k, v, **formulas)
+    error = 0.0
+    if dtype != "float32":
+        columns, more = v, out
+        if 0 < out.size < samples:
+            turns = range(-(-samples // out.size))
+            columns = np.concatenate([np.roll(v, turn, -2) for turn in turns], -1)
+            more, _ = naive.attention(q, k, columns, **formulas)
+        error = difference(naive.attention(q, k, columns, dtype=dtype, **formulas)[0], more)
+    score_error += of_size(max(sizes))
+    return Expected(out, lse, dtype, error, score_error, spread_of(v) if score_error else 0.0)
+
+
+def _of_tensors(
+    q: Any, k: Any, v: Any, dtype: str, torch: Any, score_error: float, **formulas: Any
+) -> Expected:
+    out, lse = naive.attention(q, k, v, xp=torch, **formulas)
+    error = 0.0
+    if dtype != "float32":
+        plain, _ = naive.attention(q, k, v, dtype=dtype, xp=torch, **formulas)
+        wrong = (plain.double() - out).abs()
+        error = float(wrong[wrong.isfinite()].amax()) if wrong.isfinite().any() else 0.0
+    spread = spread_of(v) if score_error else 0.0
+    return Expected(back(out), back(lse), dtype, error, score_error, spread)
+
+
+def spread_of(v: Any) -> float:
+    """The largest distance of two values of a column of v [..., Sk, Dv]."""
+    values = np.asarray(back(v), np.float64)
+    if not values.size:
+        return 0.0
+    return float((values.max(-2) - values.min(-2)).max(initial=0.0))
+
+
+def difference(out: Any, exact: Any) -> float:
+    """The largest |out - exact| where both are finite."""
+    out, exact = np.asarray(out, np.float64), np.asarray(exact, np.float64)
+    both = np.isfinite(out) & np.isfinite(exact)
+    return float(np.abs(out[both] - exact[both]).max(initial=0.0))
+
+
+def share(out: Any, exact: Any, limit: Any, exact_zeros: bool = True) -> float:
+    """The largest error as a share of the limit: right is what is at most 1.
+
+    Infinite where one is not finite and the other is not the same, and where `exact`
+    is 0 and `out` is not.
+    """
+    out, exact = np.asarray(out, np.float64), np.asarray(exact, np.float64)
+    assert out.shape == exact.shape, f"expected shape {exact.shape}, got {out.shape}"
+    finite = np.isfinite(out) & np.isfinite(exact)
+    same = (out == exact) | (np.isnan(out) & np.isnan(exact))
+    if (~finite & ~same).any() or (exact_zeros and (out[exact == 0] != 0).any()):
+        return math.inf
+    error = np.abs(np.where(finite, out, 0.0) - np.where(finite, exact, 0.0))
+    return float((error / np.maximum(limit, 1e-300)).max(initial=0.0))
+
+
+def _assert(what: str, out: Any, exact: Any, limit: Any, exact_zeros: bool, note: str) -> None:
+    worst = share(out, exact, limit, exact_zeros)
+    if worst <= 1:
+        return
+    out, exact = np.asarray(out, np.float64), np.asarray(exact, np.float64)
+    limits = np.broadcast_to(limit, exact.shape)
+    with np.errstate(all="ignore"):
+        bad = ~(
+            (np.abs(out - exact) <= limits) | (out == exact) | (np.isnan(out) & np.isnan(exact))
+        )
+        if exact_zeros:
+            bad |= (exact == 0) & (out != 0)
+    at = tuple(int(n) for n in np.argwhere(bad)[0])
+    raise AssertionError(
+        f"{what}: {bad.sum()} of {bad.size} elements are not right, the largest error is {worst:.3g} "
+        f"times the limit; first at {list(at)}: expected {exact[at]:.9g} within {limits[at]:.3g}, "
+        f"got {out[at]:.9g}" + (f"\n{note}" if note else "")
+    )
+
+
+def assert_right(out: Any, expected: Expected, lse: Any = None, note: str = "") -> None:
+    """The output, and the log-sum-exp if it is given, are right by the rule.
+
+    Args:
+        out: An array of the type of `expected`, of NumPy or PyTorch, or its values.
+        expected: What `attention` or a test's own reference gives.
+    """
+    if lse is not None:
+        assert_right_lse(lse, expected, note)
+    _assert("output", back(out), expected.out, expected.limit, True, note)
+
+
+def assert_right_lse(lse: Any, expected: Expected, note: str = "") -> None:
+    """The log-sum-exp is right by the rule."""
+    _assert("log-sum-exp", back(lse), expected.lse, expected.lse_limit, False, note)
