@@ -451,6 +451,9 @@ def test_prepared_block_mask(monkeypatch):
     q = torch.zeros(1, HEADS, 300, DIM)
     with pytest.raises(ValueError, match="created for 320 queries and 320 keys, got 300"):
         fa.attention(q, q, q, mask_mod=given)
+    call = torch.compile(lambda q: fa.attention(q, q, q, mask_mod=given), fullgraph=True)
+    with pytest.raises(Exception, match="created for 320 queries and 320 keys, got 300"):
+        call(q)
     wrong = flex.BlockMask.from_kv_blocks(*lists_of(blocks), BLOCK_SIZE=(64, 64))
     wrong.kv_indices[..., 0] = 9
     wrong.kv_num_blocks.clamp_(min=1)

@@ -250,6 +250,8 @@ def test_errors():
     assert "expected score_mod to return a float, got a traced boolean" in text
     text = message(lambda s, b, h, i, j: lax.sort(TABLE[i])[0])
     assert "JAX's sort can't be traced" in text
+    text = message(lambda s, b, h, i, j: jnp.nextafter(s, jnp.float32(0)))
+    assert "JAX's nextafter can't be traced" in text
     with pytest.raises(KeyError):
         fa.attention(*map(jnp.asarray, (Q, K, V)), score_mod=lambda s, *at: jnp.tanh(s) + {}["a"])
 

@@ -275,6 +275,27 @@ def test_what_pytorch_computes_faster(monkeypatch):
             assert calls.routed == (not is_left)
 
 
+@pytest.mark.leaves
+def test_where_pytorch_is_faster_nested_and_under_autocast(monkeypatch):
+    """What is asked is what is computed: types after autocast, no sizes of nested tensors."""
+    monkeypatch.setattr(_torch_sdpa, "_has_amx", lambda: True)
+    x = torch.zeros(1, 2, 5, 16, dtype=torch.bfloat16)
+    nested = torch.nested.as_nested_tensor([x[0, :, :3], x[0]])
+    with torch.no_grad(), fa.torch.use_sdpa() as calls:
+        out = F.scaled_dot_product_attention(nested, nested, nested)
+    assert out.is_nested and calls.routed == 0
+    assert calls.fell_back == {"tensor class": 1}
+    for given, wanted, reason in (
+        (torch.bfloat16, torch.float16, None),
+        (torch.float32, torch.bfloat16, "bfloat16"),
+    ):
+        x = x.to(given)
+        with torch.no_grad(), torch.autocast("cpu", wanted), fa.torch.use_sdpa() as calls:
+            assert F.scaled_dot_product_attention(x, x, x).dtype == wanted
+        assert calls.fell_back == ({} if reason is None else {reason: 1})
+        assert calls.routed == (reason is None)
+
+
 # --- Gradients -----------------------------------------------------------------------
 
 

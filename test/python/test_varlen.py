@@ -421,8 +421,9 @@ def test_block_mask_is_refused():
     flex = pytest.importorskip("torch.nn.attention.flex_attention")
     q, k, v, cq, ck = tensors()
     mask = flex.create_block_mask(masks.causal, 1, 1, 7, 8, device=DEVICE)
-    with pytest.raises(TypeError, match="mask_mod to be a function, got a BlockMask"):
-        fa.attention_varlen(q, k, v, cq, ck, mask_mod=mask)
+    for given in (mask, fa.prepare(mask)):
+        with pytest.raises(TypeError, match="mask_mod to be a function, got a BlockMask"):
+            fa.attention_varlen(q, k, v, cq, ck, mask_mod=given)
 
 
 @needs_torch
