@@ -285,11 +285,11 @@ def test_where_pytorch_is_faster_nested_and_under_autocast(monkeypatch):
         out = F.scaled_dot_product_attention(nested, nested, nested)
     assert out.is_nested and calls.routed == 0
     assert calls.fell_back == {"tensor class": 1}
-    for given, wanted, reason in (
+    for own, wanted, reason in (
         (torch.bfloat16, torch.float16, None),
         (torch.float32, torch.bfloat16, "bfloat16"),
     ):
-        x = x.to(given)
+        x = x.to(own)
         with torch.no_grad(), torch.autocast("cpu", wanted), fa.torch.use_sdpa() as calls:
             assert F.scaled_dot_product_attention(x, x, x).dtype == wanted
         assert calls.fell_back == ({} if reason is None else {reason: 1})
