@@ -40,23 +40,6 @@ def answer(request: Request) -> Any:
     raise AssertionError("the last way takes every request")
 
 
-# --- Compiled: torch.compile traces the call -----------------------------------------
-
-
-def _is_compiled(request: Request) -> bool:
-    return is_compiling()
-
-
-def _compiled(request: Request) -> Any:
-    if _is_nested(request):
-        return _nested(request)
-    if is_block_mask(request.mask_mod):
-        return _block_masked(request)
-    from fa._torch import compile as torch_compile
-
-    return torch_compile.attention(request)
-
-
 # --- Nested: sequences of different lengths as PyTorch's nested tensors ---------------
 
 
@@ -83,6 +66,19 @@ def _has_block_mask(request: Request) -> bool:
 def _block_masked(request: Request) -> Any:
     check_block_mask(request.mask_mod, request.q, request.k)
     return answer(request._replace(mask_mod=block_mask(request.mask_mod)))
+
+
+# --- Compiled: torch.compile traces the call -----------------------------------------
+
+
+def _is_compiled(request: Request) -> bool:
+    return is_compiling()
+
+
+def _compiled(request: Request) -> Any:
+    from fa._torch import compile as torch_compile
+
+    return torch_compile.attention(request)
 
 
 # --- Prepared: a mask whose arrays keep their values -----------------------------------
@@ -173,9 +169,9 @@ def _plain(request: Request) -> Any:
 
 
 _WAYS = (
-    Way("compiled", _is_compiled, _compiled),
     Way("nested", _is_nested, _nested),
     Way("block mask", _has_block_mask, _block_masked),
+    Way("compiled", _is_compiled, _compiled),
     Way("prepared", _is_prepared, _unprepared),
     Way("functions", _has_functions, _traced),
     Way("autocast", _is_converted, _converted),
