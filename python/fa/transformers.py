@@ -33,7 +33,8 @@ from torch import Tensor
 from fa import scores as fa_scores
 from fa._attention import attention
 from fa._torch import compile as _compile  # noqa: F401 (registers the operators)
-from fa._torch.sdpa import slower, why_not
+from fa._torch.sdpa import slower, why_left
+from fa._torch.statistics import Calls, listed
 from fa._trace.trace import key_length, query_length, trace
 
 try:
@@ -53,7 +54,7 @@ Mask = Callable[[Any, Any, Any, Any], Any]
 
 
 @dataclass
-class Statistics:
+class Statistics(Calls):
     """What became of the attention calls of models.
 
     In compiled code a call is counted when it is compiled, not when it runs.
@@ -66,16 +67,11 @@ class Statistics:
             reason: "fell back", "not traced", "read" by the model itself, or "cropped".
     """
 
-    routed: int = 0
-    fell_back: Counter[str] = field(default_factory=Counter)
     mask_tensors: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in self.fell_back.items())
-        made = ", ".join(f"{reason} {count}" for reason, count in self.mask_tensors.items())
-        text = f"{self.routed} by fa, {sum(self.fell_back.values())} by PyTorch"
-        text += f" ({reasons})" if reasons else ""
-        return text + (f", mask tensors: {made}" if made else "")
+        text = super().__str__()
+        return f"{text}, mask tensors: {listed(self.mask_tensors)}" if self.mask_tensors else text
 
 
 _lock = threading.Lock()
@@ -92,10 +88,7 @@ def statistics() -> Statistics:
 @torch.compiler.assume_constant_result
 def _count(reason: str | None) -> None:
     with _lock:
-        if reason is None:
-            _total.routed += 1
-        else:
-            _total.fell_back[reason] += 1
+        _total.count(reason)
     if reason in _REMEDIES:
         _say(
             f"{reason} of attention",
@@ -440,11 +433,8 @@ def _reason(
     The only place that decides it: what `fa.torch.sdpa` would leave to PyTorch, and
     whatever records a gradient.
     """
-    reason = why_not(query, key, value, matrix, dropout, is_causal, scaling, True)
-    if reason is None and torch.is_grad_enabled():
-        for tensor in (query, key, value, matrix, *others):
-            if tensor is not None and tensor.requires_grad:
-                return "gradient"
+    options = (dropout, is_causal, scaling, True)
+    reason = why_left((query, key, value, matrix), options, others)
     if reason is None and not any(x is not None for x in others) and not has_softcap:
         # With these PyTorch would write the matrix of scores.
         return slower(query, key, value)

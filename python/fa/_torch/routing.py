@@ -14,21 +14,20 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fa._torch import op, sdpa
+from fa._torch.statistics import Calls
 
 _NAME = "scaled_dot_product_attention"
 _own = getattr(torch.nn.functional, _NAME)
 """PyTorch's own, or whatever was there before."""
 
 
-@dataclass
-class SdpaStatistics:
+class SdpaStatistics(Calls):
     """What became of calls of `scaled_dot_product_attention`.
 
     In compiled code a call is counted when it is compiled, not when it runs.
@@ -42,14 +41,6 @@ class SdpaStatistics:
             and where PyTorch is faster (docs/pytorch.md), "few queries",
             "few scores", "float32" or "bfloat16".
     """
-
-    routed: int = 0
-    fell_back: Counter[str] = field(default_factory=Counter)
-
-    def __str__(self) -> str:
-        reasons = ", ".join(f"{reason} {count}" for reason, count in self.fell_back.items())
-        fell_back = sum(self.fell_back.values())
-        return f"{self.routed} by fa, {fell_back} by PyTorch" + (f" ({reasons})" if reasons else "")
 
 
 _lock = threading.RLock()
@@ -65,17 +56,11 @@ _had_fast_path = True
 def _count(reason: str | None) -> None:
     with _lock:
         for statistics in (_total, *_contexts):
-            if reason is None:
-                statistics.routed += 1
-            else:
-                statistics.fell_back[reason] += 1
+            statistics.count(reason)
 
 
 def _reason(tensors: Any, *options: Any) -> str | None:
-    reason = sdpa.why_not(*tensors, *options)
-    if reason is None and torch.is_grad_enabled():
-        if any(tensor is not None and tensor.requires_grad for tensor in tensors):
-            return "gradient"
+    reason = sdpa.why_left(tensors, options)
     return sdpa.slower(*tensors[:4]) if reason is None else reason
 
 

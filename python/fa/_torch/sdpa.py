@@ -148,6 +148,26 @@ def why_not(
     return None
 
 
+def why_left(
+    tensors: tuple[Tensor | None, ...],
+    options: tuple[Any, ...],
+    others: tuple[Tensor | None, ...] = (),
+) -> str | None:
+    """`why_not` of a call that PyTorch can compute, or "gradient" where it records one.
+
+    Args:
+        tensors: query, key, value and attn_mask.
+        options: dropout_p, is_causal, scale and enable_gqa.
+        others: what else the result depends on.
+    """
+    reason = why_not(*tensors, *options)
+    if reason is None and torch.is_grad_enabled():
+        for tensor in (*tensors, *others):
+            if tensor is not None and tensor.requires_grad:
+                return "gradient"
+    return reason
+
+
 # --- Where PyTorch is faster -----------------------------------------------------------
 
 

@@ -1,0 +1,37 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What became of calls that may be computed by fa or by PyTorch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Calls:
+    """How many calls fa computed, and why it did not compute the others.
+
+    Attributes:
+        routed: calls that fa computed.
+        fell_back: calls that PyTorch computed, by the reason.
+    """
+
+    routed: int = 0
+    fell_back: Counter[str] = field(default_factory=Counter)
+
+    def count(self, reason: str | None) -> None:
+        """One more call, that PyTorch computed for a reason, or fa if that is None."""
+        if reason is None:
+            self.routed += 1
+        else:
+            self.fell_back[reason] += 1
+
+    def __str__(self) -> str:
+        text = f"{self.routed} by fa, {sum(self.fell_back.values())} by PyTorch"
+        return f"{text} ({listed(self.fell_back)})" if self.fell_back else text
+
+
+def listed(counts: Counter[str]) -> str:
+    """Counts as text: "gradient 2, dtype 1"."""
+    return ", ".join(f"{what} {count}" for what, count in counts.items())
