@@ -627,10 +627,11 @@ def _elements_of(value: Any) -> Any:
     return value
 
 
-def over_elements(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """The function of each element of arrays that broadcast."""
-    region = next(x._region for x in args if is_traced(x))
-    arrays = [x if isinstance(x, np.ndarray) else _array_of(x) for x in map(_elements_of, args)]
+def apply(function: Callable[..., Any], *arrays: np.ndarray, **options: Any) -> np.ndarray:
+    """The function of each element of arrays of objects that broadcast.
+
+    Of arrays without dimensions an array, too.
+    """
     try:
         shape = np.broadcast_shapes(*(array.shape for array in arrays))
     except ValueError:
@@ -643,7 +644,15 @@ def over_elements(function: Callable[..., Any], *args: Any, **options: Any) -> A
         np.ndindex(shape), zip(*(np.broadcast_to(x, shape).flat for x in arrays))
     ):
         result[at] = function(*values, **options)
-    return Elements(region, result) if shape else result[()]
+    return result
+
+
+def over_elements(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """The function of each element of what broadcasts; of numbers alone a number."""
+    region = next(x._region for x in args if is_traced(x))
+    arrays = [x if isinstance(x, np.ndarray) else _array_of(x) for x in map(_elements_of, args)]
+    result = apply(function, *arrays, **options)
+    return Elements(region, result) if result.shape else result[()]
 
 
 def own_of_elements(name: str, x: Any) -> Any:

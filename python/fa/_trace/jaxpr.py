@@ -19,6 +19,7 @@ import numpy as np
 from fa._trace.captured import (
     MAX_ELEMENTS,
     PartlyIndexed,
+    apply,
     get_item,
     is_traced,
     lift,
@@ -73,15 +74,10 @@ def call(function: Callable[..., Any], region: Region, arguments: list[Scalar]) 
     made = jax.make_jaxpr(traced)(lengths, *shapes)
     names = sorted(_LENGTHS)  # JAX orders a dictionary by its keys
     used = {id(v) for e in made.jaxpr.eqns for v in e.invars}
-    own = []
-    for variable, name in zip(made.jaxpr.invars, names):
-        given = None
-        if id(variable) in used:
-            given = region.lengths.get(name)
-            if given is None:
-                region.captures.lengths.add(name)
-                given = Scalar(region, f"%{name}", "index", (0, (1 << 30) - 1))
-        own.append(given)
+    own = [
+        region.length(name) if id(variable) in used else None
+        for variable, name in zip(made.jaxpr.invars, names)
+    ]
     (result,) = _Interpreter(region).run(made.jaxpr, made.consts, [*own, *arguments])
     return _scalar(result)
 
@@ -191,8 +187,7 @@ class _Interpreter:
         return lift(self._region, value)
 
     def _elementwise(self, function: Callable[..., Any], operands: list[Any]) -> Any:
-        arrays = [self._elements(x) for x in operands]
-        return _apply(function, *arrays)
+        return apply(function, *map(self._elements, operands))
 
     def _reduce(self, combine: str, axes: Any, operand: Any) -> Any:
         values = self._elements(operand)
@@ -205,7 +200,7 @@ class _Interpreter:
         x, y = self._elements(x), self._elements(y)
         if batch != ((), ()) or x.ndim != 1 or y.ndim != 1 or contracted != ((0,), (0,)):
             raise error("JAX's dot_general of matrices can't be traced", "use rows of arrays")
-        return _fold(FUNCTIONS["add"], _apply(FUNCTIONS["mul"], x, y), 0)
+        return _fold(FUNCTIONS["add"], apply(FUNCTIONS["mul"], x, y), 0)
 
     # Taking elements of arrays.
     def _take(self, operand: Any, start: list[Any], sizes: Any) -> np.ndarray:
@@ -260,27 +255,16 @@ class _Interpreter:
         return taken.transpose(order)
 
 
-def _apply(function: Callable[..., Any], *arrays: Any) -> np.ndarray:
-    """The function of each element; of arrays without dimensions an array, too."""
-    shape = np.broadcast_shapes(*(x.shape for x in arrays))
-    result = np.empty(shape, object)
-    for at, values in zip(
-        np.ndindex(shape), zip(*(np.broadcast_to(x, shape).flat for x in arrays))
-    ):
-        result[at] = function(*values)
-    return result
-
-
 def _fold(combine: Callable[[Any, Any], Any], values: np.ndarray, axis: int) -> np.ndarray:
     """The elements along an axis, combined."""
     rows = np.moveaxis(values, axis, 0)
     if len(rows) == 0:
         raise error("reduces an array without elements", "give it some")
-    result = _apply(lambda x: x, np.asarray(rows[:1], object).reshape(rows.shape[1:]))
+    result = apply(lambda x: x, np.asarray(rows[:1], object).reshape(rows.shape[1:]))
     for n in range(1, len(rows)):
         row = np.empty(rows.shape[1:], object)
         row[...] = rows[n : n + 1].reshape(row.shape)
-        result = _apply(combine, result, row)
+        result = apply(combine, result, row)
     return result
 
 

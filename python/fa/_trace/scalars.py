@@ -64,6 +64,13 @@ class Region:
         self.lines[:], self._known = lines, known
         self.captures.reset(arrays, lengths, extents)
 
+    def length(self, name: str) -> Any:
+        """What "query_length" or "key_length" is: of the arrays, or of packed sequences."""
+        if self.lengths:
+            return self.lengths[name]
+        self.captures.lengths.add(name)
+        return Scalar(self, f"%{name}", "index", COORDINATES)
+
     def op(self, text: str) -> str:
         """The name of an op's result."""
         name = self._known.get(text)

@@ -34,6 +34,7 @@ from fa._trace.errors import TraceError, collected, error, is_caught_by_user, us
 from fa._trace.made import plain
 from fa._trace.numbers import note_traced
 from fa._trace.scalars import (
+    COORDINATE_NAMES,
     COORDINATES,
     FUNCTIONS,
     Region,
@@ -52,7 +53,6 @@ def _operator(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 FUNCTIONS["torch.ops"] = _operator
 
-_COORDINATES = ("%b", "%h", "%i", "%j")
 _SIGNATURES = {
     "score_mod": "(score, b, h, q_idx, kv_idx)",
     "mask_mod": "(b, h, q_idx, kv_idx)",
@@ -240,7 +240,7 @@ def _trace_one(
 ) -> Function:
     _require_function(function, what)
     region = Region(captures, is_torch)
-    arguments = [Scalar(region, name, "index", COORDINATES) for name in _COORDINATES]
+    arguments = [Scalar(region, name, "index", COORDINATES) for name in COORDINATE_NAMES]
     if what == "score_mod":
         arguments.insert(0, Scalar(region, "%s", "f32"))
     before = enter(region)
@@ -424,8 +424,4 @@ def _length(name: str) -> Scalar:
             "FlexAttention and create_mask give indices and no lengths",
             "call fa.attention, or capture the length as a number or a tensor",
         )
-    region = current_region(f"fa.{name}()")
-    if region.lengths:
-        return region.lengths[name]
-    region.captures.lengths.add(name)
-    return Scalar(region, f"%{name}", "index", COORDINATES)
+    return current_region(f"fa.{name}()").length(name)
