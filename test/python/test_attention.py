@@ -124,7 +124,28 @@ def test_scale_beyond_float32(scale):
     q, k, v = inputs(1, 2, 1, 4, 5, 8, 8)
     with pytest.raises(ValueError, match="finite scale"):
         fa.attention(q, k, v, scale=scale)
+    with pytest.raises(ValueError, match="finite scale, got .*float32's 3.40e"):
+        AttentionConfig("f32", 2, 1, 8, 8, scale=scale)
     fa.attention(q, k, v, scale=3e38)
+
+
+@pytest.mark.parametrize(
+    ("which", "dim", "message"),
+    [
+        (1, 0, "query and key to have the same batch size, got 2 and 3; expand a batch of one"),
+        (2, 0, "key and value to have the same batch size, got 2 and 3; expand a batch of one"),
+        (2, 1, "key and value to have the same number of heads, got 4 and 3; repeat or leave"),
+        (2, 2, "key and value to have the same length, got 6 and 3; give each key one value"),
+        (1, 3, "query and key to have the same head dim, got 8 and 3; project both to one"),
+    ],
+)
+def test_sizes_that_differ(which, dim, message):
+    arrays = list(inputs(2, 4, 4, 5, 6, 8, 8))
+    shape = list(arrays[which].shape)
+    shape[dim] = 3
+    arrays[which] = np.zeros(shape, np.float32)
+    with pytest.raises(ValueError, match=message):
+        fa.attention(*arrays)
 
 
 @pytest.mark.parametrize("key_heads", [0, 2])

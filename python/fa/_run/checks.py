@@ -32,17 +32,36 @@ def number_of_argument(name: str, value: Any) -> float:
         ) from None
 
 
+def is_scale(scale: float) -> bool:
+    """Whether scores, which are float32, can be multiplied with it."""
+    return abs(scale) <= MAX_SCALE
+
+
+def scale_error(scale: float) -> ValueError:
+    """The error for what `is_scale` is false of."""
+    return ValueError(
+        f"expected a finite scale, got {scale}; leave it out for 1/sqrt(head_dim), or give "
+        f"one up to float32's {MAX_SCALE:.2e}"
+    )
+
+
 def check_scale(scale: Any) -> float | None:
     """The scale as a number; raises TypeError or ValueError for what is none of float32."""
     if scale is None:
         return None
     scale = number_of_argument("scale", scale)
-    if not abs(scale) <= MAX_SCALE:
-        raise ValueError(
-            f"expected a finite scale, got {scale}; leave it out for 1/sqrt(head_dim), or give "
-            f"one up to float32's {MAX_SCALE:.2e}"
-        )
+    if not is_scale(scale):
+        raise scale_error(scale)
     return scale
+
+
+_EQUAL = (
+    ("batch size", "expand a batch of one, or leave entries out"),
+    ("number of heads", "repeat or leave out heads"),
+    ("length", "give each key one value"),
+    ("head dim", "project both to one, or fill the narrower up with zeros and give the scale"),
+)
+"""What of two tensors has to be the same, by dimension, and what to do where it is not."""
 
 
 def check(q: View, k: View, v: View) -> None:
@@ -59,16 +78,18 @@ def check(q: View, k: View, v: View) -> None:
                 f"{view.dtype}; convert it"
             )
     pairs = (
-        ("batch size", "query", q, 0, "key", k, 0),
-        ("batch size", "key", k, 0, "value", v, 0),
-        ("number of heads", "key", k, 1, "value", v, 1),
-        ("length", "key", k, 2, "value", v, 2),
-        ("head dim", "query", q, 3, "key", k, 3),
+        (0, "query", q, "key", k),
+        (0, "key", k, "value", v),
+        (1, "key", k, "value", v),
+        (2, "key", k, "value", v),
+        (3, "query", q, "key", k),
     )
-    for what, a, x, i, b, y, j in pairs:
-        if x.shape[i] != y.shape[j]:
+    for dim, a, x, b, y in pairs:
+        if x.shape[dim] != y.shape[dim]:
+            what, remedy = _EQUAL[dim]
             raise ValueError(
-                f"expected {a} and {b} to have the same {what}, got {x.shape[i]} and {y.shape[j]}"
+                f"expected {a} and {b} to have the same {what}, got {x.shape[dim]} and "
+                f"{y.shape[dim]}; {remedy}"
             )
 
 

@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fa._run.checks import is_scale, scale_error
 from fa._run.variant import Variant
 
 _PLAIN = Variant()
@@ -44,10 +44,8 @@ class AttentionConfig:
                 "expected element type f32 (float32), f16 (float16) or bf16 (bfloat16), got "
                 f"{self.dtype}; convert q, k and v to one of them"
             )
-        if self.scale is not None and not math.isfinite(self.scale):
-            raise ValueError(
-                f"expected a finite scale, got {self.scale}; leave it out for 1/sqrt(head_dim)"
-            )
+        if self.scale is not None and not is_scale(self.scale):
+            raise scale_error(self.scale)
         if self.key_heads < 1 or self.query_heads % self.key_heads:
             raise ValueError(
                 "expected the number of key heads to divide the number of "

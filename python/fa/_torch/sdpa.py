@@ -19,7 +19,7 @@ from torch import Tensor
 from fa import _native
 from fa._run.arrays import is_seen_by
 from fa._run.call import Call, attend
-from fa._run.checks import MAX_SCALE
+from fa._run.checks import is_scale, scale_error
 from fa._run.dropout import (
     dropped_of,
     is_probability,
@@ -134,7 +134,7 @@ def why_not(
         return "heads"
     if not 1 <= q[-1] <= _MAX_HEAD_DIM or not 1 <= v[-1] <= _MAX_HEAD_DIM:
         return "head dim"
-    if scale is not None and not abs(scale) <= MAX_SCALE:
+    if scale is not None and not is_scale(scale):
         return "scale"
     if attn_mask is not None:
         if is_causal:
@@ -308,10 +308,7 @@ def _error(reason: str, query: Any, key: Any, value: Any, mask: Any, **options: 
             f"expected head dims in [1, {_MAX_HEAD_DIM}], got {shapes}; use PyTorch's own for such"
         )
     if reason == "scale":
-        return ValueError(
-            f"expected a finite scale, got {options['scale']}; leave it out for 1/sqrt(head dim), "
-            f"or give one up to float32's {MAX_SCALE:.2e}"
-        )
+        return scale_error(options["scale"])
     if reason == "attn_mask with is_causal":
         return ValueError(
             f"expected attn_mask or is_causal=True, got both, attn_mask of shape "
