@@ -8,7 +8,7 @@
 #
 #   scripts/setup.sh [--no-python] [--no-torch]
 #
-# --no-torch leaves out what only tests want: PyTorch and transformers.
+# --no-torch leaves out what only tests want: PyTorch, transformers and JAX.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -50,9 +50,9 @@ if [ ${#missing[@]} -gt 0 ]; then
   if ! apt-cache show clang-22 libmlir-22-dev >/dev/null 2>&1; then
     cat >&2 <<'MESSAGE'
 setup.sh: this machine's package sources have no LLVM/MLIR 22. On Debian 12 it
-comes with the security updates: add the suite bookworm-security of
-Debian's standard sources to /etc/apt/sources.list. On another distribution install LLVM/MLIR 22 yourself and point CMake at it
-with -DMLIR_DIR=.../lib/cmake/mlir.
+comes with the security updates: add the suite bookworm-security of Debian's
+standard sources to /etc/apt/sources.list. On another distribution install
+LLVM/MLIR 22 yourself and point CMake at it with -DMLIR_DIR=.../lib/cmake/mlir.
 MESSAGE
     exit 1
   fi
