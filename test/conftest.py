@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-# naive.py and right.py, for the tests in other folders.
+# naive.py, right.py and libraries.py, for the tests in other folders.
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "python"))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import right
 from fa import masks
+from libraries import compiled
 
 try:
     import torch
@@ -451,7 +452,7 @@ def test_prepared_block_mask(monkeypatch):
     q = torch.zeros(1, HEADS, 300, DIM)
     with pytest.raises(ValueError, match="created for 320 queries and 320 keys, got 300"):
         fa.attention(q, q, q, mask_mod=given)
-    call = torch.compile(lambda q: fa.attention(q, q, q, mask_mod=given), fullgraph=True)
+    call = compiled(lambda q: fa.attention(q, q, q, mask_mod=given))
     with pytest.raises(Exception, match="created for 320 queries and 320 keys, got 300"):
         call(q)
     wrong = flex.BlockMask.from_kv_blocks(*lists_of(blocks), BLOCK_SIZE=(64, 64))

@@ -9,9 +9,7 @@ with FA_TEST_DEVICE=cuda on a GPU.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import math
-import os
 
 import fa
 import naive
@@ -20,34 +18,27 @@ import pytest
 import right
 from fa import masks, scores
 from fa._run.variant import Variant
+from libraries import (
+    DEVICE,
+    HAS_TORCH,
+    LIBRARIES,
+    compiled,
+    has_functions,
+    needs_torch,
+    on,
+)
 from naive import back
 
-DEVICE = os.environ.get("FA_TEST_DEVICE", "cpu")
 DTYPES = ["float32", "float16", "bfloat16"]
 """Of q, k and v."""
-HAS_TORCH = importlib.util.find_spec("torch") is not None
-LIBRARIES = [*(["numpy"] if DEVICE == "cpu" else []), *(["torch"] if HAS_TORCH else [])]
 SEED = 0x123456789ABCDEF0
 PROBABILITIES = {0.1: 26, 0.5: 128, 0.996: 255, 1 / 256: 1}
 """Probabilities, and of how many of 256 random numbers a weight is dropped."""
-needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="needs PyTorch")
 
 if HAS_TORCH:
     import fa.torch
     import torch
     import torch.nn.functional as F
-
-    HAS_FUNCTIONS = fa._torch.compile.dynamo_bypassing_wrapper is not None
-else:
-    HAS_FUNCTIONS = False
-needs_functions = pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
-
-
-def on(array, library, dtype=None):
-    """The array in a library, where the test runs."""
-    if library == "numpy":
-        return array if dtype is None else array.astype(dtype)
-    return torch.from_numpy(np.array(array)).to(DEVICE, dtype and getattr(torch, dtype))
 
 
 def dtypes(library):
@@ -820,11 +811,6 @@ def test_multihead_attention():
     assert not torch.equal(one, other) and not torch.equal(one, plain)
 
 
-def compiled(function, backend="aot_eager"):
-    torch._dynamo.reset()
-    return torch.compile(function, fullgraph=True, backend=backend)
-
-
 FUNCTIONS = {
     "none": lambda ids: {},
     "mask": lambda ids: {"mask_mod": masks.documents(ids)},
@@ -841,7 +827,7 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_compiled(name, return_lse):
     """Eager's results; seeds and lengths make no other kernel."""
-    if name != "none" and not HAS_FUNCTIONS:
+    if name != "none" and not has_functions():
         pytest.skip("needs PyTorch 2.8")
     ids = torch.arange(64, device=DEVICE) // 5
 
@@ -870,7 +856,7 @@ def test_compiled(name, return_lse):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_compiled_without_a_seed(name):
     """A call draws another one each time, and torch.manual_seed decides."""
-    if name != "none" and not HAS_FUNCTIONS:
+    if name != "none" and not has_functions():
         pytest.skip("needs PyTorch 2.8")
     ids = torch.arange(64, device=DEVICE) // 5
     call = compiled(lambda q, k, v: fa.attention(q, k, v, **FUNCTIONS[name](ids), dropout_p=0.5))

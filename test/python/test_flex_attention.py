@@ -11,6 +11,7 @@ import fa
 import naive
 import pytest
 import right
+from libraries import compiled
 
 torch = pytest.importorskip("torch")
 flex = pytest.importorskip("torch.nn.attention.flex_attention")
@@ -122,11 +123,6 @@ def exact(q, k, v, *arguments, **options):
 def vectors(key_heads=HEADS, batch=BATCH):
     q = normal(BATCH, HEADS, LENGTH, 32)
     return q, normal(batch, key_heads, LENGTH, 32), normal(batch, key_heads, LENGTH, 16)
-
-
-def compiled(function):
-    torch._dynamo.reset()
-    return torch.compile(function, backend="aot_eager", fullgraph=True)
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, compiled], ids=["eager", "compiled"])

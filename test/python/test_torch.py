@@ -23,6 +23,7 @@ import pytest
 import right
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from libraries import DEVICE, compiled, has_functions, needs_functions
 
 torch = pytest.importorskip("torch")
 
@@ -30,11 +31,9 @@ import fa.torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from fa._torch import sdpa as _torch_sdpa  # noqa: E402
 
-DEVICE = os.environ.get("FA_TEST_DEVICE", "cpu")
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 """Of query, key and value."""
 OPERATORS = [torch.ops.fa.attention, torch.ops.fa.attention_with_lse]
-HAS_FUNCTIONS = fa._torch.compile.dynamo_bypassing_wrapper is not None
 
 
 def normal(*shape, dtype=torch.float32, seed=0):
@@ -47,11 +46,6 @@ def inputs(
 ):
     arrays = naive.inputs(batch, heads, key_heads, rows, keys, dim, value_dim)
     return tuple(torch.from_numpy(x).to(DEVICE, dtype) for x in arrays)
-
-
-def compiled(function, backend="aot_eager", **options):
-    torch._dynamo.reset()
-    return torch.compile(function, fullgraph=True, backend=backend, **options)
 
 
 def numbers(x):
@@ -303,7 +297,7 @@ def test_where_pytorch_is_faster_nested_and_under_autocast(monkeypatch):
 @pytest.mark.parametrize("backend", [None, "aot_eager"])
 def test_no_backward(which, backend):
     """A gradient is an error, with a remedy that works; it is never left out."""
-    if backend and not HAS_FUNCTIONS:
+    if backend and not has_functions():
         pytest.skip("needs PyTorch 2.8")
     tensors = [*inputs(), normal(4)]
     tensors[which].requires_grad_()
@@ -423,7 +417,7 @@ class Model(torch.nn.Module):
         return right.attention(q, k, v, score=score, mask=mask, score_error=error)
 
 
-@pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
+@needs_functions
 def test_compiled_functions():
     """Captured tensors are read at each call, and numbers are looked at."""
     model = Model()
@@ -447,7 +441,7 @@ def test_compiled_functions():
             assert_right(call(q, k, v, ids, window), model.exact(q, k, v, ids, window))
 
 
-@pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
+@needs_functions
 @pytest.mark.parametrize(
     "score_mod",
     [
@@ -471,7 +465,7 @@ def test_compiled_as_eager(score_mod):
         assert torch.equal(out, eager)
 
 
-@pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
+@needs_functions
 def test_compiled_slopes_of_six_heads():
     """Of no power of two: fa.scores.alibi has a choice in it."""
 
@@ -482,7 +476,7 @@ def test_compiled_slopes_of_six_heads():
     assert torch.equal(compiled(model)(q, k, v), model(q, k, v))
 
 
-@pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
+@needs_functions
 @pytest.mark.parametrize("name", ["masks", "scores"])
 def test_named_functions_compiled(name):
     """Those of fa.masks and fa.scores that capture arrays."""
@@ -508,7 +502,7 @@ def test_named_functions_compiled(name):
         assert torch.equal(call(q, k, v), fa.attention(q, k, v, **make()))
 
 
-@pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
+@needs_functions
 def test_compiled_errors():
     q, k, v = inputs()
     table = normal(4, 40).double()
@@ -538,7 +532,7 @@ def test_functions_need_a_newer_pytorch(monkeypatch):
     assert_right(call(q, k, v, mask), exact_sdpa(q, k, v, mask, enable_gqa=True))
 
 
-@pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
+@needs_functions
 @pytest.mark.parametrize("strict", [True, False])
 def test_export(strict):
     model, ids = Model(), torch.arange(64, device=DEVICE) // 5
@@ -744,7 +738,7 @@ def test_sdpa_autocast():
 @pytest.mark.parametrize("has_function", [False, True])
 def test_autocast(is_compiled, has_function):
     """Query, key and value are converted, captured tensors are not."""
-    if is_compiled and has_function and not HAS_FUNCTIONS:
+    if is_compiled and has_function and not has_functions():
         pytest.skip("needs PyTorch 2.8")
     q, k, v = inputs()
     bias = 1e6 + normal(17, 40)  # bfloat16 has one number for all of them
@@ -1255,7 +1249,7 @@ def test_functions_that_compile():
     assert torch.equal(out, fa.attention(Q, K, V, score_mod=doubled))
 
 
-@pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
+@needs_functions
 @pytest.mark.parametrize("is_argument", [False, True])
 def test_compiled_block_mask(is_argument):
     flex = pytest.importorskip("torch.nn.attention.flex_attention")
@@ -1268,7 +1262,7 @@ def test_compiled_block_mask(is_argument):
     assert_right(compiled(call)(q, k, v, causal), exact_sdpa(q, k, v, is_causal=True))
 
 
-@pytest.mark.skipif(not HAS_FUNCTIONS, reason="needs PyTorch 2.8")
+@needs_functions
 def test_numbers_that_are_symbols_in_compiled_code():
     """With dynamic=True a scale and a function's number are symbols, not constants."""
     q = torch.randn(1, 2, 17, 16, device=DEVICE)
@@ -1279,7 +1273,6 @@ def test_numbers_that_are_symbols_in_compiled_code():
 
         return fa.attention(q, q, q, score_mod=score_mod, scale=scale)
 
-    torch._dynamo.reset()
-    compiled = torch.compile(call, backend="aot_eager", fullgraph=True, dynamic=True)
+    dynamic = compiled(call, dynamic=True)
     for scale, cap in ((2.0, 1.0), (0.3, 1.0), (0.3, 5.0)):
-        assert torch.equal(compiled(q, scale, cap), call(q, scale, cap))
+        assert torch.equal(dynamic(q, scale, cap), call(q, scale, cap))

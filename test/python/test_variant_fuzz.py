@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 import right
 import variant_fuzzer
+from libraries import DEVICE
 
 FUNCTIONS = int(os.environ.get("FA_FUZZ_FUNCTIONS", "20"))
 FIRST = int(os.environ.get("FA_FUZZ_FIRST", "0"))
-DEVICE = os.environ.get("FA_TEST_DEVICE", "cpu")
 GROUP = 10
 
 

@@ -13,14 +13,15 @@ import math
 import os
 
 import fa
+import libraries
 import naive
 import numpy as np
 import pytest
 import right
 from fa import masks, scores
+from libraries import DEVICE
 
 BATCH, HEADS, KEY_HEADS, DIM = 2, 4, 2, 16
-DEVICE = os.environ.get("FA_TEST_DEVICE", "cpu")
 LENGTHS = tuple(map(int, os.environ.get("FA_TEST_LENGTHS", "1,17,333").split(",")))
 DTYPES = ["float32"] if DEVICE == "cpu" else ["float32", "bfloat16"]
 """Of q, k and v."""
@@ -28,12 +29,7 @@ DTYPES = ["float32"] if DEVICE == "cpu" else ["float32", "bfloat16"]
 
 def on(array, dtype=None):
     """The array where the test runs."""
-    if DEVICE == "cpu":
-        return array
-    import torch
-
-    tensor = torch.from_numpy(array) if array.ndim else torch.tensor(array[()])
-    return tensor.to(DEVICE, dtype and getattr(torch, dtype))
+    return libraries.on(array, "numpy" if DEVICE == "cpu" else "torch", dtype)
 
 
 def distance(b, h, i, j):

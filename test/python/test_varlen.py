@@ -7,34 +7,20 @@ On the CPU, or with FA_TEST_DEVICE=cuda on a GPU, there in 16 bits as well.
 
 from __future__ import annotations
 
-import importlib.util
-import os
-
 import fa
 import naive
 import numpy as np
 import pytest
 import right
 from fa import masks, scores
+from libraries import DEVICE, HAS_TORCH, LIBRARIES, needs_torch, on
 from naive import back
 
-DEVICE = os.environ.get("FA_TEST_DEVICE", "cpu")
 DTYPES = ["float32"] if DEVICE == "cpu" else ["float32", "bfloat16"]
 """Of q, k and v."""
-HAS_TORCH = importlib.util.find_spec("torch") is not None
-LIBRARIES = [*(["numpy"] if DEVICE == "cpu" else []), *(["torch"] if HAS_TORCH else [])]
 HEADS, DIM = (4, 2), (16, 24)
 EMPTY = ((0, 3, 0, 1, 40, 0), (2, 3, 0, 5, 17, 0))
 """Lengths of queries and keys: none of either or both, one, and more of each."""
-
-
-def on(array, library, dtype=None):
-    """The array in a library, where the test runs."""
-    if library == "numpy":
-        return array
-    import torch
-
-    return torch.from_numpy(array).to(DEVICE, dtype and getattr(torch, dtype))
 
 
 def offsets_of(lengths, dtype="int32"):
@@ -387,7 +373,6 @@ if HAS_TORCH:
     import torch
     import torch.nn.functional as F
 
-needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="needs PyTorch")
 quiet = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 
 
