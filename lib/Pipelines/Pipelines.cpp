@@ -30,6 +30,10 @@ stagesOf(const PipelineOptions &options, const TargetInfo &target,
   // Coordinates in kernels have 32 bits.
   std::string bits =
       target.kind == TargetInfo::Kind::NVIDIA ? "index-bits=32" : "";
+  if (options.backward && options.algorithm == "standard")
+    return {{"fa-differentiate", ""}, {"fa-decompose", ""}};
+  if (options.backward)
+    return {{"fa-differentiate", ""}, {"fa-decompose", ""}, {"fa-tile", tile}};
   if (options.algorithm == "standard")
     return {{"fa-decompose", ""},
             {"fa-distribute", tile},
@@ -106,7 +110,9 @@ fa::getStages(const PipelineOptions &options) {
     std::string text = name;
     if (!arguments.empty())
       text += "{" + arguments + "}";
-    stages.push_back({name, "func.func(" + text + ")"});
+    // Of one function it makes two.
+    bool isForModules = name == "fa-differentiate";
+    stages.push_back({name, isForModules ? text : "func.func(" + text + ")"});
     if (name == options.stopAfter)
       return stages;
     names += (names.empty() ? "" : ", ") + name;
@@ -140,6 +146,9 @@ struct TextOptions : PassPipelineOptions<TextOptions> {
   Option<std::string> algorithm{*this, "algorithm",
                                 llvm::cl::desc("standard, fa1 or fa2"),
                                 llvm::cl::init("fa2")};
+  Option<bool> backward{*this, "backward",
+                        llvm::cl::desc("the functions' gradients"),
+                        llvm::cl::init(false)};
   Option<std::string> stopAfter{*this, "stop-after",
                                 llvm::cl::desc("the last pass to run")};
   Option<int64_t> rows{*this, "rows", llvm::cl::desc("rows of a tile"),
@@ -167,6 +176,7 @@ void fa::registerPipelines() {
         PipelineOptions options;
         options.target = parsed->target;
         options.algorithm = parsed->algorithm;
+        options.backward = parsed->backward;
         options.stopAfter = parsed->stopAfter;
         options.rows = parsed->rows;
         options.keys = parsed->keys;

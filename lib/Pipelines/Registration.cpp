@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "fa/Pipelines/Registration.h"
+#include "fa/Analysis/ScalarOpInterface.h"
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/Transforms/Passes.h"
 #include "fa/Pipelines/Pipelines.h"
@@ -26,6 +27,7 @@ void fa::registerDialects(mlir::DialectRegistry &registry) {
                   mlir::arith::ArithDialect, mlir::func::FuncDialect,
                   mlir::linalg::LinalgDialect, mlir::math::MathDialect,
                   mlir::scf::SCFDialect, mlir::tensor::TensorDialect>();
+  registerScalarModels(registry);
   registerCPUDialects(registry);
   registerNVIDIADialects(registry);
   mlir::linalg::registerTilingInterfaceExternalModels(registry);

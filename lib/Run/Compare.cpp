@@ -168,6 +168,13 @@ Limit fa::run::outputLimit(DType dtype, double naiveError,
   return Limit(absolute, /*relative=*/0, /*exactZeros=*/true);
 }
 
+Limit fa::run::gradientLimit(DType dtype, double naiveError,
+                             double maxReference) {
+  Limit limit = outputLimit(dtype, 1.5 * naiveError, maxReference);
+  limit.exactZeros = false;
+  return limit;
+}
+
 Limit fa::run::lseLimit() { return Limit(1e-4, 8 * 0x1.0p-24); }
 
 std::string fa::run::printIndex(const std::vector<int64_t> &index) {

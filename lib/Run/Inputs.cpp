@@ -249,3 +249,13 @@ fa::run::makeInputs(func::FuncOp function, AttentionOp attention,
          });
   return inputs;
 }
+
+TensorRef fa::run::makeNormal(DType dtype, std::vector<int64_t> shape,
+                              unsigned number, const Options &options,
+                              TensorStore &store) {
+  TensorRef t = store.allocate(dtype, std::move(shape), options.layout);
+  fill(t, Generator{options.seed * 1000003 + number * 0x5851f42d4c957f2dull},
+       "normal", std::nullopt, 0,
+       [](ArrayRef<int64_t>, double x) { return x; });
+  return t;
+}

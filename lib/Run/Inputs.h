@@ -26,8 +26,11 @@ private:
 struct Problem {
   int64_t batch = 0, heads = 0, queries = 0, keys = 0, headDim = 0,
           valueDim = 0;
+  /// Five products, of which the forward has two.
+  bool backward = false;
   double flops() const {
-    return 2.0 * batch * heads * queries * keys * (headDim + valueDim);
+    int64_t dims = backward ? 3 * headDim + 2 * valueDim : headDim + valueDim;
+    return 2.0 * batch * heads * queries * keys * dims;
   }
 };
 
@@ -36,6 +39,12 @@ struct Problem {
 llvm::Expected<std::vector<cpu::TensorRef>>
 makeInputs(mlir::func::FuncOp function, AttentionOp attention,
            const Options &options, TensorStore &store, Problem &problem);
+
+/// A tensor of normal values, for the gradient of a result; `number` is its
+/// place among the arguments.
+cpu::TensorRef makeNormal(cpu::DType dtype, std::vector<int64_t> shape,
+                          unsigned number, const Options &options,
+                          TensorStore &store);
 
 llvm::Error runError(const std::string &message);
 

@@ -29,13 +29,14 @@ using cpu::TensorRef;
 namespace {
 
 /// What a result of the function is, and so by which rule it is judged.
-enum class Role { Output, LogSumExp };
+enum class Role { Output, LogSumExp, Gradient };
 
 class Runner {
 public:
   Runner(ModuleOp module, const Options &options)
       : module(module), options(options) {}
   llvm::Error prepare();
+  llvm::Error differentiate();
   llvm::Error loadKernel();
   llvm::Error computeReference();
   llvm::Expected<std::vector<Result>> runStages();
@@ -62,6 +63,8 @@ private:
   /// What each result is, and how far it may be from `exact`.
   std::vector<Role> roles;
   std::vector<Limit> limits;
+  /// Of query, key and value, whose roundings all gradients have.
+  cpu::DType attentionType = cpu::DType::F32;
   int64_t tileRows = 64;
   /// What the stages end in on a GPU; null on the CPU.
   std::unique_ptr<GPUProgram> kernel;
@@ -106,6 +109,49 @@ llvm::Error Runner::prepare() {
   if (!made)
     return made.takeError();
   inputs = std::move(*made);
+  return options.backward ? differentiate() : llvm::Error::success();
+}
+
+/// From the function to its gradient: what the forward gives it is computed
+/// here, exactly, and rounded.
+llvm::Error Runner::differentiate() {
+  if (llvm::Error error = applyPasses(module, "fa-differentiate"))
+    return error;
+  auto gradient = module.lookupSymbol<func::FuncOp>(name + "_backward");
+  if (!gradient)
+    return runError("--backward needs an fa.attention in @" + name +
+                    ", got none; give the forward");
+  auto results = reference("f64");
+  if (!results)
+    return results.takeError();
+  bool returnedLse = roles.size() > 1;
+  bool lseFirst = returnedLse && roles.front() == Role::LogSumExp;
+  unsigned first = inputs.size();
+  auto rounded = [&](const TensorRef &exact, cpu::DType dtype) {
+    TensorRef t = store.allocate(dtype, exact.shape);
+    for (int64_t n = 0; n < t.size(); ++n)
+      storeElement(t, n, elementAt(exact, n));
+    return t;
+  };
+  gradient.walk([&](AttentionBackwardOp op) {
+    auto query = cast<BlockArgument>(op.getQuery());
+    attentionType = inputs[query.getArgNumber()].dtype;
+  });
+  const TensorRef &out = (*results)[lseFirst], &lse = (*results)[!lseFirst];
+  inputs.push_back(rounded(out, attentionType));
+  inputs.push_back(rounded(lse, cpu::DType::F32));
+  inputs.push_back(
+      makeNormal(attentionType, out.shape, first + 2, options, store));
+  if (returnedLse)
+    inputs.push_back(
+        makeNormal(cpu::DType::F32, lse.shape, first + 3, options, store));
+  name += "_backward";
+  for (auto function :
+       llvm::make_early_inc_range(module.getOps<func::FuncOp>()))
+    if (function != gradient)
+      function.erase();
+  roles.assign(gradient.getNumResults(), Role::Gradient);
+  problem.backward = true;
   return llvm::Error::success();
 }
 
@@ -230,7 +276,10 @@ llvm::Error Runner::computeReference() {
       continue;
     }
     Comparison n = compare(naive, reference, 0);
-    limits.push_back(outputLimit(naive.dtype, n.maxError, n.maxReference));
+    limits.push_back(
+        role == Role::Gradient
+            ? gradientLimit(attentionType, n.maxError, n.maxReference)
+            : outputLimit(naive.dtype, n.maxError, n.maxReference));
   }
   return llvm::Error::success();
 }
@@ -259,9 +308,13 @@ void Runner::judge(const std::vector<TensorRef> &outs, Result &result) {
   result.checked = true;
   for (size_t i = 0; i < outs.size(); ++i) {
     Comparison c = compare(outs[i], exact[i], limits[i]);
-    if (roles[i] == Role::Output) {
-      result.error = std::max(result.error, c.maxError);
-      result.limit = limits[i].absolute;
+    if (roles[i] != Role::LogSumExp) {
+      // Of several the one that is nearest to its limit.
+      double share = c.maxError / limits[i].absolute;
+      if (i == 0 || share > result.error / result.limit) {
+        result.error = c.maxError;
+        result.limit = limits[i].absolute;
+      }
     } else {
       result.lseError = c.maxError;
     }
@@ -351,6 +404,8 @@ llvm::Expected<std::vector<Result>> Runner::runStages() {
   std::vector<Result> results;
   Stage last{"as given", ""};
   for (const Stage &stage : options.stages) {
+    if (options.backward && stage.name == "fa-differentiate")
+      continue; // what `module` has been through
     if (llvm::Error error = applyPasses(*current, stage.pipeline))
       return std::move(error);
     last = stage;

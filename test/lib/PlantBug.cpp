@@ -186,6 +186,58 @@ bool breakPrecision(func::FuncOp function) {
   return found;
 }
 
+/// A score function's derivative is 1.02 times what it is.
+bool breakAdjoint(func::FuncOp function) {
+  bool found = false;
+  function.walk([&](Operation *op) {
+    if (op->getName().getStringRef() != "fa.yield_adjoint")
+      return;
+    OpBuilder b(op);
+    Value grad = op->getOperand(0);
+    Value factor = constantLike(b, op->getLoc(), grad.getType(), 1.02);
+    op->setOperand(0, arith::MulFOp::create(b, op->getLoc(), grad, factor));
+    found = true;
+  });
+  return found;
+}
+
+/// What is added to a captured tensor's gradient goes to another one's place,
+/// that of the row or the key before.
+bool breakPlace(func::FuncOp function) {
+  bool found = false;
+  function.walk([&](Operation *op) {
+    if (op->getName().getStringRef() != "fa.yield_adjoint")
+      return;
+    OpBuilder b(op);
+    for (OpOperand &operand : op->getOpOperands())
+      if (operand.get().getType().isIndex()) {
+        Value one = arith::ConstantIndexOp::create(b, op->getLoc(), 1);
+        operand.set(arith::SubIOp::create(b, op->getLoc(), operand.get(), one));
+        found = true;
+      }
+  });
+  return found;
+}
+
+/// Rows' D is forgotten: P * dP in place of P * (dP - D).
+bool breakDelta(func::FuncOp function) {
+  constexpr unsigned delta = 7;
+  bool found = false;
+  function.walk([&](Operation *op) {
+    if (op->getName().getStringRef() != "fa.softmax_grad")
+      return;
+    OpBuilder b(op);
+    Value rows = op->getOperand(delta);
+    auto type = cast<RankedTensorType>(rows.getType());
+    Value zero = constantLike(b, op->getLoc(), type.getElementType(), 0);
+    op->setOperand(
+        delta,
+        linalg::FillOp::create(b, op->getLoc(), zero, rows).getResult(0));
+    found = true;
+  });
+  return found;
+}
+
 struct PlantBugPass : PassWrapper<PlantBugPass, OperationPass<func::FuncOp>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(PlantBugPass)
   PlantBugPass() = default;
@@ -197,10 +249,12 @@ struct PlantBugPass : PassWrapper<PlantBugPass, OperationPass<func::FuncOp>> {
   }
   void runOnOperation() override {
     std::pair<StringRef, Mistake> mistakes[] = {
-        {"scale", breakScale}, {"mask", breakMask},
-        {"bound", breakBound}, {"rescale", breakRescale},
-        {"lse", breakLSE},     {"sum", breakSum},
-        {"group", breakGroup}, {"precision", breakPrecision}};
+        {"scale", breakScale},     {"mask", breakMask},
+        {"bound", breakBound},     {"rescale", breakRescale},
+        {"lse", breakLSE},         {"sum", breakSum},
+        {"group", breakGroup},     {"precision", breakPrecision},
+        {"adjoint", breakAdjoint}, {"place", breakPlace},
+        {"delta", breakDelta}};
     for (auto [name, mistake] : mistakes) {
       if (name != bug)
         continue;

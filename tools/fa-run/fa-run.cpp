@@ -37,6 +37,9 @@ struct Flags {
                               cl::desc("cpu, sm_80, sm_90a, ...")};
   cl::opt<bool> check{"check", cl::cat(category),
                       cl::desc("compare with a float64 reference")};
+  cl::opt<bool> backward{
+      "backward", cl::cat(category),
+      cl::desc("run the function's gradient, of fa-differentiate")};
   cl::opt<bool> eachStage{"each-stage", cl::cat(category),
                           cl::desc("execute the IR after every pass")};
   cl::opt<bool> io{"io", cl::cat(category),
@@ -89,6 +92,7 @@ static llvm::Expected<fa::run::Options> makeOptions(const Flags &flags) {
   options.function = flags.function;
   options.target = flags.target;
   options.check = flags.check;
+  options.backward = flags.backward;
   options.eachStage = flags.eachStage;
   options.io = flags.io;
   options.threads = flags.threads;
@@ -126,6 +130,7 @@ static llvm::Expected<fa::run::Options> makeOptions(const Flags &flags) {
   fa::PipelineOptions pipeline;
   pipeline.target = flags.target;
   pipeline.algorithm = flags.algorithm;
+  pipeline.backward = flags.backward;
   pipeline.stopAfter = flags.stopAfter;
   pipeline.rows = flags.rows;
   pipeline.keys = flags.keys;

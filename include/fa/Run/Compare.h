@@ -64,6 +64,10 @@ Comparison compare(const cpu::TensorRef &out, const cpu::TensorRef &reference,
 /// 1e-5 absolute is not granted to tiny outputs). Rows that see nothing are 0,
 /// exactly.
 Limit outputLimit(cpu::DType dtype, double naiveError, double maxReference);
+/// The rule for a gradient: of 16-bit type three times the error of the naive
+/// formula plus 1e-5, of f32 as for an output. Elements that are 0 by
+/// cancellation alone are none by other roundings.
+Limit gradientLimit(cpu::DType dtype, double naiveError, double maxReference);
 /// The rule for a log-sum-exp, which is f32: 1e-4, or eight roundings of a
 /// number of its size. (The maximum is rounded, and so are the scale with
 /// log2 e, the product with it, and what a score function adds; the logarithm

@@ -37,6 +37,9 @@ struct Options {
   /// runs on device 0. The stages before the last run on the CPU.
   std::string target = "cpu";
   bool check = false;
+  /// The function's gradient in its place. What the forward gives it is
+  /// computed in float64, and the gradients of its results are normal.
+  bool backward = false;
   bool eachStage = false;
   bool io = false;
   /// 0: all that the machine has.

@@ -145,6 +145,18 @@ struct CompareForMaximum : OpRewritePattern<arith::MaxNumFOp> {
   }
 };
 
+/// Upstream's own expansion (LLVM 22) takes the bounds for each other.
+struct ExpandClamp : OpRewritePattern<math::ClampFOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(math::ClampFOp op,
+                                PatternRewriter &rewriter) const override {
+    Value atLeast = arith::MaximumFOp::create(rewriter, op.getLoc(),
+                                              op.getValue(), op.getMin());
+    rewriter.replaceOpWithNewOp<arith::MinimumFOp>(op, atLeast, op.getMax());
+    return success();
+  }
+};
+
 struct CPUExpandMathPass : fa::impl::CPUExpandMathPassBase<CPUExpandMathPass> {
   using CPUExpandMathPassBase::CPUExpandMathPassBase;
   void runOnOperation() override {
@@ -152,7 +164,10 @@ struct CPUExpandMathPass : fa::impl::CPUExpandMathPassBase<CPUExpandMathPass> {
     patterns.add<ExpandExponential<math::ExpOp, expandExp>,
                  ExpandExponential<math::Exp2Op, expandExp2>>(&getContext(),
                                                               /*benefit=*/10);
-    patterns.add<CompareForMaximum>(&getContext());
+    patterns.add<CompareForMaximum, ExpandClamp>(&getContext());
+    // What has no lowering on vectors.
+    math::populateExpansionPatterns(patterns,
+                                    {"asinh", "acosh", "atanh", "fpowi"});
     MathPolynomialApproximationOptions options;
     populateMathPolynomialApproximationPatterns(patterns, options);
     if (!nativeBF16)

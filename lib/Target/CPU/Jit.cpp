@@ -5,6 +5,7 @@
 
 #include "Runtime.h"
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/IR/Matchers.h"
 #include "fa/Target/CPU/Passes.h"
 #include "fa/Target/FatalErrors.h"
 
@@ -77,12 +78,17 @@ static LogicalResult addShapeFunction(ModuleOp module, func::FuncOp function,
   for (Value v : ret.getOperands())
     for (int64_t d = 0; d < cast<RankedTensorType>(v.getType()).getRank(); ++d)
       dims.push_back(arith::IndexCastOp::create(
-          b, loc, b.getI64Type(), b.createOrFold<tensor::DimOp>(loc, v, d)));
+          b, loc, b.getI64Type(),
+          b.createOrFold<tensor::DimOp>(loc, getShapeSource(v), d)));
   added = false;
   if (dims.empty()) {
     shapes.erase();
     return success();
   }
+  // Sizes are those of what is written into, not of what loops compute.
+  shapes.walk([](tensor::DimOp dim) {
+    dim.getSourceMutable().assign(getShapeSource(dim.getSource()));
+  });
   Value all = tensor::FromElementsOp::create(b, loc, dims);
   ret.getOperandsMutable().assign(all);
   shapes.setFunctionType(b.getFunctionType(
@@ -115,9 +121,11 @@ static LogicalResult lower(ModuleOp module, const std::string &name,
                            unsigned vectorBits, bool unitInnerStride,
                            bool &hasShapes) {
   auto function = module.lookupSymbol<func::FuncOp>(name);
-  auto found = function.walk([](AttentionOp op) {
-    op.emitError("can't be executed as it is; run fa-decompose or fa-reference "
-                 "first");
+  auto found = function.walk([](Operation *op) {
+    if (!isa<AttentionOp, AttentionBackwardOp>(op))
+      return WalkResult::advance();
+    op->emitError("can't be executed as it is; run fa-decompose or "
+                  "fa-reference first");
     return WalkResult::interrupt();
   });
   if (found.wasInterrupted())

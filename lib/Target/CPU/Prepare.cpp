@@ -46,14 +46,18 @@ MemRefType fa::getBoundaryBufferType(RankedTensorType type,
 /// their arithmetic.
 static LogicalResult decomposeAggregates(RewriterBase &rewriter,
                                          func::FuncOp func) {
-  SmallVector<linalg::AggregatedOpInterface> ops;
-  func.walk([&](linalg::AggregatedOpInterface op) { ops.push_back(op); });
-  for (linalg::AggregatedOpInterface op : ops) {
-    rewriter.setInsertionPoint(op);
-    FailureOr<SmallVector<Value>> values = op.decomposeOperation(rewriter);
-    if (failed(values))
-      return op.emitOpError("has no decomposition for the CPU");
-    rewriter.replaceOp(op, *values);
+  // A decomposition may have aggregates of its own.
+  for (SmallVector<linalg::AggregatedOpInterface> ops;; ops.clear()) {
+    func.walk([&](linalg::AggregatedOpInterface op) { ops.push_back(op); });
+    if (ops.empty())
+      break;
+    for (linalg::AggregatedOpInterface op : ops) {
+      rewriter.setInsertionPoint(op);
+      FailureOr<SmallVector<Value>> values = op.decomposeOperation(rewriter);
+      if (failed(values))
+        return op.emitOpError("has no decomposition for the CPU");
+      rewriter.replaceOp(op, *values);
+    }
   }
   SmallVector<RandomBitsOp> randoms;
   func.walk([&](RandomBitsOp op) { randoms.push_back(op); });
@@ -313,9 +317,11 @@ struct CPUPreparePass : fa::impl::CPUPreparePassBase<CPUPreparePass> {
     func::FuncOp func = getOperation();
     if (func.isExternal())
       return;
-    WalkResult walk = func.walk([](AttentionOp op) {
-      op.emitOpError("is not lowered to linalg; run --fa-pipeline, "
-                     "--fa-decompose or --fa-reference first");
+    WalkResult walk = func.walk([](Operation *op) {
+      if (!isa<AttentionOp, AttentionBackwardOp>(op))
+        return WalkResult::advance();
+      op->emitOpError("is not lowered to linalg; run --fa-pipeline, "
+                      "--fa-decompose or --fa-reference first");
       return WalkResult::interrupt();
     });
     if (walk.wasInterrupted())

@@ -4,7 +4,8 @@
 // fa.attention as loops over one row at a time: the definition, in float64 or
 // in the inputs' own precision. Shares nothing with the other passes.
 
-#include "fa/Dialect/FA/IR/FA.h"
+#include "ReferenceBuilder.h"
+
 #include "fa/Target/CPU/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -28,61 +29,31 @@ using namespace fa;
 #define DEBUG_TYPE "fa-reference"
 
 namespace {
-
-/// Builds the loops of one fa.attention.
-class ReferenceBuilder {
+/// The loops of one fa.attention.
+class ForwardReference : public ReferenceBuilder {
 public:
-  ReferenceBuilder(RewriterBase &rewriter, AttentionOp op, bool wide)
-      : b(rewriter), op(op), loc(op.getLoc()), wide(wide),
-        element(op.getElementType()),
-        real(wide ? Type(b.getF64Type()) : Type(b.getF32Type())) {}
+  ForwardReference(RewriterBase &rewriter, AttentionOp op, bool wide)
+      : ReferenceBuilder(rewriter, op, wide), op(op) {}
   SmallVector<Value> build();
 
 private:
-  Value index(int64_t x) { return arith::ConstantIndexOp::create(b, loc, x); }
-  Value number(double x) {
-    return arith::ConstantOp::create(b, loc, b.getFloatAttr(real, x));
-  }
-  Value toReal(Value x) { return convertFloat(x, real); }
-  Value convertFloat(Value x, Type to);
-  /// Rounds to the inputs' type and back: what the naive formula would store.
-  Value rounded(Value x) { return wide ? x : toReal(convertFloat(x, element)); }
-  Value read(Value tensor, ValueRange at) {
-    return tensor::ExtractOp::create(b, loc, tensor, at);
-  }
-  Value add(Value x, Value y) {
-    // Sums of a reference may be reordered: only so are they fast.
-    auto flags = arith::FastMathFlagsAttr::get(
-        b.getContext(),
-        arith::FastMathFlags::reassoc | arith::FastMathFlags::contract);
-    return arith::AddFOp::create(b, loc, x, y, flags);
-  }
-  Value loop(Value count, ValueRange init,
-             llvm::function_ref<Value(Value, Value)> f);
-
-  Value cloneFunction(Region &region, ValueRange arguments);
-  void cloneBlock(Block &block, IRMapping &map);
-  void cloneOp(Operation &inner, IRMapping &map);
-  Value clampedRead(tensor::ExtractOp extract, IRMapping &map);
-
-  Value emptyRow(Value size) {
-    return tensor::EmptyOp::create(
-        b, loc, ArrayRef<OpFoldResult>{getAsOpFoldResult(size)}, real);
-  }
-  Value product(Value query, Value key);
-  Value scores(Value coordinates[3]);
-  Value weigh(Value row, Value &max, Value &sum);
   Value weightedSum(Value row, Value sum, Value at[3], Value keyHead);
-
-  RewriterBase &b;
   AttentionOp op;
-  Location loc;
-  bool wide;
-  Type element, real;
-  Value keys;
 };
-
 } // namespace
+
+Value ReferenceBuilder::add(Value x, Value y) {
+  // Sums of a reference may be reordered: only so are they fast.
+  auto flags = arith::FastMathFlagsAttr::get(
+      b.getContext(),
+      arith::FastMathFlags::reassoc | arith::FastMathFlags::contract);
+  return arith::AddFOp::create(b, loc, x, y, flags);
+}
+
+Value ReferenceBuilder::emptyRow(Value size) {
+  return tensor::EmptyOp::create(
+      b, loc, ArrayRef<OpFoldResult>{getAsOpFoldResult(size)}, real);
+}
 
 Value ReferenceBuilder::convertFloat(Value x, Type to) {
   unsigned from = x.getType().getIntOrFloatBitWidth(),
@@ -94,7 +65,6 @@ Value ReferenceBuilder::convertFloat(Value x, Type to) {
   return x;
 }
 
-/// for i in [0, count): carried = f(i, carried)
 Value ReferenceBuilder::loop(Value count, ValueRange init,
                              llvm::function_ref<Value(Value, Value)> f) {
   return scf::ForOp::create(
@@ -121,7 +91,7 @@ Value ReferenceBuilder::clampedRead(tensor::ExtractOp extract, IRMapping &map) {
 
 /// One op of a score or mask function with f32 widened to `real`.
 void ReferenceBuilder::cloneOp(Operation &inner, IRMapping &map) {
-  auto isF32 = [](Type t) { return t.isF32(); };
+  auto isF32 = [&](Type t) { return smooth ? isa<FloatType>(t) : t.isF32(); };
   if (auto constant = dyn_cast<arith::ConstantOp>(inner);
       constant && isF32(constant.getType())) {
     map.map(inner.getResult(0),
@@ -148,7 +118,10 @@ void ReferenceBuilder::cloneOp(Operation &inner, IRMapping &map) {
     return;
   }
   if (auto extract = dyn_cast<tensor::ExtractOp>(inner)) {
-    map.map(inner.getResult(0), clampedRead(extract, local));
+    Value value = clampedRead(extract, local);
+    if (&inner == moved)
+      value = arith::AddFOp::create(b, loc, toReal(value), shift);
+    map.map(inner.getResult(0), value);
     return;
   }
   OperationState state(inner.getLoc(), inner.getName());
@@ -192,32 +165,41 @@ Value ReferenceBuilder::cloneFunction(Region &region, ValueRange arguments) {
   return isa<FloatType>(result.getType()) ? toReal(result) : result;
 }
 
-/// A row's scores: scale * q.k, score, mask, as the op defines.
-Value ReferenceBuilder::scores(Value at[3]) {
+Value ReferenceBuilder::keyHeadOf(Value head) {
+  return arith::DivUIOp::create(b, loc, head, index(group));
+}
+
+Value ReferenceBuilder::product(Value x, ValueRange at, Value y,
+                                ValueRange with, int64_t dims) {
+  return loop(index(dims), number(0.0), [&](Value d, Value sum) -> Value {
+    SmallVector<Value> xs(at), ys(with);
+    xs.push_back(d);
+    ys.push_back(d);
+    return add(sum, multiply(toReal(read(x, xs)), toReal(read(y, ys))));
+  });
+}
+
+Value ReferenceBuilder::scaledProduct(const Value at[3], Value j) {
+  Value dot = rounded(product(query, {at[0], at[1], at[2]}, key,
+                              {at[0], keyHeadOf(at[1]), j}, headDim));
+  return rounded(multiply(dot, number(factor)));
+}
+
+Value ReferenceBuilder::scores(const Value at[3]) {
   Value batch = at[0], head = at[1], i = at[2];
-  Value keyHead =
-      arith::DivUIOp::create(b, loc, head, index(op.getGroupSize()));
   Value none = number(-std::numeric_limits<double>::infinity());
   auto score = [&](Value j) -> Value {
-    Value dot = loop(
-        index(op.getHeadDim()), number(0.0), [&](Value d, Value sum) -> Value {
-          Value x = toReal(read(op.getQuery(), {batch, head, i, d}));
-          Value y = toReal(read(op.getKey(), {batch, keyHead, j, d}));
-          return add(sum, arith::MulFOp::create(b, loc, x, y));
-        });
-    Value s = rounded(dot);
-    s = rounded(
-        arith::MulFOp::create(b, loc, s, number(op.getScaleOrDefault())));
-    if (op.getScore().empty())
+    Value s = scaledProduct(at, j);
+    if (scoreRegion.empty())
       return s;
-    return rounded(cloneFunction(op.getScore(), {s, batch, head, i, j}));
+    return rounded(cloneFunction(scoreRegion, {s, batch, head, i, j}));
   };
   return loop(keys, emptyRow(keys), [&](Value j, Value row) -> Value {
     Value s;
-    if (op.getMask().empty()) {
+    if (maskRegion.empty()) {
       s = score(j);
     } else {
-      Value seen = cloneFunction(op.getMask(), {batch, head, i, j});
+      Value seen = cloneFunction(maskRegion, {batch, head, i, j});
       auto yield = [&](Value v) { scf::YieldOp::create(b, loc, v); };
       s = scf::IfOp::create(
               b, loc, seen,
@@ -235,7 +217,6 @@ Value ReferenceBuilder::scores(Value at[3]) {
   });
 }
 
-/// Scores -> exponentials relative to their maximum; the maximum and the sum.
 Value ReferenceBuilder::weigh(Value row, Value &max, Value &sum) {
   Value none = number(-std::numeric_limits<double>::infinity());
   max = loop(keys, none, [&](Value j, Value m) -> Value {
@@ -256,39 +237,42 @@ Value ReferenceBuilder::weigh(Value row, Value &max, Value &sum) {
   return weights;
 }
 
+Value ReferenceBuilder::divisorOf(Value sum) {
+  Value empty = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OEQ, sum,
+                                      number(0.0));
+  return arith::SelectOp::create(b, loc, empty, number(1.0), sum);
+}
+
 /// The output's row.
-Value ReferenceBuilder::weightedSum(Value row, Value sum, Value at[3],
+Value ForwardReference::weightedSum(Value row, Value sum, Value at[3],
                                     Value keyHead) {
-  Value dims = index(op.getValueDim());
+  Value dims = index(valueDim);
   Value zero = number(0.0);
-  Value empty =
-      arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OEQ, sum, zero);
-  Value divisor = arith::SelectOp::create(b, loc, empty, number(1.0), sum);
+  Value divisor = divisorOf(sum);
   Value out = loop(dims, emptyRow(dims), [&](Value d, Value r) -> Value {
     return tensor::InsertOp::create(b, loc, zero, r, ValueRange{d});
   });
   return loop(keys, out, [&](Value j, Value o) -> Value {
     Value p = rounded(arith::DivFOp::create(b, loc, read(row, j), divisor));
-    if (!op.getKeep().empty()) {
-      Value kept = cloneFunction(op.getKeep(), {at[0], at[1], at[2], j});
+    if (!keepRegion.empty()) {
+      Value kept = cloneFunction(keepRegion, {at[0], at[1], at[2], j});
       p = arith::SelectOp::create(b, loc, kept, p, zero);
     }
-    if (std::optional<APFloat> times = op.getTimes())
-      p = rounded(
-          arith::MulFOp::create(b, loc, p, number(times->convertToDouble())));
+    if (keptFactor)
+      p = rounded(multiply(p, number(*keptFactor)));
     // A weight of 0 adds nothing. Masked keys have it, often half of them.
     Value counts =
         arith::CmpFOp::create(b, loc, arith::CmpFPredicate::UNE, p, zero);
     Value used = arith::SelectOp::create(b, loc, counts, dims, index(0));
     return loop(used, o, [&](Value d, Value r) -> Value {
-      Value v = toReal(read(op.getValue(), {at[0], keyHead, j, d}));
+      Value v = toReal(read(value, {at[0], keyHead, j, d}));
       Value next = add(read(r, d), arith::MulFOp::create(b, loc, p, v));
       return tensor::InsertOp::create(b, loc, next, r, ValueRange{d});
     });
   });
 }
 
-SmallVector<Value> ReferenceBuilder::build() {
+SmallVector<Value> ForwardReference::build() {
   b.setInsertionPoint(op);
   keys = b.createOrFold<tensor::DimOp>(loc, op.getKey(), 2);
   SmallVector<OpFoldResult> shape =
@@ -303,13 +287,12 @@ SmallVector<Value> ReferenceBuilder::build() {
   b.setInsertionPoint(forall.getTerminator());
   Value at[3] = {forall.getInductionVar(0), forall.getInductionVar(1),
                  forall.getInductionVar(2)};
-  Value keyHead =
-      arith::DivUIOp::create(b, loc, at[1], index(op.getGroupSize()));
+  Value keyHead = keyHeadOf(at[1]);
   Value max, sum;
   Value weights = weigh(scores(at), max, sum);
   Value row = weightedSum(weights, sum, at, keyHead);
   Type outElement = wide ? real : element;
-  Value dims = index(op.getValueDim());
+  Value dims = index(valueDim);
   Value out = row;
   if (outElement != real) {
     Value empty = tensor::EmptyOp::create(
@@ -345,6 +328,18 @@ SmallVector<Value> ReferenceBuilder::build() {
 namespace {
 struct ReferencePass : fa::impl::ReferencePassBase<ReferencePass> {
   using ReferencePassBase::ReferencePassBase;
+
+  LogicalResult replace(RewriterBase &rewriter, Operation *op,
+                        ArrayRef<Value> results) {
+    for (Operation *user : op->getUsers())
+      if (precision == "f64" && !isa<func::ReturnOp>(user))
+        return user->emitError(
+            "uses attention's result; expected the function to "
+            "return it, because in float64 its type is another");
+    rewriter.replaceOp(op, results);
+    return success();
+  }
+
   void runOnOperation() override {
     func::FuncOp func = getOperation();
     if (precision != "f64" && precision != "same") {
@@ -355,17 +350,20 @@ struct ReferencePass : fa::impl::ReferencePassBase<ReferencePass> {
     IRRewriter rewriter(&getContext());
     SmallVector<AttentionOp> ops;
     func.walk([&](AttentionOp op) { ops.push_back(op); });
+    bool wide = precision == "f64";
     for (AttentionOp op : ops) {
       op.clampCapturedIndices(rewriter);
-      SmallVector<Value> results =
-          ReferenceBuilder(rewriter, op, precision == "f64").build();
-      for (Operation *user : op->getUsers())
-        if (precision == "f64" && !isa<func::ReturnOp>(user)) {
-          user->emitError("uses attention's result; expected the function to "
-                          "return it, because in float64 its type is another");
-          return signalPassFailure();
-        }
-      rewriter.replaceOp(op, results);
+      if (failed(replace(rewriter, op,
+                         ForwardReference(rewriter, op, wide).build())))
+        return signalPassFailure();
+    }
+    SmallVector<AttentionBackwardOp> gradients;
+    func.walk([&](AttentionBackwardOp op) { gradients.push_back(op); });
+    for (AttentionBackwardOp op : gradients) {
+      op.clampCapturedIndices(rewriter);
+      if (failed(replace(rewriter, op,
+                         buildBackwardReference(rewriter, op, wide))))
+        return signalPassFailure();
     }
     if (!func.isExternal())
       func.setFunctionType(rewriter.getFunctionType(

@@ -56,12 +56,23 @@ Value SoftmaxBuilder::elementwise(ValueRange inputs, Type elementType, Body f) {
 }
 
 Value SoftmaxBuilder::reduceRows(Value matrix, Value init, Body combine) {
-  AffineExpr i = b.getAffineDimExpr(0);
-  AffineMap maps[] = {b.getMultiDimIdentityMap(2), AffineMap::get(2, 0, i)};
-  utils::IteratorType iterators[] = {utils::IteratorType::parallel,
-                                     utils::IteratorType::reduction};
+  return reduce(matrix, init, /*kept=*/0, combine);
+}
+
+Value SoftmaxBuilder::reduce(Value tensor, Value init, unsigned kept,
+                             Body combine) {
+  unsigned rank = rankOf(tensor);
+  SmallVector<AffineExpr> out;
+  SmallVector<utils::IteratorType> iterators(rank,
+                                             utils::IteratorType::reduction);
+  if (rankOf(init)) {
+    out.push_back(b.getAffineDimExpr(kept));
+    iterators[kept] = utils::IteratorType::parallel;
+  }
+  AffineMap maps[] = {b.getMultiDimIdentityMap(rank),
+                      AffineMap::get(rank, 0, out, b.getContext())};
   return linalg::GenericOp::create(
-             b, loc, init.getType(), matrix, init, maps, iterators,
+             b, loc, init.getType(), tensor, init, maps, iterators,
              [&](OpBuilder &nested, Location l, ValueRange args) {
                linalg::YieldOp::create(nested, l, combine(nested, l, args));
              })
@@ -83,11 +94,20 @@ Value SoftmaxBuilder::rowMax(Value matrix, Value init) {
                     });
 }
 
+static Value addScalars(OpBuilder &b, Location loc, ValueRange args) {
+  return arith::AddFOp::create(b, loc, args[0], args[1]);
+}
+
 Value SoftmaxBuilder::rowSum(Value matrix, Value init) {
-  return reduceRows(matrix, init,
-                    [](OpBuilder &b, Location loc, ValueRange args) -> Value {
-                      return arith::AddFOp::create(b, loc, args[0], args[1]);
-                    });
+  return reduceRows(matrix, init, addScalars);
+}
+
+Value SoftmaxBuilder::columnSum(Value matrix, Value init) {
+  return reduce(matrix, init, /*kept=*/1, addScalars);
+}
+
+Value SoftmaxBuilder::total(Value vector, Value init) {
+  return reduce(vector, init, /*kept=*/0, addScalars);
 }
 
 static Type elementTypeOf(Value v) {
@@ -207,12 +227,16 @@ Value SoftmaxBuilder::convert(Value x, Type elementType) {
 }
 
 Value SoftmaxBuilder::contract(Value lhs, Value rhs, Value init,
-                               AffineMap rhsMap) {
+                               bool lhsTransposed, bool rhsTransposed) {
   AffineExpr i = b.getAffineDimExpr(0), j = b.getAffineDimExpr(1),
              k = b.getAffineDimExpr(2);
-  MLIRContext *ctx = b.getContext();
-  AffineMap maps[] = {AffineMap::get(3, 0, {i, k}, ctx), rhsMap,
-                      AffineMap::get(3, 0, {i, j}, ctx)};
+  auto map = [&](AffineExpr row, AffineExpr column, bool transposed) {
+    if (transposed)
+      std::swap(row, column);
+    return AffineMap::get(3, 0, {row, column}, b.getContext());
+  };
+  AffineMap maps[] = {map(i, k, lhsTransposed), map(k, j, rhsTransposed),
+                      map(i, j, false)};
   utils::IteratorType iterators[] = {utils::IteratorType::parallel,
                                      utils::IteratorType::parallel,
                                      utils::IteratorType::reduction};
@@ -233,11 +257,14 @@ Value SoftmaxBuilder::contract(Value lhs, Value rhs, Value init,
 }
 
 Value SoftmaxBuilder::contractRowsByColumns(Value lhs, Value rhs, Value init) {
-  AffineExpr j = b.getAffineDimExpr(1), k = b.getAffineDimExpr(2);
-  return contract(lhs, rhs, init, AffineMap::get(3, 0, {k, j}, b.getContext()));
+  return contract(lhs, rhs, init, false, false);
 }
 
 Value SoftmaxBuilder::contractRowsByRows(Value lhs, Value rhs, Value init) {
-  AffineExpr j = b.getAffineDimExpr(1), k = b.getAffineDimExpr(2);
-  return contract(lhs, rhs, init, AffineMap::get(3, 0, {j, k}, b.getContext()));
+  return contract(lhs, rhs, init, false, true);
+}
+
+Value SoftmaxBuilder::contractColumnsByColumns(Value lhs, Value rhs,
+                                               Value init) {
+  return contract(lhs, rhs, init, true, false);
 }

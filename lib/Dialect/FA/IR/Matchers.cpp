@@ -6,6 +6,7 @@
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/Matchers.h"
@@ -313,11 +314,53 @@ bool fa::dependsOn(Value v, Value on) {
     if (next == on)
       return true;
     Operation *op = next.getDefiningOp();
+    // With regions, of what these use, too.
     if (op && seen.insert(next).second)
-      llvm::append_range(work, op->getOperands());
+      op->walk([&](Operation *inner) {
+        llvm::append_range(work, inner->getOperands());
+      });
   }
   return false;
 }
+
+/// What a value is written into, step by step, until that is `stop` or nothing.
+static Value destinationOf(Value v, Value stop) {
+  while (v != stop) {
+    Value next;
+    if (auto argument = dyn_cast<BlockArgument>(v)) {
+      auto loop = dyn_cast<scf::ForOp>(argument.getOwner()->getParentOp());
+      OpOperand *init = loop ? loop.getTiedLoopInit(argument) : nullptr;
+      if (init && destinationOf(loop.getTiedLoopYieldedValue(argument)->get(),
+                                argument) == argument)
+        next = init->get();
+    } else if (auto loop = v.getDefiningOp<scf::ForOp>()) {
+      BlockArgument argument = loop.getTiedLoopRegionIterArg(cast<OpResult>(v));
+      if (destinationOf(loop.getTiedLoopYieldedValue(argument)->get(),
+                        argument) == argument)
+        next = loop.getTiedLoopInit(argument)->get();
+    } else if (auto branch = v.getDefiningOp<scf::IfOp>()) {
+      unsigned n = cast<OpResult>(v).getResultNumber();
+      Value a = destinationOf(branch.thenYield()->getOperand(n), stop),
+            b = destinationOf(branch.elseYield()->getOperand(n), stop);
+      if (a == b)
+        next = a;
+    } else if (auto forall = v.getDefiningOp<scf::ForallOp>()) {
+      next = forall.getTiedOpOperand(cast<OpResult>(v))->get();
+    } else if (auto insert = v.getDefiningOp<tensor::InsertOp>()) {
+      next = insert.getDest();
+    } else if (auto insert = v.getDefiningOp<tensor::InsertSliceOp>()) {
+      next = insert.getDest();
+    } else if (auto style = v.getDefiningOp<DestinationStyleOpInterface>()) {
+      next = style.getTiedOpOperand(cast<OpResult>(v))->get();
+    }
+    if (!next)
+      return v;
+    v = next;
+  }
+  return v;
+}
+
+Value fa::getShapeSource(Value v) { return destinationOf(v, Value()); }
 
 LogicalResult fa::verifyDims(func::FuncOp func) {
   WalkResult result = func.walk([](tensor::DimOp op) {

@@ -1,7 +1,7 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// fa.attention -> the standard algorithm on matrices.
+// fa.attention and its gradient -> the standard algorithm on matrices.
 
 #include "fa/Dialect/FA/IR/Builders.h"
 #include "fa/Dialect/FA/IR/FA.h"
@@ -9,11 +9,13 @@
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Arith/Utils/Utils.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/IRMapping.h"
 
 #include <limits>
 
@@ -27,15 +29,17 @@ using namespace fa;
 
 #define DEBUG_TYPE "fa-decompose"
 
-/// The matrix [S,D] of one batch entry and head.
+/// The matrix [S,D] of one batch entry and head, or its vector [S].
 static Value headOf(OpBuilder &b, Location loc, Value tensor,
                     OpFoldResult batch, OpFoldResult head) {
   auto type = cast<RankedTensorType>(tensor.getType());
   SmallVector<OpFoldResult> sizes = tensor::getMixedSizes(b, loc, tensor);
   OpFoldResult zero = b.getIndexAttr(0), one = b.getIndexAttr(1);
-  SmallVector<OpFoldResult> offsets = {batch, head, zero, zero};
+  SmallVector<OpFoldResult> offsets(sizes.size(), zero);
+  offsets[0] = batch;
+  offsets[1] = head;
   sizes[0] = sizes[1] = one;
-  SmallVector<OpFoldResult> strides(4, one);
+  SmallVector<OpFoldResult> strides(sizes.size(), one);
   auto matrix = RankedTensorType::get(type.getShape().drop_front(2),
                                       type.getElementType());
   return tensor::ExtractSliceOp::create(b, loc, matrix, tensor, offsets, sizes,
@@ -43,7 +47,8 @@ static Value headOf(OpBuilder &b, Location loc, Value tensor,
 }
 
 /// scale, score, mask: S' from Q K^T, masked elements -inf.
-static Value buildScores(OpBuilder &builder, AttentionOp op, Value product,
+template <typename OpTy>
+static Value buildScores(OpBuilder &builder, OpTy op, Value product,
                          Value batch, Value head) {
   SoftmaxBuilder b(builder, op.getLoc());
   Type f32 = builder.getF32Type();
@@ -165,6 +170,241 @@ static void decompose(IRRewriter &rewriter, AttentionOp op) {
   rewriter.replaceOp(op, forall.getResults());
 }
 
+//===----------------------------------------------------------------------===//
+// Gradients
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// The gradients of one fa.attention_backward: loops over batch and key heads,
+/// and in them over the query heads that share one.
+class BackwardBuilder {
+public:
+  BackwardBuilder(RewriterBase &rewriter, AttentionBackwardOp op)
+      : r(rewriter), op(op), loc(op.getLoc()), b(rewriter, op.getLoc()) {}
+  void rewrite();
+
+private:
+  /// Gradients of a key head: of its queries [G,Sq,D] ([Sq,D] where G is 1), of
+  /// keys and values, and the captured tensors' so far.
+  SmallVector<Value> buildKeyHead(Value batch, Value keyHead,
+                                  ValueRange captured);
+  /// One query head's part: its queries' gradient, and the others so far.
+  SmallVector<Value> buildHead(Value batch, Value head, OpFoldResult keyHead,
+                               ValueRange sums);
+  Value buildDelta(Value outGrad, Value batch, Value head);
+  SoftmaxGradOp buildStep(ArrayRef<Value> inputs, ValueRange sums, Value batch,
+                          Value head);
+  /// The place of a key head's part in a whole gradient.
+  void placeOf(unsigned n, Value batch, Value keyHead,
+               SmallVector<OpFoldResult> &offsets,
+               SmallVector<OpFoldResult> &sizes);
+  Value index(int64_t x) { return arith::ConstantIndexOp::create(r, loc, x); }
+
+  RewriterBase &r;
+  AttentionBackwardOp op;
+  Location loc;
+  SoftmaxBuilder b;
+};
+} // namespace
+
+/// D = rowsum(dO * O), less the log-sum-exp's gradient.
+Value BackwardBuilder::buildDelta(Value outGrad, Value batch, Value head) {
+  Type f32 = r.getF32Type();
+  Value out = headOf(r, loc, op.getOut(), batch, head);
+  Value products = b.multiply(b.convert(outGrad, f32), b.convert(out, f32));
+  OpFoldResult rows = tensor::getMixedSize(r, loc, out, 0);
+  Value delta = b.rowSum(products, b.fill({rows}, f32, 0.0));
+  if (!op.getLseGrad())
+    return delta;
+  Value lseGrad = headOf(r, loc, op.getLseGrad(), batch, head);
+  return b.elementwise(
+      {delta, lseGrad}, f32,
+      [](OpBuilder &nested, Location l, ValueRange args) -> Value {
+        return arith::SubFOp::create(nested, l, args[0], args[1]);
+      });
+}
+
+SoftmaxGradOp BackwardBuilder::buildStep(ArrayRef<Value> inputs,
+                                         ValueRange sums, Value batch,
+                                         Value head) {
+  auto step = SoftmaxGradOp::create(r, loc, inputs, sums, op.getTimesAttr());
+  OpBuilder::InsertionGuard guard(r);
+  Type index = r.getIndexType(), f32 = r.getF32Type();
+  Block *keep = r.createBlock(&step.getKeep(), {}, {index, index}, {loc, loc});
+  Value kept;
+  if (op.getKeep().empty())
+    kept = arith::ConstantIntOp::create(r, loc, 1, 1);
+  else
+    kept =
+        inlineRegion(r, op.getKeep(),
+                     {batch, head, keep->getArgument(0), keep->getArgument(1)});
+  YieldOp::create(r, loc, kept);
+  Block *adjoint = r.createBlock(
+      &step.getAdjoint(), {}, {f32, index, index, f32}, {loc, loc, loc, loc});
+  Value g = adjoint->getArgument(3);
+  if (op.getAdjoint().empty()) {
+    YieldAdjointOp::create(r, loc, g, {}, {}, ArrayRef<int64_t>{});
+    return step;
+  }
+  Value score = arith::MulFOp::create(
+      r, loc, adjoint->getArgument(0),
+      arith::ConstantOp::create(r, loc,
+                                r.getF32FloatAttr(op.getScaleOrDefault())));
+  IRMapping map;
+  map.map(op.getAdjoint().front().getArguments(),
+          ValueRange{score, batch, head, adjoint->getArgument(1),
+                     adjoint->getArgument(2), g});
+  for (Operation &inner : op.getAdjoint().front())
+    r.clone(inner, map);
+  return step;
+}
+
+SmallVector<Value> BackwardBuilder::buildHead(Value batch, Value head,
+                                              OpFoldResult keyHead,
+                                              ValueRange sums) {
+  Type f32 = r.getF32Type();
+  Value q = headOf(r, loc, op.getQuery(), batch, head);
+  Value k = headOf(r, loc, op.getKey(), batch, keyHead);
+  Value v = headOf(r, loc, op.getValue(), batch, keyHead);
+  Value outGrad = headOf(r, loc, op.getOutGrad(), batch, head);
+  Value lse = headOf(r, loc, op.getLse(), batch, head);
+  OpFoldResult rows = tensor::getMixedSize(r, loc, q, 0),
+               keys = tensor::getMixedSize(r, loc, k, 0),
+               dim = r.getIndexAttr(op.getHeadDim());
+  Value product = b.contractRowsByRows(q, k, b.fill({rows, keys}, f32, 0.0));
+  Value scores = buildScores(r, op, product, batch, head);
+  Value delta = buildDelta(outGrad, batch, head);
+  SmallVector<Value> all = {b.fill({rows, dim}, f32, 0.0)};
+  llvm::append_range(all, sums);
+  SoftmaxGradOp step = buildStep(
+      {scores, product, q, k, v, outGrad, lse, delta}, all, batch, head);
+  SmallVector<Value> results(step->getResults());
+  results[0] = b.convert(b.scale(results[0], op.getScaleOrDefault()),
+                         op.getElementType());
+  return results;
+}
+
+SmallVector<Value> BackwardBuilder::buildKeyHead(Value batch, Value keyHead,
+                                                 ValueRange captured) {
+  Type f32 = r.getF32Type(), element = op.getElementType();
+  OpFoldResult keys = tensor::getMixedSize(r, loc, op.getKey(), 2),
+               queries = tensor::getMixedSize(r, loc, op.getQuery(), 2),
+               dim = r.getIndexAttr(op.getHeadDim()),
+               valueDim = r.getIndexAttr(op.getValueDim()),
+               one = r.getIndexAttr(1), zero = r.getIndexAttr(0);
+  SmallVector<Value> sums = {b.fill({keys, dim}, f32, 0.0),
+                             b.fill({keys, valueDim}, f32, 0.0)};
+  llvm::append_range(sums, captured);
+  SmallVector<Value> results;
+  int64_t group = op.getGroupSize();
+  if (group == 1) {
+    results = buildHead(batch, keyHead, keyHead, sums);
+  } else {
+    SmallVector<OpFoldResult> shape = {r.getIndexAttr(group), queries, dim};
+    SmallVector<Value> carried = {
+        tensor::EmptyOp::create(r, loc, shape, element)};
+    llvm::append_range(carried, sums);
+    auto loop =
+        scf::ForOp::create(r, loc, index(0), index(group), index(1), carried);
+    OpBuilder::InsertionGuard guard(r);
+    r.setInsertionPointToStart(loop.getBody());
+    AffineExpr x, y;
+    bindDims(r.getContext(), x, y);
+    Value head = affine::AffineApplyOp::create(
+        r, loc, x * group + y, ValueRange{keyHead, loop.getInductionVar()});
+    SmallVector<Value> parts =
+        buildHead(batch, head, keyHead, loop.getRegionIterArgs().drop_front());
+    SmallVector<OpFoldResult> ones(3, one);
+    shape[0] = one;
+    parts[0] = tensor::InsertSliceOp::create(
+        r, loc, parts[0], loop.getRegionIterArg(0),
+        ArrayRef<OpFoldResult>{loop.getInductionVar(), zero, zero}, shape,
+        ones);
+    scf::YieldOp::create(r, loc, parts);
+    results = SmallVector<Value>(loop.getResults());
+  }
+  results[1] = b.convert(b.scale(results[1], op.getScaleOrDefault()), element);
+  if (op.getTimes())
+    results[2] = b.scale(results[2], op.getTimes()->convertToDouble());
+  results[2] = b.convert(results[2], element);
+  return results;
+}
+
+void BackwardBuilder::placeOf(unsigned n, Value batch, Value keyHead,
+                              SmallVector<OpFoldResult> &offsets,
+                              SmallVector<OpFoldResult> &sizes) {
+  OpFoldResult zero = r.getIndexAttr(0);
+  sizes = tensor::getMixedSizes(r, loc, op->getOperand(n));
+  offsets = {batch, keyHead, zero, zero};
+  sizes[0] = sizes[1] = r.getIndexAttr(1);
+  int64_t group = op.getGroupSize();
+  if (n == 0 && group != 1) {
+    offsets[1] = affine::makeComposedFoldedAffineApply(
+        r, loc, r.getAffineDimExpr(0) * group, {OpFoldResult(keyHead)});
+    sizes[1] = r.getIndexAttr(group);
+  }
+}
+
+void BackwardBuilder::rewrite() {
+  op.clampCapturedIndices(r);
+  r.setInsertionPoint(op);
+  SmallVector<Value> wholes;
+  for (unsigned n = 0; n < 3; ++n)
+    wholes.push_back(tensor::EmptyOp::create(
+        r, loc, tensor::getMixedSizes(r, loc, op->getOperand(n)),
+        op.getElementType()));
+  SmallVector<OpFoldResult> ones(4, r.getIndexAttr(1));
+  OpFoldResult batches = tensor::getMixedSize(r, loc, op.getQuery(), 0),
+               heads = r.getIndexAttr(op.getNumKeyHeads());
+  if (op.getWrt().empty()) {
+    auto forall = scf::ForallOp::create(
+        r, loc, ArrayRef<OpFoldResult>{batches, heads}, wholes,
+        /*mapping=*/std::nullopt);
+    Value batch = forall.getInductionVar(0), head = forall.getInductionVar(1);
+    r.setInsertionPoint(forall.getTerminator());
+    SmallVector<Value> parts = buildKeyHead(batch, head, {});
+    for (unsigned n = 0; n < 3; ++n) {
+      SmallVector<OpFoldResult> offsets, sizes;
+      placeOf(n, batch, head, offsets, sizes);
+      OpBuilder::InsertionGuard guard(r);
+      r.setInsertionPointToEnd(forall.getTerminator().getBody());
+      tensor::ParallelInsertSliceOp::create(r, loc, parts[n],
+                                            forall.getRegionIterArgs()[n],
+                                            offsets, sizes, ones);
+    }
+    r.replaceOp(op, forall.getResults());
+    return;
+  }
+  // Every head adds to the captured tensors' gradients: one after the other.
+  for (Value tensor : op.getWrt())
+    wholes.push_back(
+        b.fill(tensor::getMixedSizes(r, loc, tensor), r.getF32Type(), 0.0));
+  Value zero = index(0), one = index(1);
+  Value ends[] = {getValueOrCreateConstantIndexOp(r, loc, batches),
+                  getValueOrCreateConstantIndexOp(r, loc, heads)};
+  scf::LoopNest nest = scf::buildLoopNest(
+      r, loc, {zero, zero}, ends, {one, one}, wholes,
+      [&](OpBuilder &, Location, ValueRange at,
+          ValueRange carried) -> scf::ValueVector {
+        SmallVector<Value> parts =
+            buildKeyHead(at[0], at[1], carried.drop_front(3));
+        for (unsigned n = 0; n < 3; ++n) {
+          SmallVector<OpFoldResult> offsets, sizes;
+          placeOf(n, at[0], at[1], offsets, sizes);
+          parts[n] = tensor::InsertSliceOp::create(r, loc, parts[n], carried[n],
+                                                   offsets, sizes, ones);
+        }
+        return scf::ValueVector(parts.begin(), parts.end());
+      });
+  r.setInsertionPoint(op);
+  SmallVector<Value> results(nest.results);
+  for (auto [n, tensor] : llvm::enumerate(op.getWrt()))
+    results[3 + n] =
+        b.convert(results[3 + n],
+                  cast<RankedTensorType>(tensor.getType()).getElementType());
+  r.replaceOp(op, results);
+}
+
 namespace {
 struct DecomposePass : fa::impl::DecomposePassBase<DecomposePass> {
   void runOnOperation() override {
@@ -173,6 +413,11 @@ struct DecomposePass : fa::impl::DecomposePassBase<DecomposePass> {
     getOperation().walk([&](AttentionOp op) { ops.push_back(op); });
     for (AttentionOp op : ops)
       decompose(rewriter, op);
+    SmallVector<AttentionBackwardOp> gradients;
+    getOperation().walk(
+        [&](AttentionBackwardOp op) { gradients.push_back(op); });
+    for (AttentionBackwardOp op : gradients)
+      BackwardBuilder(rewriter, op).rewrite();
   }
 };
 } // namespace

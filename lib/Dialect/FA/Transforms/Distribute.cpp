@@ -213,26 +213,6 @@ SmallVector<OpFoldResult> Distributor::tileSizes(TilingInterface op,
   return sizes;
 }
 
-/// A loop over a reduction carries the block itself: slices of all of it are
-/// the block.
-static void carryWholeTiles(IRRewriter &rewriter, scf::ForOp loop) {
-  auto coversAll = [](auto slice) {
-    return llvm::all_of(slice.getMixedOffsets(), [](OpFoldResult offset) {
-      return isConstantIntValue(offset, 0);
-    });
-  };
-  for (BlockArgument carried : loop.getRegionIterArgs())
-    for (Operation *user : llvm::make_early_inc_range(carried.getUsers())) {
-      if (auto read = dyn_cast<tensor::ExtractSliceOp>(user);
-          read && coversAll(read) && read.getType() == carried.getType())
-        rewriter.replaceOp(read, carried);
-      else if (auto write = dyn_cast<tensor::InsertSliceOp>(user);
-               write && coversAll(write) &&
-               write.getSourceType() == carried.getType())
-        rewriter.replaceOp(write, write.getSource());
-    }
-}
-
 LogicalResult Distributor::emitTiledOp(TilingInterface op) {
   Location loc = op->getLoc();
   rewriter.setInsertionPoint(forall);

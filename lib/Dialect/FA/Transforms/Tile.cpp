@@ -21,6 +21,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/IR/Remarks.h"
+#include "mlir/Transforms/LoopInvariantCodeMotionUtils.h"
 
 namespace fa {
 #define GEN_PASS_DEF_TILEPASS
@@ -32,33 +33,34 @@ using namespace fa;
 
 #define DEBUG_TYPE "fa-tile"
 
-/// Tiles the merge, keys outside, and fuses the producers of its scores.
-static LogicalResult tileMerge(IRRewriter &rewriter, OnlineSoftmaxOp op,
-                               int64_t rows, int64_t keys) {
+/// Tiles a step over (rows, keys), keys outside, and fuses the producers of its
+/// operands but for those of `kept`, which the tiles slice.
+static FailureOr<scf::SCFTileAndFuseResult> tileStep(IRRewriter &rewriter,
+                                                     TilingInterface op,
+                                                     int64_t rows, int64_t keys,
+                                                     ValueRange kept) {
   scf::SCFTilingOptions tiling;
   tiling.setTileSizes(
       {rewriter.getIndexAttr(rows), rewriter.getIndexAttr(keys)});
   tiling.setInterchange({1, 0});
   scf::SCFTileAndFuseOptions options;
   options.setTilingOptions(tiling);
-  // The state's initial values stay outside: they are what the loop carries.
-  llvm::SmallPtrSet<Operation *, 4> state;
-  for (Value init : {op.getMax(), op.getSum(), op.getAcc()})
-    if (Operation *def = init.getDefiningOp())
-      state.insert(def);
+  llvm::SmallPtrSet<Operation *, 8> outside;
+  for (Value v : kept)
+    if (Operation *def = v.getDefiningOp())
+      outside.insert(def);
   options.setFusionControlFn(
       [&](tensor::ExtractSliceOp, OpResult producer,
           bool) -> std::optional<scf::SCFTileAndFuseOptions::ControlFnResult> {
-        if (state.contains(producer.getOwner()))
+        if (outside.contains(producer.getOwner()))
           return std::nullopt;
         return scf::SCFTileAndFuseOptions::ControlFnResult{};
       });
   rewriter.setInsertionPoint(op);
   FailureOr<scf::SCFTileAndFuseResult> result =
-      scf::tileConsumerAndFuseProducersUsingSCF(
-          rewriter, cast<TilingInterface>(op.getOperation()), options);
+      scf::tileConsumerAndFuseProducersUsingSCF(rewriter, op, options);
   if (failed(result))
-    return op.emitOpError("could not be tiled");
+    return op->emitOpError("could not be tiled");
   for (OpResult value : op->getResults())
     rewriter.replaceAllUsesWith(value, result->replacements.lookup(value));
   // Here, and nowhere later, tiles begin at multiples of their sizes for all to
@@ -67,7 +69,41 @@ static LogicalResult tileMerge(IRRewriter &rewriter, OnlineSoftmaxOp op,
     random.setTile(ArrayRef<int64_t>{rows, keys});
   });
   rewriter.eraseOp(op);
+  return result;
+}
+
+/// Tiles the merge. The state's initial values stay outside: they are what the
+/// loop carries.
+static LogicalResult tileMerge(IRRewriter &rewriter, OnlineSoftmaxOp op,
+                               int64_t rows, int64_t keys) {
+  return tileStep(rewriter, cast<TilingInterface>(op.getOperation()), rows,
+                  keys, {op.getMax(), op.getSum(), op.getAcc()});
+}
+
+/// Tiles the gradients' step. What is known of rows is computed once for them.
+/// The gradients of a block of keys stay on chip while it meets the rows, those
+/// of rows go through memory: FlashAttention's Algorithm 4.
+static LogicalResult tileGradients(IRRewriter &rewriter, SoftmaxGradOp op,
+                                   int64_t rows, int64_t keys) {
+  SmallVector<Value> kept = {op.getLse(), op.getDelta()};
+  llvm::append_range(kept, op.getDpsInits());
+  FailureOr<scf::SCFTileAndFuseResult> tiled = tileStep(
+      rewriter, cast<TilingInterface>(op.getOperation()), rows, keys, kept);
+  if (failed(tiled))
+    return failure();
+  for (LoopLikeOpInterface loop : tiled->loops)
+    carryWholeTiles(rewriter, cast<scf::ForOp>(loop.getOperation()));
+  hoistLoopInvariantSubsets(rewriter, tiled->loops.back());
   return success();
+}
+
+/// The loop over blocks around a step: a step inside of one is a tile already.
+static bool isTiled(Operation *step) {
+  for (auto loop = step->getParentOfType<scf::ForOp>(); loop;
+       loop = loop->getParentOfType<scf::ForOp>())
+    if (!isConstantIntValue(OpFoldResult(loop.getStep()), 1))
+      return true;
+  return false;
 }
 
 /// The contraction Q K^T that the merge's scores come from.
@@ -204,6 +240,22 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
                                       .function(func.getName()))
           << tiles->reason;
       if (failed(tileMerge(rewriter, op, tiles->rows, tiles->keys)))
+        return signalPassFailure();
+    }
+    SmallVector<SoftmaxGradOp> gradients;
+    func.walk([&](SoftmaxGradOp op) {
+      if (!isTiled(op))
+        gradients.push_back(op);
+    });
+    for (SoftmaxGradOp op : gradients) {
+      llvm::Expected<TileSizes> tiles =
+          chooseTiles(op.getQuery(), op.getValue(), op.getScores().getType(),
+                      target, algorithm, rows, keys);
+      if (!tiles) {
+        op.emitOpError() << llvm::toString(tiles.takeError());
+        return signalPassFailure();
+      }
+      if (failed(tileGradients(rewriter, op, tiles->rows, tiles->keys)))
         return signalPassFailure();
     }
     if (failed(cleanUp(func)))

@@ -58,39 +58,34 @@ struct SizeOfLoopResult : OpRewritePattern<tensor::DimOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(tensor::DimOp op,
                                 PatternRewriter &rewriter) const override {
-    auto loop = op.getSource().getDefiningOp<scf::ForOp>();
-    if (!loop)
+    if (!op.getSource().getDefiningOp<scf::ForOp>())
       return rewriter.notifyMatchFailure(op, "not of a loop's result");
-    unsigned i = cast<OpResult>(op.getSource()).getResultNumber();
-    Value written = loop.getYieldedValues()[i];
-    while (written != loop.getRegionIterArg(i)) {
-      if (auto insert = written.getDefiningOp<tensor::InsertSliceOp>())
-        written = insert.getDest();
-      else if (auto inner = written.getDefiningOp<scf::ForOp>();
-               inner && loop->isProperAncestor(inner))
-        written = startOfLoop(inner, cast<OpResult>(written));
-      else
-        return rewriter.notifyMatchFailure(op, "sizes may change");
-      if (!written)
-        return rewriter.notifyMatchFailure(op, "sizes may change");
-    }
-    rewriter.modifyOpInPlace(
-        op, [&] { op.getSourceMutable().assign(loop.getInitArgs()[i]); });
+    Value source = getShapeSource(op.getSource());
+    if (source == op.getSource())
+      return rewriter.notifyMatchFailure(op, "sizes may change");
+    rewriter.modifyOpInPlace(op, [&] { op.getSourceMutable().assign(source); });
     return success();
-  }
-
-private:
-  /// What an inner loop starts from, if it only writes into that.
-  static Value startOfLoop(scf::ForOp loop, OpResult result) {
-    unsigned i = result.getResultNumber();
-    auto insert =
-        loop.getYieldedValues()[i].getDefiningOp<tensor::InsertSliceOp>();
-    if (!insert || insert.getDest() != loop.getRegionIterArg(i))
-      return {};
-    return loop.getInitArgs()[i];
   }
 };
 } // namespace
+
+void fa::carryWholeTiles(RewriterBase &rewriter, scf::ForOp loop) {
+  auto coversAll = [](auto slice) {
+    return llvm::all_of(slice.getMixedOffsets(), [](OpFoldResult offset) {
+      return isConstantIntValue(offset, 0);
+    });
+  };
+  for (BlockArgument carried : loop.getRegionIterArgs())
+    for (Operation *user : llvm::make_early_inc_range(carried.getUsers())) {
+      if (auto read = dyn_cast<tensor::ExtractSliceOp>(user);
+          read && coversAll(read) && read.getType() == carried.getType())
+        rewriter.replaceOp(read, carried);
+      else if (auto write = dyn_cast<tensor::InsertSliceOp>(user);
+               write && coversAll(write) &&
+               write.getSourceType() == carried.getType())
+        rewriter.replaceOp(write, write.getSource());
+    }
+}
 
 LogicalResult fa::cleanUp(func::FuncOp func) {
   MLIRContext *ctx = func.getContext();

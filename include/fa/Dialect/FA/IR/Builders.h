@@ -39,6 +39,10 @@ public:
 
   mlir::Value rowMax(mlir::Value matrix, mlir::Value init);
   mlir::Value rowSum(mlir::Value matrix, mlir::Value init);
+  /// Of the columns of a matrix [M,N], [N].
+  mlir::Value columnSum(mlir::Value matrix, mlir::Value init);
+  /// Of a vector, of rank 0.
+  mlir::Value total(mlir::Value vector, mlir::Value init);
   /// x, with -inf replaced by 0: a maximum that may be subtracted.
   mlir::Value finiteOrZero(mlir::Value x);
   /// exp(x - shift).
@@ -67,10 +71,17 @@ public:
   /// init + a [M,K] * b [N,K] transposed.
   mlir::Value contractRowsByRows(mlir::Value a, mlir::Value b,
                                  mlir::Value init);
+  /// init + a [K,M] transposed * b [K,N].
+  mlir::Value contractColumnsByColumns(mlir::Value a, mlir::Value b,
+                                       mlir::Value init);
 
 private:
   mlir::Value contract(mlir::Value lhs, mlir::Value rhs, mlir::Value init,
-                       mlir::AffineMap rhsMap);
+                       bool lhsTransposed, bool rhsTransposed);
+  /// combine(element, accumulator) along all dimensions but `kept`, which is
+  /// that of `init` where it has one.
+  mlir::Value reduce(mlir::Value tensor, mlir::Value init, unsigned kept,
+                     Body combine);
   mlir::OpBuilder &b;
   mlir::Location loc;
 };

@@ -120,7 +120,8 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
 }
 
 def FA_YieldOp : FA_Op<"yield", [Pure, Terminator, ReturnLike,
-    ParentOneOf<["AttentionOp", "ListBlocksOp", "OnlineSoftmaxOp"]>]> {
+    ParentOneOf<["AttentionOp", "AttentionBackwardOp", "ListBlocksOp",
+      "OnlineSoftmaxOp", "SoftmaxGradOp"]>]> {
   let summary = "result of a score, mask or keep region";
   let arguments = (ins AnyTypeOf<[F32, I1]>:$result);
   let assemblyFormat = "$result attr-dict `:` type($result)";
@@ -363,5 +364,7 @@ def FA_ListBlocksOp : FA_Op<"list_blocks", [
     decomposeOperation(::mlir::OpBuilder &builder);
   }];
 }
+
+include "fa/Dialect/FA/IR/FABackward.td"
 
 #endif // FA_DIALECT_FA_IR_FAOPS

@@ -59,6 +59,11 @@ mlir::Value matchKeep(mlir::Value v);
 /// x converted to another float type.
 mlir::Value matchConvert(mlir::Value v);
 
+/// A tensor of the same shape that a value comes from by being written into:
+/// what a loop that only writes into what it carries started from; the value
+/// itself where nothing is written.
+mlir::Value getShapeSource(mlir::Value v);
+
 /// Reports a tensor.dim of a dimension that its tensor does not have: that is
 /// undefined, which upstream's patterns assume away.
 mlir::LogicalResult verifyDims(mlir::func::FuncOp func);

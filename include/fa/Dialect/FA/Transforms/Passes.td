@@ -15,6 +15,54 @@ class FA_Pass<string flag> : Pass<flag, "::mlir::func::FuncOp"> {
   ];
 }
 
+def DifferentiatePass : Pass<"fa-differentiate", "::mlir::ModuleOp"> {
+  let summary = "a function's gradient beside it";
+  let description = [{
+    Of each function with an `fa.attention` makes another one, `NAME_backward`,
+    with `fa.attention_backward`. What it takes are the function's arguments,
+    then `out`, `lse`, `out_grad` and, where the function returns the
+    log-sum-exp, `lse_grad`; what it returns are the gradients with respect to
+    query, key, value and, in the order of the arguments, to the floating-point
+    tensors that the score function reads. The function itself returns the
+    log-sum-exp, too, if it did not.
+
+    The adjoint of the score function is made by reverse mode: its operations
+    are computed again, and the rules of `ScalarOpInterface` are applied from the
+    last one to the first. An `scf.if` becomes an `scf.if`. Where a function has
+    no derivative, at a kink or a tie, it is PyTorch's choice. Integers and
+    booleans have none, and neither has what mask and keep regions read.
+
+    Before:
+    ```mlir
+    func.func @f(%q, %k, %v) -> (tensor<...>) {
+      %o = fa.attention %q, %k, %v score {
+      ^bb0(%s: f32, ...):
+        %t = math.tanh %s : f32
+        fa.yield %t : f32
+      } : ...
+    ```
+    After:
+    ```mlir
+    func.func @f(%q, %k, %v) -> (tensor<...>, tensor<...xf32>) { ... }
+    func.func @f_backward(%q, %k, %v, %o, %lse, %do) -> (...) {
+      %dq, %dk, %dv = fa.attention_backward %q, %k, %v out %o, %lse grads %do
+        score { ... } adjoint {
+      ^bb0(%s: f32, ..., %g: f32):
+        %t = math.tanh %s : f32
+        ...
+        %ds = arith.mulf %g, %slope : f32        // g * (1 - t * t)
+        fa.yield_adjoint %ds
+      } : ...
+    ```
+    Numeric contract: defines the gradients.
+  }];
+  let dependentDialects = [
+    "::fa::FADialect", "::mlir::arith::ArithDialect",
+    "::mlir::math::MathDialect", "::mlir::scf::SCFDialect",
+    "::mlir::tensor::TensorDialect"
+  ];
+}
+
 def DecomposePass : FA_Pass<"fa-decompose"> {
   let summary = "attention as the standard algorithm: S and P written";
   let description = [{

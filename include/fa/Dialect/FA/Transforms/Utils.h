@@ -9,7 +9,9 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/PatternMatch.h"
 
 #include <optional>
 
@@ -19,6 +21,10 @@ namespace fa {
 /// values they came from, slices of slices merged, invariant ops hoisted,
 /// common subexpressions and dead ops gone.
 mlir::LogicalResult cleanUp(mlir::func::FuncOp func);
+
+/// Where a loop carries a tensor that its body slices all of, and writes all
+/// of, it carries what the body computes: the slices are the tensor.
+void carryWholeTiles(mlir::RewriterBase &rewriter, mlir::scf::ForOp loop);
 
 /// The largest constant that a tile's size can have: the constant itself, or
 /// the constant result of the affine.min that clamps it at the edge.

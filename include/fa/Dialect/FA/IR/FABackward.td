@@ -1,0 +1,327 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Gradients of attention.
+
+#ifndef FA_DIALECT_FA_IR_FABACKWARD
+#define FA_DIALECT_FA_IR_FABACKWARD
+
+def FA_FloatTensor : RankedTensorOf<[F16, BF16, F32]>;
+
+def FA_AttentionBackwardOp : FA_Op<"attention_backward", [Pure,
+    AttrSizedOperandSegments,
+    AllTypesMatch<["query", "query_grad"]>, AllTypesMatch<["key", "key_grad"]>,
+    AllTypesMatch<["value", "value_grad"]>, AllTypesMatch<["out", "out_grad"]>
+  ]> {
+  let summary = "gradients of fa.attention";
+  let description = [{
+    Of a scalar function of `fa.attention`'s results, the gradients with respect
+    to its operands and to captured tensors, by those with respect to its
+    results: `out_grad` and, where there is one, `lse_grad`. Scale, regions and
+    `times` are those of the forward, `out` and `lse` its results. With `P` the
+    weights, `s` the scaled products, and `kept` 1 where the `keep` region holds
+    (Dao et al. 2022, Algorithm 4):
+
+    ```
+    P(i,j)   = exp(score(s(i,j), b, h, i, j) - lse(i)) where mask, 0 elsewhere
+    dP(i,j)  = times * kept(i,j) * sum_d out_grad(i,d) * value(j,d)
+    D(i)     = sum_d out_grad(i,d) * out(i,d) - lse_grad(i)
+    g(i,j)   = P(i,j) * (dP(i,j) - D(i))
+    dS, adds = adjoint(s(i,j), b, h, i, j, g(i,j)) where mask, 0 elsewhere
+    value_grad(j,:) = sum_i times * kept(i,j) * P(i,j) * out_grad(i,:)
+    query_grad(i,:) = scale * sum_j dS(i,j) * key(j,:)
+    key_grad(j,:)   = scale * sum_i dS(i,j) * query(i,:)
+    ```
+
+    Query heads that share a key head add up in its gradients. The `adjoint`
+    region takes `(s : f32, b, h, i, j : index, g : f32)`, the score function's
+    arguments and the gradient with respect to its result, and ends in
+    `fa.yield_adjoint`, which gives dS and what is added to the gradients of the
+    captured tensors, `wrt`. Without it the score function is the identity.
+    `fa-differentiate` makes it of the `score` region. Gradients of captured
+    tensors are summed in f32 and have their tensors' types; like the reads they
+    come from, their indices are clamped.
+
+    A row with nothing to attend has no part in any gradient.
+
+    Constraints: those of `fa.attention`, by its labels, and
+    - `fa_attention_backward_c1`: results behind the third are as many as the
+      tensors of `wrt`, and of their types.
+    - `fa_attention_backward_c2`: `lse` is an f32 of shape [B,Hq,Sq], and so is
+      `lse_grad`.
+    - `fa_attention_backward_c3`: the adjoint region has the arguments and the
+      terminator given above and no side effects; what it adds goes to tensors
+      of `wrt`, with an index for each of their dimensions.
+
+    It exists so that gradients are derived from the same regions as the
+    forward: every mask, score function and dropout that `fa.attention` takes.
+    `fa-decompose` turns it into the standard algorithm.
+
+    Example (a bias for each head):
+
+    ```mlir
+    %dq, %dk, %dv, %dbias = fa.attention_backward %q, %k, %v out %o, %lse
+      grads %do wrt %bias score {
+      ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+        %x = tensor.extract %bias[%h] : tensor<8xf32>
+        %t = arith.addf %s, %x : f32
+        fa.yield %t : f32
+      } adjoint {
+      ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index, %g: f32):
+        fa.yield_adjoint %g add %g at %h to [0]
+      } : (tensor<1x8x64x64xf32>, tensor<1x8x64x64xf32>,
+           tensor<1x8x64x64xf32>, tensor<1x8x64x64xf32>, tensor<1x8x64xf32>,
+           tensor<1x8x64x64xf32>, tensor<8xf32>)
+       -> (tensor<1x8x64x64xf32>, tensor<1x8x64x64xf32>,
+           tensor<1x8x64x64xf32>, tensor<8xf32>)
+    ```
+  }];
+  let arguments = (ins
+    Arg<FA_QKVTensor, "queries, [B,Hq,Sq,D]">:$query,
+    Arg<FA_QKVTensor, "keys, [B,Hk,Sk,D]">:$key,
+    Arg<FA_QKVTensor, "values, [B,Hk,Sk,Dv]">:$value,
+    Arg<FA_QKVTensor, "the forward's output, [B,Hq,Sq,Dv]">:$out,
+    Arg<FA_StateTensor, "the forward's log-sum-exp, [B,Hq,Sq]">:$lse,
+    Arg<FA_QKVTensor, "gradient with respect to out">:$out_grad,
+    Arg<Optional<FA_StateTensor>, "gradient with respect to lse">:$lse_grad,
+    Arg<Variadic<FA_FloatTensor>, "captured tensors to differentiate by">:$wrt,
+    OptionalAttr<F64Attr>:$scale,
+    OptionalAttr<F64Attr>:$times
+  );
+  let results = (outs
+    Res<FA_QKVTensor, "gradient with respect to query">:$query_grad,
+    Res<FA_QKVTensor, "gradient with respect to key">:$key_grad,
+    Res<FA_QKVTensor, "gradient with respect to value">:$value_grad,
+    Res<Variadic<FA_FloatTensor>, "gradients of captured tensors">:$wrt_grads
+  );
+  let regions = (region MaxSizedRegion<1>:$score, MaxSizedRegion<1>:$mask,
+    MaxSizedRegion<1>:$keep, MaxSizedRegion<1>:$adjoint);
+  let hasCustomAssemblyFormat = 1;
+  let hasVerifier = 1;
+  let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    int64_t getNumQueryHeads() { return getQuery().getType().getDimSize(1); }
+    int64_t getNumKeyHeads() { return getKey().getType().getDimSize(1); }
+    /// Query heads that share one key head.
+    int64_t getGroupSize() { return getNumQueryHeads() / getNumKeyHeads(); }
+    int64_t getHeadDim() { return getQuery().getType().getDimSize(3); }
+    int64_t getValueDim() { return getValue().getType().getDimSize(3); }
+    ::mlir::Type getElementType() {
+      return getQuery().getType().getElementType();
+    }
+    /// As AttentionOp's.
+    void clampCapturedIndices(::mlir::OpBuilder &builder);
+    /// The scale given, or 1/sqrt(D).
+    double getScaleOrDefault();
+    /// How the adjoint region ends; null without one.
+    YieldAdjointOp getAdjointYield();
+  }];
+}
+
+def FA_YieldAdjointOp : FA_Op<"yield_adjoint", [Pure, Terminator, ReturnLike,
+    AttrSizedOperandSegments,
+    ParentOneOf<["AttentionBackwardOp", "SoftmaxGradOp"]>]> {
+  let summary = "gradient with respect to the scaled product, and what is added";
+  let description = [{
+    Ends an adjoint region. `grad` is the gradient with respect to the product
+    that the region takes. The n-th of `terms` is added to the gradient number
+    `to[n]` of those of captured tensors, at the next indices of `at`, as many as
+    that has dimensions.
+
+    Example: `fa.yield_adjoint %ds add %x, %y at %h, %i, %j to [0, 1]` adds %x
+    to an element of a vector and %y to one of a matrix.
+  }];
+  let arguments = (ins
+    F32:$grad,
+    Variadic<F32>:$terms,
+    Variadic<Index>:$at,
+    DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$to
+  );
+  let assemblyFormat = [{
+    $grad (`add` $terms^ `at` $at `to` $to)? attr-dict
+  }];
+  let extraClassDeclaration = [{
+    /// Indices of the n-th term.
+    ::mlir::OperandRange getIndicesOf(unsigned n);
+  }];
+}
+
+def FA_SoftmaxGradOp : FA_Op<"softmax_grad", [
+    Pure, DestinationStyleOpInterface, AggregatedOpInterface,
+    AllTypesMatch<["query_grad", "new_query_grad"]>,
+    AllTypesMatch<["key_grad", "new_key_grad"]>,
+    AllTypesMatch<["value_grad", "new_value_grad"]>,
+    TypesMatchWith<"captured gradients keep their types", "captured_grads",
+      "new_captured_grads", "$_self">,
+    DeclareOpInterfaceMethods<TilingInterface, ["getLoopIteratorTypes",
+      "getIterationDomain", "getTiledImplementation",
+      "getResultTilePosition"]>
+  ]> {
+  let summary = "add a block of scores' part to the gradients";
+  let description = [{
+    The backward's step, as `fa.online_softmax` is the forward's: what a block of
+    scores S [M,N] adds to the gradients with respect to its queries, keys and
+    values, and to captured tensors (Dao et al. 2022, Algorithm 4, lines 11 to
+    22). With the log-sum-exp and D of the rows:
+
+    ```
+    P(i,j)  = exp(S(i,j) - lse(i)), 0 in a row whose lse is -inf
+    dP(i,j) = times * kept(i,j) * sum_d out_grad(i,d) * value(j,d)
+    g(i,j)  = P(i,j) * (dP(i,j) - D(i))
+    dS, adds = adjoint(products(i,j), i, j, g(i,j)) where S is not -inf, else 0
+    value_grad' = value_grad + (kept * P)^T out_grad
+    query_grad' = query_grad + dS key
+    key_grad'   = key_grad + dS^T query
+    captured'   = captured + adds
+    ```
+
+    P and dS are rounded to the queries' type before their products, which are
+    summed in f32. Neither the scale of the products nor `times` is in these
+    sums: both are applied to what comes out.
+
+    The `adjoint` region takes `(product : f32, row, column : index, g : f32)`,
+    row and column within the block, and ends in `fa.yield_adjoint`. The `keep`
+    region takes `(row, column : index)` and yields an i1. Both must be free of
+    side effects.
+
+    Every element of the block adds something, in any order: it may be tiled
+    along i and j. Rows and keys that are padded have `lse = +inf` or `S = -inf`:
+    they add 0.
+
+    It exists for the same reason as `fa.online_softmax`: `linalg.generic` has no
+    reductions along different dimensions in one op. Tiling: `TilingInterface`
+    over (i, j). `decomposeOperation` gives `linalg.generic` ops, on whole
+    matrices the standard algorithm (Algorithm 3).
+
+    Constraints:
+    - `fa_softmax_grad_c1`: sizes agree between operands.
+    - `fa_softmax_grad_c2`: the regions have the arguments and terminators given
+      above; what the adjoint adds goes to one of the captured tensors'
+      gradients, with an index for each of their dimensions.
+
+    Example:
+
+    ```mlir
+    %dq1, %dk1, %dv1 = fa.softmax_grad ins(%s, %qk, %q, %k, %v, %do, %lse, %d :
+        tensor<64x128xf32>, tensor<64x128xf32>, tensor<64x32xf16>,
+        tensor<128x32xf16>, tensor<128x16xf16>, tensor<64x16xf16>,
+        tensor<64xf32>, tensor<64xf32>)
+      outs(%dq, %dk, %dv :
+        tensor<64x32xf32>, tensor<128x32xf32>, tensor<128x16xf32>)
+      keep {
+      ^bb0(%i: index, %j: index):
+        fa.yield %true : i1
+      } adjoint {
+      ^bb0(%x: f32, %i: index, %j: index, %g: f32):
+        fa.yield_adjoint %g
+      }
+    ```
+  }];
+  let arguments = (ins
+    Arg<FA_StateTensor, "scores, masked ones -inf, [M,N]">:$scores,
+    Arg<FA_StateTensor, "products, not scaled, [M,N]">:$products,
+    Arg<FA_QKVTensor, "queries, [M,D]">:$query,
+    Arg<FA_QKVTensor, "keys, [N,D]">:$key,
+    Arg<FA_QKVTensor, "values, [N,Dv]">:$value,
+    Arg<FA_QKVTensor, "gradient with respect to the output, [M,Dv]">:$out_grad,
+    Arg<FA_StateTensor, "log-sum-exp, [M]">:$lse,
+    Arg<FA_StateTensor, "D, [M]">:$delta,
+    Arg<FA_StateTensor, "gradient so far, [M,D]">:$query_grad,
+    Arg<FA_StateTensor, "gradient so far, [N,D]">:$key_grad,
+    Arg<FA_StateTensor, "gradient so far, [N,Dv]">:$value_grad,
+    Arg<Variadic<FA_StateTensor>, "gradients so far">:$captured_grads,
+    OptionalAttr<F64Attr>:$times
+  );
+  let results = (outs FA_StateTensor:$new_query_grad,
+    FA_StateTensor:$new_key_grad, FA_StateTensor:$new_value_grad,
+    Variadic<FA_StateTensor>:$new_captured_grads);
+  let regions = (region SizedRegion<1>:$keep, SizedRegion<1>:$adjoint);
+  let assemblyFormat = [{
+    `ins` `(` $scores `,` $products `,` $query `,` $key `,` $value `,` $out_grad
+    `,` $lse `,` $delta `:` type($scores) `,` type($products) `,` type($query)
+    `,` type($key) `,` type($value) `,` type($out_grad) `,` type($lse) `,`
+    type($delta) `)`
+    `outs` `(` $query_grad `,` $key_grad `,` $value_grad
+    (`,` $captured_grads^)? `:` type($query_grad) `,` type($key_grad) `,`
+    type($value_grad) (`,` type($captured_grads)^)? `)`
+    (`times` $times^)? `keep` $keep `adjoint` $adjoint attr-dict
+  }];
+  let builders = [OpBuilder<(ins "::mlir::ValueRange":$inputs,
+    "::mlir::ValueRange":$grads, "::mlir::FloatAttr":$times)>];
+  let hasVerifier = 1;
+  let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    static constexpr unsigned kNumInputs = 8;
+    ::mlir::MutableOperandRange getDpsInitsMutable() {
+      return ::mlir::MutableOperandRange(*this, kNumInputs,
+                                         3 + getCapturedGrads().size());
+    }
+    /// Whether every weight is kept.
+    bool keepsAll();
+    YieldAdjointOp getAdjointYield();
+    /// AggregatedOpInterface: `linalg.generic` and `fa.accumulate` ops.
+    ::mlir::FailureOr<::mlir::SmallVector<::mlir::Value>>
+    decomposeOperation(::mlir::OpBuilder &builder);
+  }];
+}
+
+def FA_AccumulateOp : FA_Op<"accumulate", [Pure, DestinationStyleOpInterface,
+    AggregatedOpInterface, AllTypesMatch<["init", "result"]>]> {
+  let summary = "add each element of a tensor at a place of another";
+  let description = [{
+    ```
+    result = init
+    for each place x of terms: result[places(x)...] += terms[x...]
+    ```
+
+    The `places` region takes the coordinates of an element of `terms`, and
+    yields its place in the result, an index for each dimension. It must be free
+    of side effects; a place outside of the result is undefined.
+    `decomposeOperation` gives loops over the elements.
+
+    It exists because `linalg.generic` writes where an affine map of its loops
+    says, while the gradient of what a score function reads from a captured
+    tensor goes wherever the function read it: `bias[h, i, j]`, `table[i - j]`,
+    `table[bucket[i, j]]`.
+
+    Constraint `fa_accumulate_c1`: the region takes an index for each dimension
+    of `terms` and yields one for each of `init`.
+
+    Example (slopes of heads from [B,H,S]):
+
+    ```mlir
+    %r = fa.accumulate %terms into %zero at {
+      ^bb0(%b: index, %h: index, %i: index):
+        fa.yield_places %h
+      } : tensor<2x8x64xf32> into tensor<8xf32>
+    ```
+  }];
+  let arguments = (ins
+    Arg<FA_StateTensor, "what is added">:$terms,
+    Arg<FA_StateTensor, "what it is added to">:$init
+  );
+  let results = (outs FA_StateTensor:$result);
+  let regions = (region SizedRegion<1>:$places);
+  let assemblyFormat = [{
+    $terms `into` $init `at` $places attr-dict `:`
+    type($terms) `into` type($init)
+  }];
+  let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    ::mlir::MutableOperandRange getDpsInitsMutable() {
+      return getInitMutable();
+    }
+    /// AggregatedOpInterface: loops over the elements.
+    ::mlir::FailureOr<::mlir::SmallVector<::mlir::Value>>
+    decomposeOperation(::mlir::OpBuilder &builder);
+  }];
+}
+
+def FA_YieldPlacesOp : FA_Op<"yield_places", [Pure, Terminator, ReturnLike,
+    HasParent<"AccumulateOp">]> {
+  let summary = "where an element is added";
+  let arguments = (ins Variadic<Index>:$places);
+  let assemblyFormat = "($places^)? attr-dict";
+}
+
+#endif // FA_DIALECT_FA_IR_FABACKWARD

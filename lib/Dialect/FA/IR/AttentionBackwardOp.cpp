@@ -1,0 +1,173 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "AttentionCommon.h"
+
+#include "fa/Dialect/FA/IR/FA.h"
+
+using namespace mlir;
+using namespace fa;
+
+double AttentionBackwardOp::getScaleOrDefault() {
+  return scaleOrDefault(getScale(), getHeadDim());
+}
+
+void AttentionBackwardOp::clampCapturedIndices(OpBuilder &builder) {
+  clampIndices(builder, *this);
+}
+
+YieldAdjointOp AttentionBackwardOp::getAdjointYield() {
+  if (getAdjoint().empty() || getAdjoint().front().empty())
+    return {};
+  return dyn_cast<YieldAdjointOp>(getAdjoint().front().back());
+}
+
+static int64_t rankOf(Value tensor) {
+  return cast<RankedTensorType>(tensor.getType()).getRank();
+}
+
+OperandRange YieldAdjointOp::getIndicesOf(unsigned n) {
+  Operation *parent = (*this)->getParentOp();
+  auto backward = dyn_cast<AttentionBackwardOp>(parent);
+  auto rank = [&](int64_t to) {
+    return rankOf(backward
+                      ? backward.getWrt()[to]
+                      : cast<SoftmaxGradOp>(parent).getCapturedGrads()[to]);
+  };
+  unsigned first = 0;
+  for (int64_t to : getTo().take_front(n))
+    first += rank(to);
+  return getAt().slice(first, rank(getTo()[n]));
+}
+
+//===----------------------------------------------------------------------===//
+// %q, %k, %v out %o, %lse grads %do (, %dlse)? (wrt %x, ...)? functions
+//     (adjoint {...})? attributes : types
+//===----------------------------------------------------------------------===//
+
+ParseResult AttentionBackwardOp::parse(OpAsmParser &parser,
+                                       OperationState &result) {
+  Region *score = result.addRegion(), *mask = result.addRegion(),
+         *keep = result.addRegion(), *adjoint = result.addRegion();
+  SmallVector<OpAsmParser::UnresolvedOperand> operands(6), wrt;
+  SMLoc loc = parser.getCurrentLocation();
+  if (parser.parseOperand(operands[0]) || parser.parseComma() ||
+      parser.parseOperand(operands[1]) || parser.parseComma() ||
+      parser.parseOperand(operands[2]) || parser.parseKeyword("out") ||
+      parser.parseOperand(operands[3]) || parser.parseComma() ||
+      parser.parseOperand(operands[4]) || parser.parseKeyword("grads") ||
+      parser.parseOperand(operands[5]))
+    return failure();
+  bool hasLseGrad = succeeded(parser.parseOptionalComma());
+  if (hasLseGrad && parser.parseOperand(operands.emplace_back()))
+    return failure();
+  if (succeeded(parser.parseOptionalKeyword("wrt")) &&
+      parser.parseOperandList(wrt))
+    return failure();
+  FloatAttr scale, times;
+  if (parseFunctions(parser, *score, *mask, *keep, scale, times) ||
+      (succeeded(parser.parseOptionalKeyword("adjoint")) &&
+       parser.parseRegion(*adjoint)))
+    return failure();
+  auto &properties = result.getOrAddProperties<Properties>();
+  properties.scale = scale;
+  properties.times = times;
+  properties.operandSegmentSizes = {
+      1, 1, 1, 1, 1, 1, hasLseGrad, static_cast<int32_t>(wrt.size())};
+  llvm::append_range(operands, wrt);
+  FunctionType type;
+  if (parser.parseOptionalAttrDict(result.attributes) ||
+      parser.parseColonType(type) ||
+      parser.resolveOperands(operands, type.getInputs(), loc, result.operands))
+    return failure();
+  result.addTypes(type.getResults());
+  return success();
+}
+
+void AttentionBackwardOp::print(OpAsmPrinter &printer) {
+  printer << ' ' << getQuery() << ", " << getKey() << ", " << getValue()
+          << " out " << getOut() << ", " << getLse() << " grads "
+          << getOutGrad();
+  if (getLseGrad())
+    printer << ", " << getLseGrad();
+  if (!getWrt().empty())
+    printer << " wrt " << getWrt();
+  printFunctions(printer, getScore(), getMask(), getKeep(), getScaleAttr(),
+                 getTimesAttr());
+  if (!getAdjoint().empty()) {
+    printer << " adjoint ";
+    printer.printRegion(getAdjoint());
+  }
+  printer.printOptionalAttrDict((*this)->getAttrs(),
+                                {"scale", "times", "operandSegmentSizes"});
+  printer << " : ";
+  printer.printFunctionalType(*this);
+}
+
+//===----------------------------------------------------------------------===//
+// Verification
+//===----------------------------------------------------------------------===//
+
+LogicalResult AttentionBackwardOp::verify() {
+  if (failed(verifyTypes({*this, getQuery().getType(), getKey().getType(),
+                          getValue().getType(), getOut().getType(),
+                          getLse().getType()})) ||
+      failed(verifyFactors(*this, getScale(), getTimes(), !getKeep().empty())))
+    return failure();
+  if (getLseGrad() && getLseGrad().getType() != getLse().getType())
+    return emitOpError() << "expected lse_grad of type " << getLse().getType()
+                         << " like lse, got " << getLseGrad().getType()
+                         << " (fa_attention_backward_c2)";
+  if (getWrt().getTypes() != getWrtGrads().getTypes()) {
+    InFlightDiagnostic diag = emitOpError()
+                              << "expected gradients of captured tensors of "
+                                 "types (";
+    llvm::interleaveComma(getWrt().getTypes(), diag);
+    diag << "), got (";
+    llvm::interleaveComma(getWrtGrads().getTypes(), diag);
+    return diag << ") (fa_attention_backward_c1)";
+  }
+  return success();
+}
+
+LogicalResult AttentionBackwardOp::verifyRegions() {
+  if (failed(verifyFunctions(*this, getScore(), getMask(), getKeep())))
+    return failure();
+  if (getAdjoint().empty()) {
+    if (!getScore().empty())
+      return emitOpError("expected an adjoint region beside the score region; "
+                         "run fa-differentiate on the forward "
+                         "(fa_attention_backward_c3)");
+    return success();
+  }
+  Builder b(getContext());
+  Type index = b.getIndexType(), f32 = b.getF32Type();
+  if (failed(verifyRegionArguments(*this, getAdjoint(), "adjoint",
+                                   {f32, index, index, index, index, f32})))
+    return failure();
+  YieldAdjointOp yield = getAdjointYield();
+  if (!yield)
+    return emitOpError("expected the adjoint region to end in "
+                       "fa.yield_adjoint (fa_attention_backward_c3)");
+  if (failed(verifyRegionIsPure(getAdjoint(), "adjoint")))
+    return failure();
+  if (yield.getTo().size() != yield.getTerms().size())
+    return yield.emitOpError()
+           << "expected a captured tensor for each of "
+           << yield.getTerms().size() << " terms, got " << yield.getTo().size()
+           << " (fa_attention_backward_c3)";
+  int64_t indices = 0, count = getWrt().size();
+  for (int64_t to : yield.getTo()) {
+    if (to < 0 || to >= count)
+      return yield.emitOpError() << "expected the number of one of " << count
+                                 << " captured tensors, got " << to
+                                 << " (fa_attention_backward_c3)";
+    indices += rankOf(getWrt()[to]);
+  }
+  if (static_cast<int64_t>(yield.getAt().size()) != indices)
+    return yield.emitOpError()
+           << "expected " << indices
+           << " indices, one for each dimension of what is added to, got "
+           << yield.getAt().size() << " (fa_attention_backward_c3)";
+  return success();
+}

@@ -1,0 +1,410 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "fa/Dialect/FA/IR/Builders.h"
+#include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/IR/Matchers.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Arith/Utils/Utils.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "mlir/IR/IRMapping.h"
+#include "mlir/IR/Matchers.h"
+
+#include <limits>
+
+using namespace mlir;
+using namespace fa;
+
+void SoftmaxGradOp::build(OpBuilder &builder, OperationState &state,
+                          ValueRange inputs, ValueRange grads,
+                          FloatAttr times) {
+  assert(inputs.size() == kNumInputs && grads.size() >= 3);
+  state.addOperands(inputs);
+  state.addOperands(grads);
+  state.addTypes(grads.getTypes());
+  if (times)
+    state.getOrAddProperties<Properties>().times = times;
+  state.addRegion();
+  state.addRegion();
+}
+
+YieldAdjointOp SoftmaxGradOp::getAdjointYield() {
+  return cast<YieldAdjointOp>(getAdjoint().front().getTerminator());
+}
+
+bool SoftmaxGradOp::keepsAll() {
+  return matchPattern(getKeep().front().getTerminator()->getOperand(0),
+                      m_One());
+}
+
+//===----------------------------------------------------------------------===//
+// Verification
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// What the dimensions of an operand are.
+enum Dim : unsigned { Rows, Keys, HeadDim, ValueDim };
+struct Shape {
+  StringLiteral name;
+  unsigned rank;
+  Dim dims[2];
+};
+} // namespace
+
+/// In the operands' order; captured tensors' gradients have dimensions of their
+/// own.
+static constexpr Shape kShapes[] = {
+    {"scores", 2, {Rows, Keys}},        {"products", 2, {Rows, Keys}},
+    {"query", 2, {Rows, HeadDim}},      {"key", 2, {Keys, HeadDim}},
+    {"value", 2, {Keys, ValueDim}},     {"out_grad", 2, {Rows, ValueDim}},
+    {"lse", 1, {Rows, Rows}},           {"delta", 1, {Rows, Rows}},
+    {"query_grad", 2, {Rows, HeadDim}}, {"key_grad", 2, {Keys, HeadDim}},
+    {"value_grad", 2, {Keys, ValueDim}}};
+
+LogicalResult SoftmaxGradOp::verify() {
+  constexpr StringLiteral names[] = {"rows", "keys", "head dim", "value dim"};
+  std::pair<StringRef, int64_t> known[4];
+  for (auto [shape, v] : llvm::zip(kShapes, getOperands())) {
+    auto type = cast<RankedTensorType>(v.getType());
+    if (type.getRank() != shape.rank)
+      return emitOpError() << "expected " << shape.name << " of rank "
+                           << shape.rank << ", got rank " << type.getRank()
+                           << " (fa_softmax_grad_c1)";
+    for (unsigned at = 0; at < shape.rank; ++at) {
+      int64_t size = type.getDimSize(at);
+      auto &[name, other] = known[shape.dims[at]];
+      if (ShapedType::isDynamic(size))
+        continue;
+      if (name.empty()) {
+        name = shape.name;
+        other = size;
+      } else if (other != size) {
+        return emitOpError()
+               << "expected " << name << " and " << shape.name
+               << " to have the same " << names[shape.dims[at]] << ", got "
+               << other << " and " << size << " (fa_softmax_grad_c1)";
+      }
+    }
+  }
+  return success();
+}
+
+LogicalResult SoftmaxGradOp::verifyRegions() {
+  Builder b(getContext());
+  Type index = b.getIndexType(), f32 = b.getF32Type();
+  std::tuple<StringRef, Region *, SmallVector<Type>> regions[] = {
+      {"keep", &getKeep(), {index, index}},
+      {"adjoint", &getAdjoint(), {f32, index, index, f32}}};
+  for (auto &[name, region, types] : regions) {
+    Block &block = region->front();
+    if (!llvm::equal(block.getArgumentTypes(), types)) {
+      InFlightDiagnostic diag = emitOpError() << "expected the " << name
+                                              << " region to take (";
+      llvm::interleaveComma(types, diag);
+      return diag << ") (fa_softmax_grad_c2)";
+    }
+    for (Operation &inner : block)
+      if (!isMemoryEffectFree(&inner) ||
+          inner.hasTrait<OpTrait::IsIsolatedFromAbove>())
+        return inner.emitOpError()
+               << "has side effects or is not understood in "
+                  "a "
+               << name << " region; only pure ops may be used there";
+  }
+  Block &keep = getKeep().front(), &adjoint = getAdjoint().front();
+  auto kept = keep.empty() ? YieldOp() : dyn_cast<YieldOp>(keep.back());
+  if (!kept || !kept.getResult().getType().isInteger(1))
+    return emitOpError("expected the keep region to end in fa.yield of an i1 "
+                       "(fa_softmax_grad_c2)");
+  auto yield = adjoint.empty() ? YieldAdjointOp()
+                               : dyn_cast<YieldAdjointOp>(adjoint.back());
+  if (!yield || yield.getTo().size() != yield.getTerms().size())
+    return emitOpError("expected the adjoint region to end in fa.yield_adjoint "
+                       "with a gradient for each term (fa_softmax_grad_c2)");
+  int64_t indices = 0, count = getCapturedGrads().size();
+  for (int64_t to : yield.getTo()) {
+    if (to < 0 || to >= count)
+      return yield.emitOpError() << "expected the number of one of " << count
+                                 << " captured tensors' gradients, got " << to
+                                 << " (fa_softmax_grad_c2)";
+    indices +=
+        cast<RankedTensorType>(getCapturedGrads()[to].getType()).getRank();
+  }
+  if (static_cast<int64_t>(yield.getAt().size()) != indices)
+    return yield.emitOpError()
+           << "expected " << indices
+           << " indices, one for each dimension of what is added to, got "
+           << yield.getAt().size() << " (fa_softmax_grad_c2)";
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// TilingInterface: (i, j); each element of the block adds to its own rows and
+// to its own keys.
+//===----------------------------------------------------------------------===//
+
+SmallVector<utils::IteratorType> SoftmaxGradOp::getLoopIteratorTypes() {
+  return {utils::IteratorType::reduction, utils::IteratorType::reduction};
+}
+
+SmallVector<Range> SoftmaxGradOp::getIterationDomain(OpBuilder &b) {
+  OpFoldResult zero = b.getIndexAttr(0), one = b.getIndexAttr(1);
+  return {{zero, tensor::getMixedSize(b, getLoc(), getScores(), 0), one},
+          {zero, tensor::getMixedSize(b, getLoc(), getScores(), 1), one}};
+}
+
+/// The part of an operand that a tile of the loops, over rows and keys, reads
+/// or writes.
+static void positionOf(OpBuilder &b, SoftmaxGradOp op, OpOperand &operand,
+                       ArrayRef<OpFoldResult> offsets,
+                       ArrayRef<OpFoldResult> sizes,
+                       SmallVector<OpFoldResult> &partOffsets,
+                       SmallVector<OpFoldResult> &partSizes) {
+  unsigned number = operand.getOperandNumber();
+  partSizes = tensor::getMixedSizes(b, op.getLoc(), operand.get());
+  partOffsets.assign(partSizes.size(), b.getIndexAttr(0));
+  if (number >= std::size(kShapes))
+    return;
+  for (unsigned at = 0; at < kShapes[number].rank; ++at)
+    if (Dim dim = kShapes[number].dims[at]; dim == Rows || dim == Keys) {
+      partOffsets[at] = offsets[dim];
+      partSizes[at] = sizes[dim];
+    }
+}
+
+/// Clones a region whose arguments at `first` and behind it are coordinates
+/// within the tile.
+static void cloneShifted(OpBuilder &b, Location loc, Region &from, Region &to,
+                         unsigned first, ArrayRef<OpFoldResult> offsets) {
+  OpBuilder::InsertionGuard guard(b);
+  Block &block = from.front();
+  SmallVector<Location> locations(block.getNumArguments(), loc);
+  Block *copy = b.createBlock(&to, {}, block.getArgumentTypes(), locations);
+  IRMapping map;
+  map.map(block.getArguments(), copy->getArguments());
+  for (unsigned d = 0; d < 2; ++d)
+    map.map(block.getArgument(first + d),
+            b.createOrFold<arith::AddIOp>(
+                loc, copy->getArgument(first + d),
+                getValueOrCreateConstantIndexOp(b, loc, offsets[d])));
+  for (Operation &op : block)
+    b.clone(op, map);
+}
+
+FailureOr<TilingResult>
+SoftmaxGradOp::getTiledImplementation(OpBuilder &b,
+                                      ArrayRef<OpFoldResult> offsets,
+                                      ArrayRef<OpFoldResult> sizes) {
+  Location loc = getLoc();
+  SmallVector<Operation *> slices;
+  SmallVector<Value> parts;
+  for (OpOperand &operand : getOperation()->getOpOperands()) {
+    SmallVector<OpFoldResult> at, size;
+    positionOf(b, *this, operand, offsets, sizes, at, size);
+    bool isWhole = operand.getOperandNumber() >= kNumInputs + 3;
+    if (isWhole) {
+      parts.push_back(operand.get());
+      continue;
+    }
+    SmallVector<OpFoldResult> ones(at.size(), b.getIndexAttr(1));
+    auto slice =
+        tensor::ExtractSliceOp::create(b, loc, operand.get(), at, size, ones);
+    slices.push_back(slice);
+    parts.push_back(slice);
+  }
+  ArrayRef<Value> all(parts);
+  auto tiled =
+      SoftmaxGradOp::create(b, loc, all.take_front(kNumInputs),
+                            all.drop_front(kNumInputs), getTimesAttr());
+  cloneShifted(b, loc, getKeep(), tiled.getKeep(), 0, offsets);
+  cloneShifted(b, loc, getAdjoint(), tiled.getAdjoint(), 1, offsets);
+  return TilingResult{{tiled}, SmallVector<Value>(tiled->getResults()), slices};
+}
+
+LogicalResult SoftmaxGradOp::getResultTilePosition(
+    OpBuilder &b, unsigned resultNumber, ArrayRef<OpFoldResult> offsets,
+    ArrayRef<OpFoldResult> sizes, SmallVector<OpFoldResult> &resultOffsets,
+    SmallVector<OpFoldResult> &resultSizes) {
+  positionOf(b, *this, getOperation()->getOpOperand(kNumInputs + resultNumber),
+             offsets, sizes, resultOffsets, resultSizes);
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// The step, as linalg.
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Builds the parts of one step.
+class StepBuilder {
+public:
+  StepBuilder(OpBuilder &builder, SoftmaxGradOp op)
+      : builder(builder), op(op), b(builder, op.getLoc()),
+        f32(builder.getF32Type()) {}
+  SmallVector<Value> build();
+
+private:
+  Value weights();
+  Value weightGrads(Value weights);
+  Value adjoint(Value grads, llvm::function_ref<Value(YieldAdjointOp)> choose);
+  Value accumulate(Value grads, unsigned term, Value into);
+  Value kept(Value matrix) {
+    if (op.keepsAll())
+      return matrix;
+    return b.keep(matrix, [&](OpBuilder &nested, ValueRange at) {
+      return inlineRegion(nested, op.getKeep(), at);
+    });
+  }
+
+  OpBuilder &builder;
+  SoftmaxGradOp op;
+  SoftmaxBuilder b;
+  Type f32;
+};
+} // namespace
+
+/// P; a row that has seen nothing has only scores of -inf.
+Value StepBuilder::weights() {
+  return b.expDifference(op.getScores(), b.finiteOrZero(op.getLse()));
+}
+
+/// g = P * (times * kept * dP - D).
+Value StepBuilder::weightGrads(Value weights) {
+  OpFoldResult rows = tensor::getMixedSize(builder, op.getLoc(), op.getScores(),
+                                           0),
+               keys = tensor::getMixedSize(builder, op.getLoc(), op.getScores(),
+                                           1);
+  Value product = b.contractRowsByRows(op.getOutGrad(), op.getValue(),
+                                       b.fill({rows, keys}, f32, 0.0));
+  product = kept(product);
+  std::optional<double> times;
+  if (op.getTimes())
+    times = op.getTimes()->convertToDouble();
+  return b.elementwise(
+      {weights, product, op.getDelta()}, f32,
+      [&](OpBuilder &nested, Location loc, ValueRange args) -> Value {
+        Value x = args[1];
+        if (times)
+          x = arith::MulFOp::create(
+              nested, loc, x,
+              arith::ConstantOp::create(nested, loc,
+                                        nested.getF32FloatAttr(*times)));
+        x = arith::SubFOp::create(nested, loc, x, args[2]);
+        return arith::MulFOp::create(nested, loc, args[0], x);
+      });
+}
+
+/// What the adjoint gives of each element, 0 where it is masked.
+Value StepBuilder::adjoint(Value grads,
+                           llvm::function_ref<Value(YieldAdjointOp)> choose) {
+  YieldAdjointOp yield = op.getAdjointYield();
+  if (choose(yield) == op.getAdjoint().front().getArgument(3))
+    return grads; // which P makes 0 where it is masked
+  return b.elementwise(
+      {op.getProducts(), grads, op.getScores()}, f32,
+      [&](OpBuilder &nested, Location loc, ValueRange args) -> Value {
+        IRMapping map;
+        Block &block = op.getAdjoint().front();
+        map.map(block.getArgument(0), args[0]);
+        for (unsigned d = 0; d < 2; ++d)
+          map.map(block.getArgument(1 + d),
+                  linalg::IndexOp::create(nested, loc, d));
+        map.map(block.getArgument(3), args[1]);
+        for (Operation &inner : block.without_terminator())
+          nested.clone(inner, map);
+        Value result = map.lookupOrDefault(choose(yield));
+        auto constant = [&](double x) -> Value {
+          return arith::ConstantOp::create(nested, loc,
+                                           nested.getF32FloatAttr(x));
+        };
+        // The adjoint of what is masked may be infinite, or NaN.
+        Value seen = arith::CmpFOp::create(
+            nested, loc, arith::CmpFPredicate::UNE, args[2],
+            constant(-std::numeric_limits<double>::infinity()));
+        return arith::SelectOp::create(nested, loc, seen, result, constant(0));
+      });
+}
+
+/// A term of all elements, added to its gradient: first along the dimensions
+/// that its place does not depend on, then place by place.
+Value StepBuilder::accumulate(Value grads, unsigned term, Value into) {
+  Location loc = op.getLoc();
+  YieldAdjointOp yield = op.getAdjointYield();
+  Block &block = op.getAdjoint().front();
+  SmallVector<Value> places(yield.getIndicesOf(term));
+  auto dependsOnArgument = [&](unsigned n) {
+    return llvm::any_of(places, [&](Value place) {
+      return dependsOn(place, block.getArgument(n));
+    });
+  };
+  Value terms =
+      adjoint(grads, [&](YieldAdjointOp y) { return y.getTerms()[term]; });
+  bool byRow = dependsOnArgument(1), byKey = dependsOnArgument(2);
+  SmallVector<OpFoldResult> sizes = tensor::getMixedSizes(builder, loc, terms);
+  if (!byKey)
+    terms = b.rowSum(terms, b.fill({sizes[0]}, f32, 0.0));
+  else if (!byRow)
+    terms = b.columnSum(terms, b.fill({sizes[1]}, f32, 0.0));
+  if (!byKey && !byRow)
+    terms = b.total(terms, b.fill({}, f32, 0.0));
+  auto made = AccumulateOp::create(builder, loc, into.getType(), terms, into);
+  OpBuilder::InsertionGuard guard(builder);
+  SmallVector<unsigned> arguments;
+  if (byRow)
+    arguments.push_back(1);
+  if (byKey)
+    arguments.push_back(2);
+  Block *body = builder.createBlock(
+      &made.getPlaces(), {},
+      SmallVector<Type>(arguments.size(), builder.getIndexType()),
+      SmallVector<Location>(arguments.size(), loc));
+  IRMapping map;
+  // No place depends on these; what computes it may compute more.
+  Value zero =
+      arith::ConstantOp::create(builder, loc, builder.getF32FloatAttr(0));
+  map.map(block.getArgument(0), zero);
+  map.map(block.getArgument(3), zero);
+  for (auto [n, argument] : llvm::enumerate(arguments))
+    map.map(block.getArgument(argument), body->getArgument(n));
+  // Of the adjoint only what places are computed of.
+  auto needed = [&](Operation *inner) {
+    return llvm::any_of(places, [&](Value place) {
+      return llvm::any_of(inner->getResults(),
+                          [&](Value v) { return dependsOn(place, v); });
+    });
+  };
+  for (Operation &inner : block.without_terminator())
+    if (needed(&inner))
+      builder.clone(inner, map);
+  SmallVector<Value> yielded;
+  for (Value place : places)
+    yielded.push_back(map.lookupOrDefault(place));
+  YieldPlacesOp::create(builder, loc, yielded);
+  return made.getResult();
+}
+
+SmallVector<Value> StepBuilder::build() {
+  Type element = op.getQuery().getType().getElementType();
+  Value p = weights();
+  Value g = weightGrads(p);
+  Value ds = b.convert(
+      adjoint(g, [](YieldAdjointOp yield) { return yield.getGrad(); }),
+      element);
+  Value narrow = kept(b.convert(p, element));
+  SmallVector<Value> results = {
+      b.contractRowsByColumns(ds, op.getKey(), op.getQueryGrad()),
+      b.contractColumnsByColumns(ds, op.getQuery(), op.getKeyGrad()),
+      b.contractColumnsByColumns(narrow, op.getOutGrad(), op.getValueGrad())};
+  llvm::append_range(results, op.getCapturedGrads());
+  for (auto [term, to] : llvm::enumerate(op.getAdjointYield().getTo()))
+    results[3 + to] = accumulate(g, term, results[3 + to]);
+  return results;
+}
+
+FailureOr<SmallVector<Value>>
+SoftmaxGradOp::decomposeOperation(OpBuilder &builder) {
+  return StepBuilder(builder, *this).build();
+}

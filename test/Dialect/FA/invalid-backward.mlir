@@ -1,0 +1,139 @@
+// RUN: fa-opt %s --split-input-file --verify-diagnostics
+
+!t = tensor<1x1x8x16xf32>
+!l = tensor<1x1x8xf32>
+func.func @lse_grad(%q: !t, %l: !l, %m: tensor<1x1x9xf32>) {
+  // expected-error @+1 {{expected lse_grad of type 'tensor<1x1x8xf32>' like lse, got 'tensor<1x1x9xf32>' (fa_attention_backward_c2)}}
+  %0:3 = fa.attention_backward %q, %q, %q out %q, %l grads %q, %m : (!t, !t, !t, !t, !l, !t, tensor<1x1x9xf32>) -> (!t, !t, !t)
+  return
+}
+
+// -----
+
+!t = tensor<1x1x8x16xf32>
+!l = tensor<1x1x8xf32>
+func.func @captured_types(%q: !t, %l: !l, %x: tensor<8xf32>) {
+  // expected-error @+1 {{expected gradients of captured tensors of types ('tensor<8xf32>'), got () (fa_attention_backward_c1)}}
+  %0:3 = fa.attention_backward %q, %q, %q out %q, %l grads %q wrt %x : (!t, !t, !t, !t, !l, !t, tensor<8xf32>) -> (!t, !t, !t)
+  return
+}
+
+// -----
+
+!t = tensor<1x1x8x16xf32>
+!l = tensor<1x1x8xf32>
+func.func @shapes(%q: !t, %k: tensor<1x1x9x16xf32>, %l: !l) {
+  // expected-error @+1 {{expected key and value to have the same length, got 9 and 8 (fa_attention_c4)}}
+  %0:3 = fa.attention_backward %q, %k, %q out %q, %l grads %q : (!t, tensor<1x1x9x16xf32>, !t, !t, !l, !t) -> (!t, tensor<1x1x9x16xf32>, !t)
+  return
+}
+
+// -----
+
+!t = tensor<1x1x8x16xf32>
+!l = tensor<1x1x8xf32>
+func.func @no_adjoint(%q: !t, %l: !l) {
+  // expected-error @+1 {{expected an adjoint region beside the score region; run fa-differentiate on the forward (fa_attention_backward_c3)}}
+  %0:3 = fa.attention_backward %q, %q, %q out %q, %l grads %q score {
+  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+    fa.yield %s : f32
+  } : (!t, !t, !t, !t, !l, !t) -> (!t, !t, !t)
+  return
+}
+
+// -----
+
+!t = tensor<1x1x8x16xf32>
+!l = tensor<1x1x8xf32>
+func.func @adjoint_arguments(%q: !t, %l: !l) {
+  // expected-error @+1 {{expected the adjoint region to take ('f32', 'index', 'index', 'index', 'index', 'f32'), got ('f32') (fa_attention_c6)}}
+  %0:3 = fa.attention_backward %q, %q, %q out %q, %l grads %q adjoint {
+  ^bb0(%s: f32):
+    fa.yield_adjoint %s
+  } : (!t, !t, !t, !t, !l, !t) -> (!t, !t, !t)
+  return
+}
+
+// -----
+
+!t = tensor<1x1x8x16xf32>
+!l = tensor<1x1x8xf32>
+func.func @no_such_tensor(%q: !t, %l: !l, %x: tensor<8xf32>) {
+  %0:4 = fa.attention_backward %q, %q, %q out %q, %l grads %q wrt %x adjoint {
+  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index, %g: f32):
+    // expected-error @+1 {{expected the number of one of 1 captured tensors, got 1 (fa_attention_backward_c3)}}
+    fa.yield_adjoint %g add %g at %i to [1]
+  } : (!t, !t, !t, !t, !l, !t, tensor<8xf32>) -> (!t, !t, !t, tensor<8xf32>)
+  return
+}
+
+// -----
+
+!t = tensor<1x1x8x16xf32>
+!l = tensor<1x1x8xf32>
+func.func @no_place(%q: !t, %l: !l, %x: tensor<8xf32>) {
+  %0:4 = fa.attention_backward %q, %q, %q out %q, %l grads %q wrt %x adjoint {
+  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index, %g: f32):
+    // expected-error @+1 {{expected 1 indices, one for each dimension of what is added to, got 2 (fa_attention_backward_c3)}}
+    fa.yield_adjoint %g add %g at %i, %j to [0]
+  } : (!t, !t, !t, !t, !l, !t, tensor<8xf32>) -> (!t, !t, !t, tensor<8xf32>)
+  return
+}
+
+// -----
+
+!m = tensor<8x8xf32>
+!x = tensor<8x16xf32>
+!v = tensor<8xf32>
+func.func @step_sizes(%m: !m, %x: !x, %y: tensor<9x16xf32>, %v: !v) {
+  // expected-error @+1 {{expected scores and key to have the same keys, got 8 and 9 (fa_softmax_grad_c1)}}
+  %0:3 = fa.softmax_grad ins(%m, %m, %x, %y, %x, %x, %v, %v : !m, !m, !x, tensor<9x16xf32>, !x, !x, !v, !v) outs(%x, %x, %x : !x, !x, !x) keep {
+  ^bb0(%i: index, %j: index):
+    %true = arith.constant true
+    fa.yield %true : i1
+  } adjoint {
+  ^bb0(%s: f32, %i: index, %j: index, %g: f32):
+    fa.yield_adjoint %g
+  }
+  return
+}
+
+// -----
+
+!m = tensor<8x8xf32>
+!x = tensor<8x16xf32>
+!v = tensor<8xf32>
+func.func @step_keep(%m: !m, %x: !x, %v: !v) {
+  // expected-error @+1 {{expected the keep region to take ('index', 'index') (fa_softmax_grad_c2)}}
+  %0:3 = fa.softmax_grad ins(%m, %m, %x, %x, %x, %x, %v, %v : !m, !m, !x, !x, !x, !x, !v, !v) outs(%x, %x, %x : !x, !x, !x) keep {
+  ^bb0(%i: index):
+    %true = arith.constant true
+    fa.yield %true : i1
+  } adjoint {
+  ^bb0(%s: f32, %i: index, %j: index, %g: f32):
+    fa.yield_adjoint %g
+  }
+  return
+}
+
+// -----
+
+func.func @places(%x: tensor<8x8xf32>, %y: tensor<8xf32>) {
+  // expected-error @+1 {{expected the region to take 2 indices, one for each dimension of terms, got 1 arguments (fa_accumulate_c1)}}
+  %0 = fa.accumulate %x into %y at {
+  ^bb0(%i: index):
+    fa.yield_places %i
+  } : tensor<8x8xf32> into tensor<8xf32>
+  return
+}
+
+// -----
+
+func.func @yielded_places(%x: tensor<8x8xf32>, %y: tensor<8xf32>) {
+  // expected-error @+1 {{expected the region to end in fa.yield_places of 1 indices, one for each dimension of the result (fa_accumulate_c1)}}
+  %0 = fa.accumulate %x into %y at {
+  ^bb0(%i: index, %j: index):
+    fa.yield_places %i, %j
+  } : tensor<8x8xf32> into tensor<8xf32>
+  return
+}
