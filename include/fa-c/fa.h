@@ -73,6 +73,14 @@ typedef struct fa_compile_options {
    * fa-schedule-ampere; NULL or "" lets it choose. A program that the pass does
    * not take is then an error. Default NULL. */
   const char *schedule;
+  /** Not NULL: the function's gradient in its place, with respect to query,
+   * key, value and captured tensors: "all" of f32, f16 and bf16, "none", or the
+   * numbers of arguments, as "3+5". The kernel takes the function's arguments,
+   * out [B,Hq,Sq,Dv], lse [B,Hq,Sq], the gradients with respect to out and,
+   * where the function returns it, to lse; then its results: the gradients with
+   * respect to query, key, value and those tensors, in the order of the
+   * arguments. For target "cpu". Default NULL. */
+  const char *backward;
   /** Threads of the CPU target; 0 for all. Default 0. */
   int32_t threads;
   /** Not 0: keep the IR after each stage (fa_kernel_stage_ir). Default 0. */

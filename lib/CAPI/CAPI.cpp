@@ -78,6 +78,8 @@ fa_status fa_compile(const char *ir, size_t size,
     request.pipeline.speculate = options->speculate;
   if (options->order)
     request.pipeline.order = options->order;
+  if (options->backward)
+    request.pipeline.backward = options->backward;
   if (options->schedule)
     request.schedule = options->schedule;
   request.keepStages = options->keep_stages != 0;

@@ -227,6 +227,20 @@ static std::unique_ptr<MLIRContext> makeContext() {
   return context;
 }
 
+/// Of a function and its gradient the gradient is left; `name` becomes its own.
+static llvm::Error keepGradient(ModuleOp module, std::string &name) {
+  name += "_backward";
+  auto gradient = module.lookupSymbol<func::FuncOp>(name);
+  if (!gradient)
+    return compileError("expected an fa.attention to differentiate, got none; "
+                        "give the forward's function");
+  for (auto function :
+       llvm::make_early_inc_range(module.getOps<func::FuncOp>()))
+    if (function != gradient)
+      function.erase();
+  return llvm::Error::success();
+}
+
 llvm::Expected<std::unique_ptr<CompiledKernel>>
 fa::compileKernel(StringRef ir, const CompileRequest &request) {
   llvm::Expected<SmallVector<Stage>> stages = getStages(request.pipeline);
@@ -245,12 +259,13 @@ fa::compileKernel(StringRef ir, const CompileRequest &request) {
     return func.takeError();
   std::string function = func->getName().str();
   auto kernel = std::make_unique<CompiledKernel>();
-  kernel->numArguments = func->getNumArguments() + func->getNumResults();
-  kernel->numResults = func->getNumResults();
   for (const Stage &stage : *stages) {
     if (llvm::Error error =
             runPipeline(*module, stage.pipeline, stage.name, collector))
       return error;
+    if (stage.name == "fa-differentiate")
+      if (llvm::Error error = keepGradient(*module, function))
+        return error;
     CompiledStage kept{stage.name, "", ""};
     if (request.keepStages) {
       if (llvm::Error error = runPipeline(*module, "func.func(fa-annotate-io)",
@@ -265,6 +280,9 @@ fa::compileKernel(StringRef ir, const CompileRequest &request) {
     }
     kernel->stages.push_back(std::move(kept));
   }
+  auto compiled = module->lookupSymbol<func::FuncOp>(function);
+  kernel->numResults = compiled.getNumResults();
+  kernel->numArguments = compiled.getNumArguments() + kernel->numResults;
   if (request.pipeline.target == "cpu") {
     cpu::CompileOptions options;
     options.function = function;

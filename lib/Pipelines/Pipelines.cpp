@@ -30,10 +30,13 @@ stagesOf(const PipelineOptions &options, const TargetInfo &target,
   // Coordinates in kernels have 32 bits.
   std::string bits =
       target.kind == TargetInfo::Kind::NVIDIA ? "index-bits=32" : "";
-  if (options.backward && options.algorithm == "standard")
-    return {{"fa-differentiate", ""}, {"fa-decompose", ""}};
-  if (options.backward)
-    return {{"fa-differentiate", ""}, {"fa-decompose", ""}, {"fa-tile", tile}};
+  if (!options.backward.empty()) {
+    SmallVector<std::pair<std::string, std::string>> stages = {
+        {"fa-differentiate", "wrt=" + options.backward}, {"fa-decompose", ""}};
+    if (options.algorithm != "standard")
+      stages.push_back({"fa-tile", tile});
+    return stages;
+  }
   if (options.algorithm == "standard")
     return {{"fa-decompose", ""},
             {"fa-distribute", tile},
@@ -89,6 +92,16 @@ fa::getStages(const PipelineOptions &options) {
   llvm::Expected<TargetInfo> target = lookupTarget(options.target);
   if (!target)
     return target.takeError();
+  // What would be other options of a pass, or other passes.
+  if (options.backward.find_first_not_of("0123456789+") != std::string::npos &&
+      !llvm::is_contained({"all", "none"}, options.backward))
+    return optionError(
+        "unknown backward '" + options.backward +
+        "'; expected all, none, or the numbers of arguments that "
+        "are captured tensors, joined by +");
+  if (!options.backward.empty() && target->kind == TargetInfo::Kind::NVIDIA)
+    return optionError("expected target cpu for gradients, got " +
+                       options.target + "; there is no backward for GPUs yet");
   if (options.rows < 0 || options.keys < 0)
     return optionError("expected tile sizes of at least 1, or 0 to choose, "
                        "got rows=" +
@@ -146,9 +159,12 @@ struct TextOptions : PassPipelineOptions<TextOptions> {
   Option<std::string> algorithm{*this, "algorithm",
                                 llvm::cl::desc("standard, fa1 or fa2"),
                                 llvm::cl::init("fa2")};
-  Option<bool> backward{*this, "backward",
-                        llvm::cl::desc("the functions' gradients"),
-                        llvm::cl::init(false)};
+  Option<std::string> backward{
+      *this, "backward",
+      llvm::cl::desc("the functions' gradients, by query, key, value and "
+                     "captured tensors: all, none, or numbers of arguments, as "
+                     "3+5"),
+      llvm::cl::init("")};
   Option<std::string> stopAfter{*this, "stop-after",
                                 llvm::cl::desc("the last pass to run")};
   Option<int64_t> rows{*this, "rows", llvm::cl::desc("rows of a tile"),

@@ -184,7 +184,8 @@ public:
   Kernel(const std::string &ir, const std::string &target,
          const std::string &algorithm, int64_t rows, int64_t keys,
          const std::string &speculate, const std::string &order,
-         const std::string &schedule, int32_t threads, bool keepStages)
+         const std::string &schedule, const std::string &backward,
+         int32_t threads, bool keepStages)
       : compiler(openCompiler()) {
     fa_compile_options options;
     compiler.fa_compile_options_init(&options);
@@ -195,6 +196,7 @@ public:
     options.speculate = speculate.c_str();
     options.order = order.c_str();
     options.schedule = schedule.c_str();
+    options.backward = backward.empty() ? nullptr : backward.c_str();
     options.threads = threads;
     options.keep_stages = keepStages;
     fa_kernel *compiled = nullptr;
@@ -319,14 +321,16 @@ PYBIND11_MODULE(_native, m) {
       [](const std::string &ir, const std::string &target,
          const std::string &algorithm, int64_t rows, int64_t keys,
          const std::string &speculate, const std::string &order,
-         const std::string &schedule, int32_t threads, bool keepStages) {
+         const std::string &schedule, const std::string &backward,
+         int32_t threads, bool keepStages) {
         return std::make_unique<Kernel>(ir, target, algorithm, rows, keys,
-                                        speculate, order, schedule, threads,
-                                        keepStages);
+                                        speculate, order, schedule, backward,
+                                        threads, keepStages);
       },
       py::arg("ir"), py::arg("target"), py::arg("algorithm"), py::arg("rows"),
       py::arg("keys"), py::arg("speculate"), py::arg("order"),
-      py::arg("schedule"), py::arg("threads"), py::arg("keep_stages"));
+      py::arg("schedule"), py::arg("backward"), py::arg("threads"),
+      py::arg("keep_stages"));
   m.def(
       "load",
       [](int device, const std::string &ptx) {

@@ -305,7 +305,7 @@ def gpu(monkeypatch):
 
     monkeypatch.setattr(fa._native, "synchronize", gpu.synchronize)
     monkeypatch.setattr(fa._native, "DeviceMemory", Memory)
-    monkeypatch.setattr(fa._run.call, "_target", lambda device: "sm_80")
+    monkeypatch.setattr(fa._run.call, "target_of", lambda device: "sm_80")
     monkeypatch.setattr(fa.Kernel, "program", lambda self, device: gpu)
     monkeypatch.setattr(_arrays, "_device_of_pointer", lambda pointer: 3)
     return gpu

@@ -279,7 +279,7 @@ def test_strides_that_tma_cannot_express(monkeypatch):
         def note(self, text):
             notes.append(text)
 
-    monkeypatch.setattr(_attention, "_target", lambda device: "sm_90a")
+    monkeypatch.setattr(_attention, "target_of", lambda device: "sm_90a")
     monkeypatch.setattr(_attention, "_kernel", lambda config, target, schedule: Kernel(target))
     arrays = inputs(1, 2, 2, 8, 8, 16, 16)
     refusing = "sm_90a"

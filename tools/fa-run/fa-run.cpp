@@ -130,7 +130,7 @@ static llvm::Expected<fa::run::Options> makeOptions(const Flags &flags) {
   fa::PipelineOptions pipeline;
   pipeline.target = flags.target;
   pipeline.algorithm = flags.algorithm;
-  pipeline.backward = flags.backward;
+  pipeline.backward = flags.backward ? "all" : "";
   pipeline.stopAfter = flags.stopAfter;
   pipeline.rows = flags.rows;
   pipeline.keys = flags.keys;

@@ -26,10 +26,11 @@ struct PipelineOptions {
   /// `standard` (S and P written), `fa1` (keys outside, Algorithm 1 of
   /// FlashAttention) or `fa2` (queries outside, one kernel).
   std::string algorithm = "fa2";
-  /// The function's gradient, by fa-differentiate. `standard` writes S, P, dP
-  /// and dS; `fa1` and `fa2` tile it, keys outside (FlashAttention's Algorithm
-  /// 4).
-  bool backward = false;
+  /// Empty, or the function's gradient in its place, by fa-differentiate, whose
+  /// `wrt` this is: with respect to query, key, value and which captured
+  /// tensors. `standard` writes S, P, dP and dS; `fa1` and `fa2` tile it, keys
+  /// outside (FlashAttention's Algorithm 4).
+  std::string backward;
   /// Name of the last pass to run; empty for the whole way.
   std::string stopAfter;
   /// Rows and keys of a tile; 0 lets the IO model choose for the target.

@@ -56,7 +56,7 @@ def _kernel(config: AttentionConfig, target: str, schedule: Schedule) -> Kernel:
 
 
 @functools.cache
-def _target(device: int | None) -> str:
+def target_of(device: int | None) -> str:
     if device is None:
         return "cpu"
     return gpu_target() or _native.target_of_device(device)
@@ -74,7 +74,7 @@ def _run(
 ) -> tuple[Kernel, Kernel | None, tuple[int, int] | None]:
     """Runs a kernel, or a second one where the first one refuses; gives both, and lists."""
     device = views[0].device
-    target = _target(device)
+    target = target_of(device)
     kernel = _kernel(config, target, schedule)
     if device is not None and gpu_target() is not None:
         own = _native.target_of_device(device)
@@ -93,7 +93,7 @@ def _run(
         return kernel, second, kept
 
 
-def _captured_views(traced: Traced, query: Any, library: Library, to: View) -> list[View]:
+def captured_views(traced: Traced, query: Any, library: Library, to: View) -> list[View]:
     """The captured arrays as arguments of a kernel that runs where `to` is.
 
     Args:
@@ -173,7 +173,7 @@ def attend(call: Call) -> Any:
             bool(return_lse),
             traced.variant,
         )
-        views += _captured_views(traced, q, library, views[0])
+        views += captured_views(traced, q, library, views[0])
         check_extents(traced, *views[:2])
         views += map(library.view, results)
         wanted = Schedule.of(schedule) if schedule else _DEFAULT

@@ -48,6 +48,7 @@ class Kernel:
         *,
         algorithm: str = "fa2",
         schedule: Schedule = Schedule(),  # noqa: B008 (frozen)
+        backward: str = "",
         keep_stages: bool = True,
     ) -> None:
         self.ir = ir
@@ -62,6 +63,7 @@ class Kernel:
             schedule.speculate,
             schedule.order,
             schedule.options,
+            backward,
         )
         self._programs: dict[int, Any] = {}
         self._lock = threading.Lock()
@@ -218,6 +220,7 @@ def compile(
     keys: int = 0,
     speculate: str = "auto",
     schedule: Mapping[str, Any] | None = None,
+    backward: str = "",
 ) -> Kernel:
     """Compiles attention IR, or a variant, for a target.
 
@@ -237,6 +240,11 @@ def compile(
             {"rows": 128, "overlap": 1, "ping_pong": 0, "stages": 2}, of
             fa-schedule-ampere for another GPU, {"warps": 8}. A program that the
             pass does not take is then an error.
+        backward: the function's gradient in its place, with respect to q, k, v and
+            captured tensors: "all" floating-point ones, "none", or the numbers of
+            arguments, as "3+5". The kernel takes the function's arguments, out, lse,
+            the gradients with respect to out and, where the function returns it, to
+            lse; then its results. For target "cpu".
 
     Raises:
         CompileError: malformed or unsupported IR; names the location.
@@ -244,7 +252,7 @@ def compile(
     """
     text = ir.ir() if isinstance(ir, AttentionConfig) else ir
     chosen = Schedule.of(schedule, rows=rows, keys=keys, speculate=speculate)
-    return Kernel(text, target, algorithm=algorithm, schedule=chosen)
+    return Kernel(text, target, algorithm=algorithm, schedule=chosen, backward=backward)
 
 
 def compile_count() -> int:

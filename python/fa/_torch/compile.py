@@ -250,6 +250,8 @@ def attention(request: Any) -> Any:
         options["variant"] = op.dropout_text(dropped, seeds[0].dtype == torch.int32)
     operator = torch.ops.fa.attention_with_lse if return_lse else torch.ops.fa.attention
     if score_mod is None and mask_mod is None:
+        if not return_lse and op.records_gradient(q, k, v):
+            return torch.ops.fa.attention_with_lse(q, k, v, seeds, **options)[0]
         return operator(q, k, v, seeds, **options)
     _check_version()
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from fa._run.arrays import describe
+from fa._run.backward import Results, differentiate
 from fa._run.call import Call, attend
 from fa._run.checks import check, number_of_argument
 from fa._run.dropout import variant_text
@@ -74,7 +75,9 @@ torch.library.define("fa::attention", f"{_ARGUMENTS} -> Tensor", tags=_TAGS)
 torch.library.define("fa::attention_with_lse", f"{_ARGUMENTS} -> (Tensor, Tensor)", tags=_TAGS)
 torch.library.define(
     "fa::attention_backward",
-    "(Tensor[] gradients, Tensor query, Tensor key, Tensor value, Tensor[] captured) -> Tensor[]",
+    "(Tensor query, Tensor key, Tensor value, Tensor[] captured, Tensor out, Tensor lse, "
+    "Tensor out_grad, Tensor? lse_grad, *, int[] wrt, str variant='', bool is_causal=False, "
+    "float? scale=None) -> Tensor[]",
     tags=_TAGS,
 )
 
@@ -119,46 +122,92 @@ def _fake_attention_with_lse(
 
 # --- Gradients ---------------------------------------------------------------------
 
-# The error is an operator's, so that a graph with a backward can be compiled and
-# its forward run: it is raised where something is differentiated.
-
 
 @torch.library.impl("fa::attention_backward", "CompositeExplicitAutograd")
 def _attention_backward(
-    gradients: Sequence[Tensor], query: Tensor, key: Tensor, value: Tensor, captured: Any
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    captured: Sequence[Tensor],
+    out: Tensor,
+    lse: Tensor,
+    out_grad: Tensor,
+    lse_grad: Tensor | None,
+    *,
+    wrt: Sequence[int],
+    variant: str = "",
+    is_causal: bool = False,
+    scale: float | None = None,
 ) -> list[Tensor]:
-    raise NotImplementedError(
-        f"fa has no backward of attention yet, got a gradient of its output for query "
-        f"{list(query.shape)} {query.dtype}; call it under torch.no_grad() or with tensors "
-        "after .detach(), or train with PyTorch's scaled_dot_product_attention"
-    )
+    call = Call(query, key, value, traced_of(variant, captured), is_causal, scale)
+    return differentiate(call, Results(out, lse, out_grad, lse_grad), wrt)
 
 
 @torch.library.register_fake("fa::attention_backward")
 def _fake_attention_backward(
-    gradients: Sequence[Tensor], query: Tensor, key: Tensor, value: Tensor, captured: Any
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    captured: Sequence[Tensor],
+    *results: Any,
+    wrt: Sequence[int],
+    **options: Any,
 ) -> list[Tensor]:
-    return [torch.empty_like(tensor) for tensor in (query, key, value, *captured)]
+    likes = (query, key, value, *(captured[number] for number in wrt))
+    return [like.new_empty(like.shape) for like in likes]
 
 
 def _setup_context(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
     query, key, value, captured = inputs
-    ctx.save_for_backward(query, key, value, *captured)
-
-
-def _backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
-    query, key, value, *captured = ctx.saved_tensors
-    given = [gradient for gradient in gradients if gradient is not None]
-    results = torch.ops.fa.attention_backward(given, query, key, value, captured)
-    floating = [
-        gradient if tensor.is_floating_point() else None
-        for gradient, tensor in zip(results[3:], captured)
+    ctx.options = keyword_only_inputs
+    ctx.wrt = [
+        number
+        for number, tensor in enumerate(captured)
+        if tensor.requires_grad and tensor.is_floating_point()
     ]
-    return (*results[:3], floating)
+    ctx.captured_count = len(captured)
+    results = output if isinstance(output, tuple) else (output,)
+    ctx.save_for_backward(query, key, value, *captured, *results)
+
+
+def _backward(ctx: Any, out_grad: Any, lse_grad: Any = None) -> tuple[Any, ...]:
+    end = 3 + ctx.captured_count
+    query, key, value, *captured = ctx.saved_tensors[:end]
+    results = ctx.saved_tensors[end:]
+    if len(results) == 1:  # an operator that did not say it
+        results = torch.ops.fa.attention_with_lse(query, key, value, captured, **ctx.options)
+    out, lse = results
+    if out_grad is None:
+        out_grad = torch.zeros_like(out)
+    gradients = torch.ops.fa.attention_backward(
+        *(query, key, value, captured, out, lse, out_grad, lse_grad), wrt=ctx.wrt, **ctx.options
+    )
+    of_captured = [None] * len(captured)
+    for number, gradient in zip(ctx.wrt, gradients[3:]):
+        of_captured[number] = gradient
+    return (*gradients[:3], of_captured)
 
 
 for _name in ("fa::attention", "fa::attention_with_lse"):
     torch.library.register_autograd(_name, _backward, setup_context=_setup_context)
+
+
+def _second_backward(ctx: Any, *gradients: Any) -> Any:
+    raise NotImplementedError(
+        "fa has no second derivative of attention, got a gradient of its gradients; leave out "
+        "create_graph=True, or use PyTorch's scaled_dot_product_attention under "
+        "torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
+    )
+
+
+torch.library.register_autograd("fa::attention_backward", _second_backward)
+
+
+def records_gradient(*tensors: Any) -> bool:
+    """Whether PyTorch records what is computed of these."""
+    return torch.is_grad_enabled() and any(
+        [isinstance(x, Tensor) and x.requires_grad for x in tensors]
+    )
 
 
 NO_SCHEDULE = (
@@ -242,7 +291,6 @@ def call(request: Call) -> Any:
     if request.schedule is not None:
         raise ValueError(NO_SCHEDULE)
     q, k, v, traced = request[:4]
-    operator = torch.ops.fa.attention_with_lse if request.return_lse else torch.ops.fa.attention
     text = "" if traced.variant is None else traced.variant.to_text(traced.extents)
     arrays = [torch.as_tensor(array).resolve_neg() for array in traced.arrays]
     factor = None if request.scale is None else number_of_argument("scale", request.scale)
@@ -253,5 +301,9 @@ def call(request: Call) -> Any:
                 "query, got it on meta, where there are no values; move it"
             )
     q, k, v = (x.resolve_neg() if isinstance(x, Tensor) else x for x in (q, k, v))
-    is_causal = bool(request.is_causal)
-    return operator(q, k, v, arrays, variant=text, is_causal=is_causal, scale=factor)
+    options = {"variant": text, "is_causal": bool(request.is_causal), "scale": factor}
+    if request.return_lse:
+        return torch.ops.fa.attention_with_lse(q, k, v, arrays, **options)
+    if records_gradient(q, k, v, *arrays):  # which needs the log-sum-exp
+        return torch.ops.fa.attention_with_lse(q, k, v, arrays, **options)[0]
+    return torch.ops.fa.attention(q, k, v, arrays, **options)

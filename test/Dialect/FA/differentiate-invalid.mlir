@@ -65,18 +65,3 @@ func.func @taken(%q: !t) -> !t {
   return %o : !t
 }
 func.func private @taken_backward()
-
-// -----
-
-!t = tensor<1x1x8x16xf32>
-func.func @captures_f64(%q: !t, %x: tensor<8xf64>) -> !t {
-  // expected-error @+1 {{reads an f64 tensor, which has no gradient; capture an f32}}
-  %o = fa.attention %q, %q, %q score {
-  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
-    %y = tensor.extract %x[%j] : tensor<8xf64>
-    %z = arith.truncf %y : f64 to f32
-    %t = arith.addf %s, %z : f32
-    fa.yield %t : f32
-  } : (!t, !t, !t) -> !t
-  return %o : !t
-}

@@ -356,7 +356,8 @@ void BackwardBuilder::rewrite() {
   SmallVector<OpFoldResult> ones(4, r.getIndexAttr(1));
   OpFoldResult batches = tensor::getMixedSize(r, loc, op.getQuery(), 0),
                heads = r.getIndexAttr(op.getNumKeyHeads());
-  if (op.getWrt().empty()) {
+  YieldAdjointOp yield = op.getAdjointYield();
+  if (!yield || yield.getTerms().empty()) {
     auto forall = scf::ForallOp::create(
         r, loc, ArrayRef<OpFoldResult>{batches, heads}, wholes,
         /*mapping=*/std::nullopt);
@@ -372,7 +373,13 @@ void BackwardBuilder::rewrite() {
                                             forall.getRegionIterArgs()[n],
                                             offsets, sizes, ones);
     }
-    r.replaceOp(op, forall.getResults());
+    r.setInsertionPoint(op);
+    SmallVector<Value> results(forall.getResults());
+    for (Value tensor : op.getWrt())
+      results.push_back(b.fill(
+          tensor::getMixedSizes(r, loc, tensor),
+          cast<RankedTensorType>(tensor.getType()).getElementType(), 0.0));
+    r.replaceOp(op, results);
     return;
   }
   // Every head adds to the captured tensors' gradients: one after the other.

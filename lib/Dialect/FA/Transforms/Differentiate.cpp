@@ -14,6 +14,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"
+#include "llvm/ADT/SmallBitVector.h"
 
 namespace fa {
 #define GEN_PASS_DEF_DIFFERENTIATEPASS
@@ -288,19 +289,43 @@ LogicalResult ReverseMode::reverseIf(scf::IfOp branch, IRMapping &map,
 // Functions
 //===----------------------------------------------------------------------===//
 
-/// Arguments of the function that the score region reads and that have
-/// gradients, in their order.
-static SmallVector<Value> differentiableTensors(AttentionOp op) {
-  DenseSet<Value> read;
-  op.getScore().walk([&](tensor::ExtractOp extract) {
-    if (isa<FloatType>(extract.getType()))
-      read.insert(extract.getTensor());
-  });
-  SmallVector<Value> tensors;
+/// The function's arguments to differentiate by beside query, key and value, in
+/// their order: those of 32 and 16 bits that `wrt` names.
+static FailureOr<SmallVector<Value>> differentiableTensors(AttentionOp op,
+                                                           StringRef wrt) {
   auto function = op->getParentOfType<func::FuncOp>();
-  for (BlockArgument argument : function.getArguments())
-    if (read.contains(argument))
-      tensors.push_back(argument);
+  auto hasGradient = [&](BlockArgument argument) {
+    auto type = dyn_cast<RankedTensorType>(argument.getType());
+    return type && isa<FloatType>(type.getElementType()) &&
+           type.getElementTypeBitWidth() <= 32 &&
+           !llvm::is_contained(op->getOperands(), Value(argument));
+  };
+  SmallVector<Value> tensors;
+  if (wrt == "none")
+    return tensors;
+  if (wrt == "all") {
+    for (BlockArgument argument : function.getArguments())
+      if (hasGradient(argument))
+        tensors.push_back(argument);
+    return tensors;
+  }
+  llvm::SmallBitVector chosen(function.getNumArguments());
+  SmallVector<StringRef> numbers;
+  wrt.split(numbers, '+');
+  for (StringRef text : numbers) {
+    unsigned number;
+    if (text.getAsInteger(10, number) || number >= chosen.size() ||
+        !hasGradient(function.getArgument(number))) {
+      function.emitError()
+          << "expected wrt to be all, none, or the numbers of arguments that "
+             "are captured tensors of f32, f16 or bf16, joined by +; got '"
+          << wrt << "'";
+      return failure();
+    }
+    chosen.set(number);
+  }
+  for (unsigned number : chosen.set_bits())
+    tensors.push_back(function.getArgument(number));
   return tensors;
 }
 
@@ -324,16 +349,6 @@ static LogicalResult checkFunction(func::FuncOp function, AttentionOp op) {
                           op.getOut()))
     return op.emitOpError() << "expected @" << function.getName()
                             << " to return the output; return it";
-  bool other = false;
-  op.getScore().walk([&](tensor::ExtractOp extract) {
-    auto type = cast<RankedTensorType>(extract.getTensor().getType());
-    other |= isa<FloatType>(type.getElementType()) &&
-             type.getElementType().isF64() &&
-             isa<BlockArgument>(extract.getTensor());
-  });
-  if (other)
-    return op.emitOpError("reads an f64 tensor, which has no gradient; capture "
-                          "an f32");
   return success();
 }
 
@@ -399,7 +414,7 @@ static LogicalResult buildAdjoint(OpBuilder &b, AttentionOp forward,
 
 /// The gradient's function beside `function`.
 static LogicalResult differentiate(OpBuilder &b, func::FuncOp function,
-                                   AttentionOp op) {
+                                   AttentionOp op, StringRef wrt) {
   if (failed(checkFunction(function, op)))
     return failure();
   std::string name = (function.getName() + "_backward").str();
@@ -409,7 +424,9 @@ static LogicalResult differentiate(OpBuilder &b, func::FuncOp function,
            << " beside it, whose name its gradient takes; rename one";
   bool returnedLse = returnLogSumExp(b, function, op);
   Location loc = op.getLoc();
-  SmallVector<Value> tensors = differentiableTensors(op);
+  FailureOr<SmallVector<Value>> tensors = differentiableTensors(op, wrt);
+  if (failed(tensors))
+    return failure();
   SmallVector<Type> inputs(function.getArgumentTypes()),
       results = {op.getQuery().getType(), op.getKey().getType(),
                  op.getValue().getType()};
@@ -418,7 +435,7 @@ static LogicalResult differentiate(OpBuilder &b, func::FuncOp function,
       {op.getOut().getType(), op.getLse().getType(), op.getOut().getType()});
   if (returnedLse)
     inputs.push_back(op.getLse().getType());
-  for (Value tensor : tensors)
+  for (Value tensor : *tensors)
     results.push_back(tensor.getType());
   b.setInsertionPointAfter(function);
   auto made = func::FuncOp::create(b, function.getLoc(), name,
@@ -433,7 +450,7 @@ static LogicalResult differentiate(OpBuilder &b, func::FuncOp function,
     if (&inner != op.getOperation())
       b.clone(inner, map);
   SmallVector<Value> mapped;
-  for (Value tensor : tensors)
+  for (Value tensor : *tensors)
     mapped.push_back(map.lookup(tensor));
   ValueRange extra = body->getArguments().drop_front(first);
   auto backward = AttentionBackwardOp::create(
@@ -445,11 +462,12 @@ static LogicalResult differentiate(OpBuilder &b, func::FuncOp function,
   op.getMask().cloneInto(&backward.getMask(), map);
   op.getKeep().cloneInto(&backward.getKeep(), map);
   func::ReturnOp::create(b, loc, backward->getResults());
-  return buildAdjoint(b, op, backward, map, tensors);
+  return buildAdjoint(b, op, backward, map, *tensors);
 }
 
 namespace {
 struct DifferentiatePass : fa::impl::DifferentiatePassBase<DifferentiatePass> {
+  using DifferentiatePassBase::DifferentiatePassBase;
   void runOnOperation() override {
     SmallVector<std::pair<func::FuncOp, AttentionOp>> found;
     for (func::FuncOp function : getOperation().getOps<func::FuncOp>()) {
@@ -466,7 +484,7 @@ struct DifferentiatePass : fa::impl::DifferentiatePassBase<DifferentiatePass> {
     }
     OpBuilder b(&getContext());
     for (auto [function, op] : found)
-      if (failed(differentiate(b, function, op)))
+      if (failed(differentiate(b, function, op, wrt)))
         return signalPassFailure();
     for (auto [function, op] : found)
       if (failed(cleanUp(cast<func::FuncOp>(function->getNextNode()))))

@@ -22,15 +22,15 @@ def DifferentiatePass : Pass<"fa-differentiate", "::mlir::ModuleOp"> {
     with `fa.attention_backward`. What it takes are the function's arguments,
     then `out`, `lse`, `out_grad` and, where the function returns the
     log-sum-exp, `lse_grad`; what it returns are the gradients with respect to
-    query, key, value and, in the order of the arguments, to the floating-point
-    tensors that the score function reads. The function itself returns the
-    log-sum-exp, too, if it did not.
+    query, key, value and, in the order of the arguments, to its other tensors of
+    f32, f16 and bf16, or to those of them that `wrt` names. The function itself
+    returns the log-sum-exp, too, if it did not.
 
     The adjoint of the score function is made by reverse mode: its operations
     are computed again, and the rules of `ScalarOpInterface` are applied from the
     last one to the first. An `scf.if` becomes an `scf.if`. Where a function has
     no derivative, at a kink or a tie, it is PyTorch's choice. Integers and
-    booleans have none, and neither has what mask and keep regions read.
+    booleans have none; with respect to what mask and keep regions read it is 0.
 
     Before:
     ```mlir
@@ -60,6 +60,11 @@ def DifferentiatePass : Pass<"fa-differentiate", "::mlir::ModuleOp"> {
     "::fa::FADialect", "::mlir::arith::ArithDialect",
     "::mlir::math::MathDialect", "::mlir::scf::SCFDialect",
     "::mlir::tensor::TensorDialect"
+  ];
+  let options = [
+    Option<"wrt", "wrt", "std::string", /*default=*/"\"all\"",
+           "captured tensors to differentiate by: all, none, or the numbers of "
+           "arguments, as 3+5">
   ];
 }
 

@@ -1,0 +1,114 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Gradients of a call whose functions are traced."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from fa._run.arrays import View, views_of
+from fa._run.call import Call, captured_views, target_of
+from fa._run.checks import check, check_captured, check_extents, check_scale
+from fa._run.config import AttentionConfig
+from fa._run.kernel import Kernel
+from fa._run.variant import is_padded
+
+
+class Results(NamedTuple):
+    """What the forward gave, and the gradients with respect to it."""
+
+    out: Any
+    """[B, Hq, Sq, Dv]"""
+    lse: Any
+    """[B, Hq, Sq], float32"""
+    out_grad: Any
+    lse_grad: Any = None
+    """None: the log-sum-exp was not used."""
+
+
+def is_floating(type: str) -> bool:
+    """Whether a captured array of that type has a gradient."""
+    return type.removesuffix(">").rpartition("x")[2].removeprefix("tensor<") in (
+        "f32",
+        "f16",
+        "bf16",
+    )
+
+
+@functools.cache
+def _kernel(config: AttentionConfig, target: str, wrt: tuple[int, ...]) -> Kernel:
+    first = 3  # query, key and value come before captured arrays
+    numbers = "+".join(str(first + number) for number in wrt) or "none"
+    return Kernel(config.ir(), target, backward=numbers, keep_stages=False)
+
+
+def _check_results(views: Sequence[View], names: Sequence[str], q: View, v: View) -> None:
+    """Raises ValueError for shapes and types other than those that the forward gives."""
+    lse = q.shape[:3]
+    for view, name in zip(views, names):
+        is_lse = name.startswith("lse")
+        shape, dtype = (lse, "f32") if is_lse else ((*lse, v.shape[3]), q.dtype)
+        if view.shape != shape or view.dtype != dtype:
+            raise ValueError(
+                f"expected {name} of shape {list(shape)} and element type {dtype}, got "
+                f"{list(view.shape)} and {view.dtype}; give what fa.attention returned for these "
+                "arrays with return_lse=True, and gradients of its shapes and types"
+            )
+
+
+def differentiate(call: Call, results: Results, wrt: Sequence[int] = ()) -> list[Any]:
+    """Gradients with respect to q, k, v and captured arrays.
+
+    Args:
+        call: the forward's call.
+        results: what it gave, and the gradients with respect to that.
+        wrt: numbers of captured arrays, all of floating-point type, in order.
+
+    Raises:
+        ValueError: shapes or types that do not fit.
+        NotImplementedError: arrays on a GPU.
+    """
+    q, k, v, traced, is_causal, scale = call[:6]
+    has_lse = results.lse_grad is not None
+    names = ("out", "lse", "out_grad", "lse_grad")[: 4 if has_lse else 3]
+    library, views = views_of((q, k, v), ("query", "key", "value"))
+    check(*views)
+    check_captured(traced, *views[:2])
+    given = results[: len(names)]
+    of_results = views_of((q, *given), ("query", *names))[1][1:]
+    device = views[0].device
+    if device is not None:
+        raise NotImplementedError(
+            f"fa has no backward for GPUs yet, got query {list(views[0].shape)} on CUDA device "
+            f"{device}; call it under torch.no_grad() or with tensors after .detach(), or train "
+            "with PyTorch's scaled_dot_product_attention"
+        )
+    _check_results(of_results, names, views[0], views[2])
+    captured = captured_views(traced, q, library, views[0])
+    likes = [*views, *(captured[number] for number in wrt)]
+    made = [library.empty(q, like.shape, like.dtype, device) for like in likes]
+    heads, dims = views[0].shape[1], views[0].shape[3]
+    if heads > 0:
+        check_extents(traced, *views[:2])
+        config = AttentionConfig(
+            *(views[0].dtype, heads, views[1].shape[1], dims, views[2].shape[3]),
+            *(bool(is_causal), check_scale(scale), has_lse, traced.variant),
+        )
+        kernel = _kernel(config, target_of(device), tuple(wrt))
+        kernel.run(library, [*views, *captured, *of_results, *map(library.view, made)])
+    for place, number in enumerate(wrt):
+        made[3 + place] = _shaped_like(
+            made[3 + place], traced.arrays[number], traced.variant.captured[number]
+        )
+    return [library.finish(q, array) for array in made]
+
+
+def _shaped_like(gradient: Any, array: Any, type: str) -> Any:
+    """A gradient without what its array was given for the kernel."""
+    shape = tuple(array.shape)
+    if math.prod(shape) == 0:
+        return gradient[:0].reshape(shape)  # of the one element in its place
+    return gradient.reshape(shape) if is_padded(type) else gradient
