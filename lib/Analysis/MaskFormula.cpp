@@ -446,7 +446,8 @@ std::optional<Term> FormulaBuilder::term(Value value) {
   if (auto index = dyn_cast_or_null<linalg::IndexOp>(op)) {
     if (op->getBlock() != block.scores.getBody() || index.getDim() > 1)
       return std::nullopt;
-    return leaf(getAffineDimExpr(index.getDim(), ctx), 0, kMaxTile);
+    unsigned dim = block.transposed ? 1 - index.getDim() : index.getDim();
+    return leaf(getAffineDimExpr(dim, ctx), 0, kMaxTile);
   }
   if (op && block.keyLoop->isProperAncestor(op))
     if (std::optional<Term> x = termOfOp(op))

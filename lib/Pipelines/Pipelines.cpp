@@ -34,7 +34,7 @@ stagesOf(const PipelineOptions &options, const TargetInfo &target,
     SmallVector<std::pair<std::string, std::string>> stages = {
         {"fa-differentiate", "wrt=" + options.backward}, {"fa-decompose", ""}};
     if (options.algorithm != "standard")
-      stages.push_back({"fa-tile", tile});
+      stages.append({{"fa-tile", tile}, {"fa-split-mask-loops", ""}});
     return stages;
   }
   if (options.algorithm == "standard")

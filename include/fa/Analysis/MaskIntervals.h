@@ -33,8 +33,11 @@ struct MaskBlock {
   mlir::Value keyOffset;
   /// The loop over blocks of keys: values defined outside it are uniform.
   mlir::Operation *keyLoop;
-  /// Rows of the block.
+  /// Rows of the block, at most.
   int64_t rows;
+  /// Keys and rows have changed places: the loop is over blocks of rows, and
+  /// everything that is said of keys here holds of rows.
+  bool transposed = false;
 };
 
 /// What a mask does to a block of rows, symbolically in whatever is the same

@@ -12,6 +12,7 @@
 using namespace mlir;
 
 #include "fa/Dialect/FA/IR/FADialect.cpp.inc"
+#include "fa/Dialect/FA/IR/FAInterfaces.cpp.inc"
 
 void fa::FADialect::initialize() {
   addOperations<

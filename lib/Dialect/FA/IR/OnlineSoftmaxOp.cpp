@@ -71,6 +71,12 @@ LogicalResult OnlineSoftmaxOp::verifyRegions() {
   return success();
 }
 
+OpOperand &OnlineSoftmaxOp::getScoresOperand() { return getScoresMutable(); }
+
+Value OnlineSoftmaxOp::getOperandAlong(unsigned dim) {
+  return dim == 0 ? Value(getMax()) : Value(getValues());
+}
+
 void OnlineSoftmaxOp::buildKeep(
     OpBuilder &builder, function_ref<Value(OpBuilder &, ValueRange)> body) {
   OpBuilder::InsertionGuard guard(builder);

@@ -35,6 +35,12 @@ YieldAdjointOp SoftmaxGradOp::getAdjointYield() {
   return cast<YieldAdjointOp>(getAdjoint().front().getTerminator());
 }
 
+OpOperand &SoftmaxGradOp::getScoresOperand() { return getScoresMutable(); }
+
+Value SoftmaxGradOp::getOperandAlong(unsigned dim) {
+  return dim == 0 ? getQuery() : getKey();
+}
+
 bool SoftmaxGradOp::keepsAll() {
   return matchPattern(getKeep().front().getTerminator()->getOperand(0),
                       m_One());

@@ -3,6 +3,8 @@
 
 #include "MaskedLoop.h"
 
+#include "fa/Dialect/FA/Transforms/Utils.h"
+
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -12,29 +14,80 @@
 using namespace mlir;
 using namespace fa;
 
-/// Skipping a step of the loop must leave what it carries as it is: each value
-/// is the merge's state, which a block of -inf scores does not change.
-static bool carriesOnlyState(scf::ForOp loop, OnlineSoftmaxOp merge) {
-  for (auto [carried, yielded] :
-       llvm::zip(loop.getRegionIterArgs(), loop.getYieldedValues())) {
-    if (yielded == carried)
-      continue;
-    auto result = dyn_cast<OpResult>(yielded);
-    if (!result || result.getOwner() != merge ||
-        merge.getDpsInits()[result.getResultNumber()] != carried)
+/// Whether a loop yields of what it carries what a step makes of it: the whole
+/// of it or a slice.
+static bool isState(Value yielded, Value carried, TileStepOpInterface step) {
+  if (yielded == carried)
+    return true;
+  tensor::ExtractSliceOp read;
+  if (auto write = yielded.getDefiningOp<tensor::InsertSliceOp>()) {
+    if (write.getDest() != carried)
       return false;
+    yielded = write.getSource();
+    auto style =
+        dyn_cast_or_null<DestinationStyleOpInterface>(yielded.getDefiningOp());
+    read = style ? style.getTiedOpOperand(cast<OpResult>(yielded))
+                       ->get()
+                       .getDefiningOp<tensor::ExtractSliceOp>()
+                 : tensor::ExtractSliceOp();
+    if (!read || read.getSource() != carried ||
+        read.getMixedOffsets() != write.getMixedOffsets() ||
+        read.getMixedSizes() != write.getMixedSizes() ||
+        read.getMixedStrides() != write.getMixedStrides())
+      return false;
+    carried = read;
   }
+  auto result = dyn_cast<OpResult>(yielded);
+  auto style = cast<DestinationStyleOpInterface>(step.getOperation());
+  return result && result.getOwner() == step &&
+         style.getTiedOpOperand(result)->get() == carried;
+}
+
+/// Skipping a step of the loop must leave what it carries as it is: each value
+/// is the step's state, which a block of -inf scores does not change.
+static bool carriesOnlyState(scf::ForOp loop, TileStepOpInterface step) {
+  for (auto [carried, yielded] :
+       llvm::zip(loop.getRegionIterArgs(), loop.getYieldedValues()))
+    if (!isState(yielded, carried, step))
+      return false;
   return llvm::all_of(loop.getBody()->without_terminator(),
                       [](Operation &op) { return isMemoryEffectFree(&op); });
 }
 
-std::optional<MaskedLoop> MaskedLoop::match(OnlineSoftmaxOp merge,
+/// How many rows or keys a tile has, at most, by what it slices of them.
+static std::optional<int64_t> boundAlong(TileStepOpInterface step,
+                                         unsigned dim) {
+  auto type = cast<RankedTensorType>(step.getScoresOperand().get().getType());
+  if (!type.isDynamicDim(dim))
+    return type.getDimSize(dim);
+  auto slice =
+      step.getOperandAlong(dim).getDefiningOp<tensor::ExtractSliceOp>();
+  if (!slice)
+    return std::nullopt;
+  // Its first dimension; those before are dropped.
+  unsigned first = 0;
+  for (llvm::SmallBitVector dropped = slice.getDroppedDims();
+       dropped.test(first);)
+    ++first;
+  return getStaticBound(slice.getMixedSizes()[first]);
+}
+
+/// Whether the loop is over blocks of rows: its variable is where their slice
+/// begins.
+static bool isOverRows(scf::ForOp loop, TileStepOpInterface step) {
+  auto slice = step.getOperandAlong(0).getDefiningOp<tensor::ExtractSliceOp>();
+  return slice &&
+         llvm::is_contained(slice.getOffsets(), Value(loop.getInductionVar()));
+}
+
+std::optional<MaskedLoop> MaskedLoop::match(TileStepOpInterface tile,
                                             StringRef &reason) {
   MaskedLoop masked;
-  masked.loop = dyn_cast<scf::ForOp>(merge->getParentOp());
+  masked.loop = dyn_cast<scf::ForOp>(tile->getParentOp());
   if (!masked.loop)
     return std::nullopt; // Not tiled.
-  masked.scores = merge.getScores().getDefiningOp<linalg::GenericOp>();
+  Value scores = tile.getScoresOperand().get();
+  masked.scores = scores.getDefiningOp<linalg::GenericOp>();
   if (!masked.scores || masked.scores->getBlock() != masked.loop.getBody()) {
     reason = "the scores are not computed by a linalg.generic in the loop";
     return std::nullopt;
@@ -43,13 +96,17 @@ std::optional<MaskedLoop> MaskedLoop::match(OnlineSoftmaxOp merge,
   if (!mask)
     return std::nullopt;
   masked.mask = *mask;
-  auto type = merge.getScores().getType();
-  if (!type.hasStaticShape()) {
+  std::optional<int64_t> rows = boundAlong(tile, 0), keys = boundAlong(tile, 1);
+  // A merge of fewer keys than a tile has would take the others for masked.
+  bool isMerge = isa<OnlineSoftmaxOp>(tile.getOperation());
+  auto type = cast<RankedTensorType>(scores.getType());
+  if (!rows || !keys || (isMerge && !type.hasStaticShape())) {
     reason = "the tiles have no static size; run fa-pad-tiles first";
     return std::nullopt;
   }
-  masked.rows = type.getDimSize(0);
-  masked.keys = type.getDimSize(1);
+  masked.transposed = isOverRows(masked.loop, tile);
+  masked.rows = masked.transposed ? *keys : *rows;
+  masked.keys = masked.transposed ? *rows : *keys;
   std::optional<int64_t> step =
       getConstantIntValue(OpFoldResult(masked.loop.getStep()));
   if (!step || *step < 1 || masked.loop.getUnsignedCmp() ||
@@ -65,7 +122,7 @@ std::optional<MaskedLoop> MaskedLoop::match(OnlineSoftmaxOp merge,
     reason = "the scores' loops are not its rows and keys";
     return std::nullopt;
   }
-  if (!carriesOnlyState(masked.loop, merge)) {
+  if (!carriesOnlyState(masked.loop, tile)) {
     reason = "the loop carries more than the state of one merge; run "
              "fa-interchange first";
     return std::nullopt;
@@ -74,8 +131,8 @@ std::optional<MaskedLoop> MaskedLoop::match(OnlineSoftmaxOp merge,
 }
 
 MaskIntervals MaskedLoop::computeIntervals() {
-  return MaskIntervals::compute(mask,
-                                {scores, loop.getInductionVar(), loop, rows});
+  return MaskIntervals::compute(
+      mask, {scores, loop.getInductionVar(), loop, rows, transposed});
 }
 
 SmallVector<std::pair<Value, bool>> MaskedLoop::conjuncts() {

@@ -14,16 +14,20 @@
 
 namespace fa {
 
-/// A loop over blocks of keys and the masked scores in it.
+/// A loop over blocks of keys and the masked scores in it; or, transposed, one
+/// over blocks of rows: then "keys" are rows here, and "rows" keys.
 struct MaskedLoop {
   mlir::scf::ForOp loop;
   mlir::linalg::GenericOp scores;
   ScoreMask mask;
-  int64_t rows, keys, step;
+  /// Of a tile, at most.
+  int64_t rows, keys;
+  int64_t step;
+  bool transposed = false;
 
-  /// Matches the loop around a merge, or says why it does not match. No reason
+  /// Matches the loop around a step, or says why it does not match. No reason
   /// means that there is nothing to say.
-  static std::optional<MaskedLoop> match(OnlineSoftmaxOp merge,
+  static std::optional<MaskedLoop> match(TileStepOpInterface step,
                                          llvm::StringRef &reason);
   MaskIntervals computeIntervals();
   /// The mask's conditions, in parts that must all hold: each once, with

@@ -248,11 +248,11 @@ struct SplitMaskLoopsPass
     : fa::impl::SplitMaskLoopsPassBase<SplitMaskLoopsPass> {
   using SplitMaskLoopsPassBase::SplitMaskLoopsPassBase;
   void runOnOperation() override {
-    SmallVector<OnlineSoftmaxOp> merges;
-    getOperation().walk([&](OnlineSoftmaxOp op) { merges.push_back(op); });
-    for (OnlineSoftmaxOp merge : merges)
-      split(merge);
-    if (merges.empty())
+    SmallVector<TileStepOpInterface> steps;
+    getOperation().walk([&](TileStepOpInterface op) { steps.push_back(op); });
+    for (TileStepOpInterface step : steps)
+      split(step);
+    if (steps.empty())
       reportExpanded();
   }
 
@@ -262,12 +262,12 @@ struct SplitMaskLoopsPass
         .function(getOperation().getName());
   }
 
-  void split(OnlineSoftmaxOp merge) {
+  void split(TileStepOpInterface step) {
     StringRef reason;
-    std::optional<MaskedLoop> masked = MaskedLoop::match(merge, reason);
+    std::optional<MaskedLoop> masked = MaskedLoop::match(step, reason);
     if (!masked) {
       if (!reason.empty())
-        remark::missed(merge.getLoc(), remarkOptions("NotSplit")) << reason;
+        remark::missed(step.getLoc(), remarkOptions("NotSplit")) << reason;
       return;
     }
     resolveMagnitudes(*masked);
@@ -276,13 +276,15 @@ struct SplitMaskLoopsPass
     llvm::raw_string_ostream stream(text);
     intervals.print(stream);
     Location loc = masked->scores.getLoc();
+    std::string over = masked->transposed ? "rows" : "keys";
     std::string done = LoopSplitter(*masked, intervals, indexBits).run();
     if (done.empty())
       remark::missed(loc, remarkOptions("NotSplit"))
-          << "the mask cuts nothing off the loop over keys (" + text + ")";
+          << "the mask cuts nothing off the loop over " + over + " (" + text +
+                 ")";
     else
       remark::passed(loc, remarkOptions("Split"))
-          << "split the loop over keys: " + done + " (" + text + ")";
+          << "split the loop over " + over + ": " + done + " (" + text + ")";
   }
 
   /// After the merge is expanded, its identity is no longer visible.

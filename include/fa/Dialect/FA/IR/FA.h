@@ -19,6 +19,7 @@
 #include "mlir/Interfaces/TilingInterface.h"
 
 #include "fa/Dialect/FA/IR/FADialect.h.inc"
+#include "fa/Dialect/FA/IR/FAInterfaces.h.inc"
 
 #define GET_OP_CLASSES
 #include "fa/Dialect/FA/IR/FAOps.h.inc"

@@ -148,6 +148,7 @@ def FA_YieldAdjointOp : FA_Op<"yield_adjoint", [Pure, Terminator, ReturnLike,
 
 def FA_SoftmaxGradOp : FA_Op<"softmax_grad", [
     Pure, DestinationStyleOpInterface, AggregatedOpInterface,
+    DeclareOpInterfaceMethods<FA_TileStepOpInterface>,
     AllTypesMatch<["query_grad", "new_query_grad"]>,
     AllTypesMatch<["key_grad", "new_key_grad"]>,
     AllTypesMatch<["value_grad", "new_value_grad"]>,

@@ -5,6 +5,7 @@
 #define FA_DIALECT_FA_IR_FAOPS
 
 include "fa/Dialect/FA/IR/FADialect.td"
+include "fa/Dialect/FA/IR/FAInterfaces.td"
 include "mlir/Dialect/Linalg/IR/LinalgInterfaces.td"
 include "mlir/Interfaces/ControlFlowInterfaces.td"
 include "mlir/Interfaces/DestinationStyleOpInterface.td"
@@ -195,7 +196,7 @@ def FA_RandomBitsOp : FA_Op<"random_bits", [Pure]> {
 def FA_OnlineSoftmaxOp : FA_Op<"online_softmax", [
     Pure, DestinationStyleOpInterface, AllTypesMatch<["max", "new_max"]>,
     AllTypesMatch<["sum", "new_sum"]>, AllTypesMatch<["acc", "new_acc"]>,
-    AggregatedOpInterface,
+    AggregatedOpInterface, DeclareOpInterfaceMethods<FA_TileStepOpInterface>,
     DeclareOpInterfaceMethods<TilingInterface, ["getLoopIteratorTypes",
       "getIterationDomain", "getTiledImplementation",
       "getResultTilePosition"]>
