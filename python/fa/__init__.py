@@ -13,6 +13,7 @@ from typing import Any as _Any
 
 from fa import masks, math, scores
 from fa._attention import attention
+from fa._backward import Gradients, attention_backward
 from fa._masks.prepare import prepare
 from fa._native import CompileError, RunError, __version__
 from fa._run.arrays import Array
@@ -28,6 +29,7 @@ __all__ = [
     "Array",
     "AttentionConfig",
     "CompileError",
+    "Gradients",
     "Kernel",
     "RunError",
     "TraceError",
@@ -35,6 +37,7 @@ __all__ = [
     "__version__",
     "array",
     "attention",
+    "attention_backward",
     "attention_varlen",
     "compile",
     "compile_count",

@@ -130,8 +130,9 @@ def attention(
     attention, not what is captured. Of tensors on the device "meta" the output has
     its shape and type alone.
 
-    Gradients: there is no backward yet. Of tensors that require a gradient the
-    output requires one, too, and differentiating it is an error.
+    Gradients: tensors of PyTorch are differentiable, q, k, v and those that score_mod
+    captures, where they require a gradient; on the CPU so far, on a GPU
+    differentiating is an error. Of other arrays `fa.attention_backward` gives them.
 
     On CUDA arrays of PyTorch and CuPy the call returns before the GPU has
     finished, like any op of theirs on their current stream; on those of other

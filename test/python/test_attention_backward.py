@@ -1,0 +1,159 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`fa.attention_backward` on arrays of NumPy: against differences of the formula in float64."""
+
+import fa
+import numpy as np
+import pytest
+
+B, HQ, HK, SQ, SK, D, DV = 2, 4, 2, 9, 13, 8, 6
+STEP = 1e-6
+
+
+def arrays(seed=0):
+    rng = np.random.default_rng(seed)
+    shapes = ((B, HQ, SQ, D), (B, HK, SK, D), (B, HK, SK, DV), (HQ, SK), (HQ, SQ, SK), (B, HQ, SQ))
+    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+def formula(q, k, v, bias, seen, lse_weight=0.0):
+    """out and lse in float64."""
+    q, k, v, bias = (x.astype(np.float64) for x in (q, k, v, bias))
+    k, v = (np.repeat(x, HQ // HK, axis=1) for x in (k, v))
+    s = 2 * np.tanh(q @ k.swapaxes(-1, -2) / np.sqrt(D) / 2) + bias[:, None, :]
+    s = np.where(seen, s, -np.inf)
+    top = s.max(-1, keepdims=True)
+    p = np.exp(s - np.where(np.isfinite(top), top, 0))
+    total = p.sum(-1, keepdims=True)
+    out = p / np.where(total == 0, 1, total) @ v
+    return out, np.log(np.where(total == 0, 1, total))[..., 0] + np.where(total > 0, top, 0)[..., 0]
+
+
+def differences(f, x, places):
+    """df/dx at some places, by differences."""
+    slopes = []
+    for place in places:
+        moved = [x.astype(np.float64) for _ in range(2)]
+        moved[0][place] += STEP
+        moved[1][place] -= STEP
+        slopes.append((f(moved[0]) - f(moved[1])) / (2 * STEP))
+    return np.array(slopes)
+
+
+@pytest.mark.parametrize("with_lse", [False, True])
+def test_differences(with_lse):
+    q, k, v, bias, _, lse_grad = arrays()
+    out_grad = np.random.default_rng(1).standard_normal((B, HQ, SQ, DV)).astype(np.float32)
+    table = fa.array(bias)
+    options = {
+        "score_mod": lambda s, b, h, i, j: 2 * fa.math.tanh(s / 2) + table[h, j],
+        "mask_mod": lambda b, h, i, j: (j <= i + 2) & (i != 4),
+    }
+    i, j = np.arange(SQ)[:, None], np.arange(SK)
+    seen = (j <= i + 2) & (i != 4)  # row 4 sees nothing
+    out, lse = fa.attention(q, k, v, return_lse=True, **options)
+    given = lse_grad if with_lse else None
+    found = fa.attention_backward(q, k, v, out, lse, out_grad, lse_grad=given, **options)
+    assert found.captured[0][0] is bias
+    results = (*found[:3], found.captured[0][1])
+    operands = [q, k, v, bias]
+    weights = np.where(seen.any(-1), lse_grad, 0) if with_lse else 0.0
+    rng = np.random.default_rng(2)
+    for number, (gradient, x) in enumerate(zip(results, operands)):
+        assert gradient.shape == x.shape and gradient.dtype == x.dtype
+
+        def loss(y, number=number):
+            o, lse64 = formula(*operands[:number], y, *operands[number + 1 :], seen)
+            return (o * out_grad).sum() + (lse64 * weights).sum()
+
+        places = [tuple(int(rng.integers(size)) for size in x.shape) for _ in range(12)]
+        slopes = differences(loss, x, places)
+        mine = np.array([gradient[place] for place in places])
+        assert np.abs(mine - slopes).max() <= 1e-5 * max(1.0, np.abs(gradient).max())
+    assert not found.q[:, :, 4].any()  # exactly 0
+    assert np.abs(found.q).max() > 0.01
+
+
+def test_dropout_is_that_of_the_seed():
+    q, k, v = arrays()[:3]
+    options = {"dropout_p": 0.25, "dropout_seed": 11}
+    out, lse = fa.attention(q, k, v, return_lse=True, **options)
+    out_grad = np.ones_like(out)
+    first = fa.attention_backward(q, k, v, out, lse, out_grad, **options)
+    again = fa.attention_backward(q, k, v, out, lse, out_grad, **options)
+    other = fa.attention_backward(q, k, v, out, lse, out_grad, dropout_p=0.25, dropout_seed=12)
+    assert all(np.array_equal(x, y) for x, y in zip(first[:3], again[:3]))
+    assert not np.array_equal(first.v, other.v)
+    # out is linear in v: sum(out_grad * out) = sum(v_grad * v).
+    assert np.isclose((out_grad * out).sum(), (first.v * v).sum(), rtol=1e-4)
+    with pytest.raises(ValueError, match="expected the dropout_seed of the forward"):
+        fa.attention_backward(q, k, v, out, lse, out_grad, dropout_p=0.25)
+
+
+def test_empty_and_plain():
+    q, k, v = (x[:, :, :0] for x in arrays()[:3])
+    out, lse = fa.attention(q, k, v, return_lse=True)
+    found = fa.attention_backward(q, k, v, out, lse, out)
+    assert [x.shape for x in found[:3]] == [q.shape, k.shape, v.shape]
+    assert found.captured == ()
+
+
+def test_no_queries_or_no_keys():
+    q, k, v = arrays()[:3]
+    for x, y, z in ((q[:, :, :0], k, v), (q, k[:, :, :0], v[:, :, :0])):
+        out, lse = fa.attention(x, y, z, return_lse=True)
+        found = fa.attention_backward(x, y, z, out, lse, np.ones_like(out))
+        assert all(not gradient.any() for gradient in found[:3])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lse": np.zeros((B, HQ, SQ + 1), np.float32)}, "expected lse of shape"),
+        ({"lse": np.zeros((B, HQ, SQ), np.float16)}, "element type f32, got .* f16"),
+        ({"out": np.zeros((B, HQ, SQ, DV + 1), np.float32)}, "expected out of shape"),
+        ({"out_grad": np.zeros((B, HQ, SQ, DV), np.float16)}, "expected out_grad of shape"),
+        ({"lse_grad": np.zeros((B, HQ), np.float32)}, "expected lse_grad of shape"),
+    ],
+)
+def test_bad_input(change, message):
+    q, k, v = arrays()[:3]
+    out, lse = fa.attention(q, k, v, return_lse=True)
+    given = {"out": out, "lse": lse, "out_grad": out, "lse_grad": None, **change}
+    with pytest.raises(ValueError, match=f"{message}.*give what fa.attention returned"):
+        fa.attention_backward(q, k, v, **given)
+
+
+def test_errors_of_functions():
+    q, k, v = arrays()[:3]
+    out, lse = fa.attention(q, k, v, return_lse=True)
+    with pytest.raises(TypeError, match="expected a keyword of fa.attention_backward, got mask="):
+        fa.attention_backward(q, k, v, out, lse, out, mask=None)
+    table = fa.array(np.ones(8, np.float32))
+
+    def by_score(s, b, h, i, j):
+        return s + table[fa.math.cast(s, "int")]
+
+    with pytest.raises(fa.CompileError, match="an index that depends on the score"):
+        fa.attention_backward(q, k, v, out, lse, out, score_mod=by_score)
+
+
+def test_kernels_of_gradients():
+    config = fa.AttentionConfig("f32", HQ, HK, D, DV, is_causal=True)
+    kernel = fa.compile(config, backward="none")
+    assert list(kernel.stages) == [
+        "fa-differentiate",
+        "fa-decompose",
+        "fa-tile",
+        "fa-split-mask-loops",
+    ]
+    q, k, v = arrays()[:3]
+    out, lse = fa.attention(q, k, v, return_lse=True, is_causal=True)
+    results = [np.empty_like(x) for x in (q, k, v)]
+    kernel(q, k, v, out, lse, out, *results)
+    expected = fa.attention_backward(q, k, v, out, lse, out, is_causal=True)
+    assert all(np.array_equal(x, y) for x, y in zip(results, expected[:3]))
+    with pytest.raises(ValueError, match="unknown backward 'some'"):
+        fa.compile(config, backward="some")
+    with pytest.raises(ValueError, match="no backward for GPUs yet"):
+        fa.compile(config, "sm_80", backward="all")
