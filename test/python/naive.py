@@ -129,6 +129,37 @@ def attention(
         return rounded(weights @ v, dtype), (m + xp.log(total))[..., 0]
 
 
+def differentiable(
+    q, k, v, *, score=None, mask=None, scale=None, keep=None, factor=1.0, dtype=None
+):
+    """`attention` of PyTorch's tensors as its autograd can differentiate it.
+
+    In the type of q, k and v, or in `dtype`, to which every step's result is rounded and
+    its gradient as well. Rows that see nothing have no part in any gradient.
+    """
+    import torch
+
+    dtype = getattr(torch, dtype) if dtype else q.dtype
+    groups = q.shape[1] // k.shape[1]
+    k, v = (x.repeat_interleave(groups, 1) for x in (k, v))
+    s = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    at = [
+        torch.arange(n).reshape([-1 if dim == own else 1 for dim in range(4)])
+        for own, n in enumerate(s.shape)
+    ]
+    if score is not None:
+        s = torch.broadcast_to(score(s, *at), s.shape).to(dtype)
+    if mask is not None:
+        s = torch.where(mask(*at), s, -math.inf)
+    sees = (s != -math.inf).any(-1, keepdim=True)
+    s = torch.where(sees, s, 0.0)  # whose softmax has a derivative
+    weights = torch.softmax(s, -1)
+    if keep is not None:
+        weights = torch.where(keep, weights * factor, 0.0)
+    out = torch.where(sees, weights @ v, 0.0)
+    return out, torch.where(sees[..., 0], torch.logsumexp(s, -1), -math.inf)
+
+
 def inputs(batch, heads, key_heads, rows, keys, dim, value_dim=None, seed=0):
     """float32 q [B, Hq, Sq, D], k [B, Hk, Sk, D], v [B, Hk, Sk, Dv], in which mistakes show."""
     rng = np.random.default_rng(seed)

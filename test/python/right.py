@@ -3,17 +3,21 @@
 """What a right result is: one rule, for tests, fuzzers and benchmarks alike.
 
 `fa-run --check` has the same rule with the same constants in lib/Run/Compare.cpp
-(`outputLimit`, `lseLimit`, `compare`); test_right.py has both judge the same data.
+(`outputLimit`, `gradientLimit`, `lseLimit`, `compare`); test_right.py has both judge the same data.
 docs/right.md says why it is as it is.
 
 - The reference is the definition in float64, of the inputs as they are in their type.
 - A 16-bit output may be twice as far from it as the plain formula in the same type is
   (`naive.attention(dtype=...)`), and 1e-5 more: max|out - ref| <= 2 max|naive - ref| + 1e-5.
 - A float32 output may be 1e-5 of the largest reference away.
+- A gradient of 16-bit inputs may be three times as far from it as the plain formula's is
+  in the same type under PyTorch's autograd, and 1e-5 more; of float32 inputs 1e-5 of the
+  largest reference.
 - A log-sum-exp, which is float32 always, may be 1e-4 away, or eight roundings of a float32
   of its size: a number of 1e4 has neighbours at a distance of 1e-3.
 - Where the reference is 0 or infinite or NaN, so is the result, exactly: rows with
-  nothing to attend are 0 and their log-sum-exp is -inf. NaN passes nowhere else.
+  nothing to attend are 0 and their log-sum-exp is -inf. NaN passes nowhere else. A
+  gradient that is 0 because terms cancel need not be.
 
 Some scores can't be computed in float32 as well as that: functions that a target
 approximates within a documented bound, and scores of which one rounding is more than
@@ -38,6 +42,8 @@ ABSOLUTE = 1e-5
 """16 bits: what is allowed where that formula is exact."""
 RELATIVE = 1e-5
 """float32: of the largest reference."""
+NAIVE_GRADIENT_ERRORS = 3.0
+"""16 bits: how many times the plain formula's error of a gradient is allowed."""
 LSE = 1e-4
 LSE_ROUNDINGS = 8 * 2.0**-24
 """Of a log-sum-exp's size. Its maximum is a product that is rounded (1), times the scale
@@ -57,6 +63,11 @@ def output_limit(dtype: str, naive_error: float, max_reference: float) -> float:
         return NAIVE_ERRORS * naive_error + ABSOLUTE
     assert dtype == "float32", dtype
     return RELATIVE * max(max_reference, 1e-30)
+
+
+def gradient_limit(dtype: str, naive_error: float, max_reference: float) -> float:
+    """How far a gradient of attention of that type may be from its reference."""
+    return output_limit(dtype, NAIVE_GRADIENT_ERRORS / NAIVE_ERRORS * naive_error, max_reference)
 
 
 def lse_limit(exact: Any) -> Any:
@@ -245,3 +256,86 @@ def assert_right(out: Any, expected: Expected, lse: Any = None, note: str = "") 
 def assert_right_lse(lse: Any, expected: Expected, note: str = "") -> None:
     """The log-sum-exp is right by the rule."""
     _assert("log-sum-exp", back(lse), expected.lse, expected.lse_limit, False, note)
+
+
+# --- Gradients -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ExpectedGradient:
+    """A gradient's reference, with what decides how far a result may be from it."""
+
+    exact: Any
+    """float64"""
+    dtype: str = "float32"
+    """Of query, key and value, whose roundings all gradients have; or the gradient's own
+    where that is one of 16 bits."""
+    naive_error: float = 0.0
+    terms: float = 0.0
+    """The size of terms of which nothing is left, but for their roundings in float32."""
+
+    @property
+    def limit(self) -> float:
+        """How far a gradient may be from `exact`."""
+        largest = np.abs(np.where(np.isfinite(self.exact), self.exact, 0.0)).max(initial=0.0)
+        return gradient_limit(self.dtype, self.naive_error, largest) + RELATIVE * self.terms
+
+
+def gradients(
+    formula: Callable[..., Any], inputs: Any, results_grad: Any, samples: int = 2048
+) -> list[ExpectedGradient | None]:
+    """What is expected of gradients; None for an input that requires none.
+
+    Args:
+        formula: formula(*inputs, dtype=None) is differentiable attention of tensors, in
+            their type or in that of the name `dtype`; gives (out, lse).
+        inputs: PyTorch's tensors, query, key and value first.
+        results_grad: The gradients with respect to out and lse; None for what is not used.
+        samples: The largest error of the plain formula is one of so many elements at least:
+            of few it is a matter of luck. Other gradients of the results make up more.
+    """
+    dtype = dtype_of(inputs[0])
+    dtypes = [dtype if dtype != "float32" else dtype_of(x) for x in inputs]
+
+    exact = exact_gradients(formula, inputs, results_grad)
+    errors = [0.0] * len(exact)
+    sizes = [
+        x.size for x, own in zip(exact, dtypes) if x is not None and x.size and own != "float32"
+    ]
+    for turn in range(min(8, -(-samples // min(sizes))) if sizes else 0):
+        turned = [None if x is None else x.roll(turn, -1) for x in results_grad]
+        plain = exact_gradients(formula, inputs, turned, dtype)
+        pairs = zip(plain, exact_gradients(formula, inputs, turned) if turn else exact)
+        wrong = [0.0 if y is None else difference(x, y) for x, y in pairs]
+        errors = list(map(max, errors, wrong))
+    return [
+        None if x is None else ExpectedGradient(x, own, error)
+        for x, own, error in zip(exact, dtypes, errors)
+    ]
+
+
+def exact_gradients(
+    formula: Callable[..., Any], inputs: Any, results_grad: Any, dtype: str | None = None
+) -> list[Any]:
+    """Gradients of the formula in float64, or in a type; None for an input that requires none."""
+    leaves = [x.detach() for x in inputs]
+    if dtype is None:
+        leaves = [x.double() if x.is_floating_point() else x for x in leaves]
+    wanted = [leaf.requires_grad_() for leaf, x in zip(leaves, inputs) if x.requires_grad]
+    found = iter(_differentiated(formula(*leaves, dtype=dtype), wanted, results_grad))
+    return [back(next(found)) if x.requires_grad else None for x in inputs]
+
+
+def _differentiated(results: Any, wanted: list[Any], results_grad: Any) -> list[Any]:
+    """Gradients of the results with respect to tensors, 0 where none depends on them."""
+    import torch
+
+    used = [(x, g.to(x.dtype)) for x, g in zip(results, results_grad) if g is not None]
+    outputs, grads = zip(*[(x, g) for x, g in used if x.requires_grad])
+    found = torch.autograd.grad(outputs, wanted, grads, allow_unused=True)
+    return [x.new_zeros(x.shape) if g is None else g for x, g in zip(wanted, found)]
+
+
+def assert_right_gradient(gradient: Any, expected: ExpectedGradient, note: str = "") -> None:
+    """A gradient is right by the rule."""
+    _assert("gradient", back(gradient), expected.exact, expected.limit, False, note)
