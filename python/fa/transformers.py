@@ -98,7 +98,7 @@ def _count(reason: str | None) -> None:
 
 
 _REMEDIES = {
-    "gradient": "fa has no backward yet: call the model under torch.no_grad() for inference",
+    "gradient": "which records its gradient: call the model under torch.no_grad() for inference",
     "dtype": "load the model in float16, bfloat16 or float32",
     "head dim": "fa takes head dims up to 256",
 }
@@ -431,7 +431,7 @@ def _reason(
     """What keeps fa from a call, a key of `Statistics.fell_back`; None if nothing does.
 
     The only place that decides it: what `fa.torch.sdpa` would leave to PyTorch, and
-    whatever records a gradient.
+    whatever records a gradient, of which fa has none on GPUs yet.
     """
     options = (dropout, is_causal, scaling, True)
     reason = why_left((query, key, value, matrix), options, others)

@@ -45,6 +45,18 @@ def on(array, library, dtype=None):
     return torch.from_numpy(np.array(array)).to(DEVICE, dtype and getattr(torch, dtype))
 
 
+def differentiate(result, *tensors):
+    """Computes gradients: some on the CPU, which are not all 0, and on a GPU an error."""
+    import torch
+
+    if DEVICE == "cpu":
+        found = torch.autograd.grad(result.sum(), tensors)
+        assert all(gradient.abs().sum() > 0 for gradient in found)
+        return
+    with pytest.raises(NotImplementedError, match="no backward for GPUs yet"):
+        torch.autograd.grad(result.sum(), tensors)
+
+
 def compiled(function, backend="aot_eager", **options):
     """The function by torch.compile, as one graph and without what was compiled before."""
     import torch

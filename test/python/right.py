@@ -302,7 +302,7 @@ def gradients(
     sizes = [
         x.size for x, own in zip(exact, dtypes) if x is not None and x.size and own != "float32"
     ]
-    for turn in range(min(8, -(-samples // min(sizes))) if sizes else 0):
+    for turn in range(min(32, -(-samples // min(sizes))) if sizes else 0):
         turned = [None if x is None else x.roll(turn, -1) for x in results_grad]
         plain = exact_gradients(formula, inputs, turned, dtype)
         pairs = zip(plain, exact_gradients(formula, inputs, turned) if turn else exact)

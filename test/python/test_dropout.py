@@ -23,6 +23,7 @@ from libraries import (
     HAS_TORCH,
     LIBRARIES,
     compiled,
+    differentiate,
     has_functions,
     needs_torch,
     on,
@@ -957,14 +958,14 @@ def test_opcheck(name, is_short):
 
 
 @needs_torch
-def test_no_backward():
+def test_gradients():
+    """test_gradients.py says that they are right."""
     q, k, v = tensors()
     q.requires_grad_()
     out = fa.attention(q, k, v, dropout_p=0.5, dropout_seed=3)
     assert out.requires_grad
     right.assert_right(out, expected((q, k, v), 0.5, 3))
-    with pytest.raises(NotImplementedError, match="no backward of attention yet"):
-        out.sum().backward()
+    differentiate(out, q)
 
 
 @needs_torch
