@@ -537,6 +537,39 @@ def test_fa_run_has_the_same_rule(tmp_path, dtype, rows, keys, dim, is_causal):
     assert float(theirs["limit"]) == pytest.approx(expected.limit, rel=1e-2)
 
 
+def test_fa_run_has_the_same_rule_for_gradients():
+    """lib/Run/Compare.cpp says it by the rule of an output."""
+    source = (pathlib.Path(__file__).parents[2] / "lib/Run/Compare.cpp").read_text()
+    (factor,) = re.findall(r"outputLimit\(dtype, ([0-9.]+) \* naiveError, maxReference\)", source)
+    assert float(factor) * right.NAIVE_ERRORS == right.NAIVE_GRADIENT_ERRORS
+    for dtype in DTYPES:
+        expected = right.output_limit(dtype, float(factor) * 0.25, 3.0)
+        assert right.gradient_limit(dtype, 0.25, 3.0) == expected
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_mistakes_in_gradients(dtype):
+    """A right gradient passes, and one that is 1% off in a row or lacks a key's part fails."""
+    torch = pytest.importorskip("torch")
+    given = [torch.from_numpy(x) for x in naive.inputs(1, 4, 2, 33, 70, 64)]
+    given = [x.to(getattr(torch, dtype)).requires_grad_() for x in given]
+    grads = (
+        torch.from_numpy(normal(5, 4 * 33 * 64).reshape(1, 4, 33, 64)).to(given[0].dtype),
+        None,
+    )
+    expected = right.gradients(naive.differentiable, given, grads)
+    for own in expected:
+        right.assert_right_gradient(naive.rounded(own.exact, dtype), own)
+        for planted in (
+            lambda x: x * 1.02,
+            lambda x: np.concatenate([x[:, :, :-1], 0 * x[:, :, -1:]], 2),
+            lambda x: x[..., ::-1],
+            lambda x: np.where(np.arange(x.size).reshape(x.shape) == 7, np.nan, x),
+        ):
+            with pytest.raises(AssertionError, match="are not right"):
+                right.assert_right_gradient(planted(own.exact), own)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_tensors_are_judged_as_arrays_are(dtype):
     """What is computed with PyTorch, where its tensors are, and with NumPy."""
