@@ -78,6 +78,8 @@ struct TileProblem {
   bool blockMask = false;
   /// Weights are dropped at random.
   bool dropout = false;
+  /// It is the backward: gradients of rows and of keys are summed.
+  bool gradients = false;
   std::optional<int64_t> queryLength = std::nullopt, keyLength = std::nullopt;
 };
 

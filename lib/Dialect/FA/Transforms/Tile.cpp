@@ -248,9 +248,11 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
         gradients.push_back(op);
     });
     for (SoftmaxGradOp op : gradients) {
+      TileProblem problem;
+      problem.gradients = true;
       llvm::Expected<TileSizes> tiles =
           chooseTiles(op.getQuery(), op.getValue(), op.getScores().getType(),
-                      target, algorithm, rows, keys);
+                      target, algorithm, rows, keys, problem);
       if (!tiles) {
         op.emitOpError() << llvm::toString(tiles.takeError());
         return signalPassFailure();
