@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -613,6 +615,36 @@ def test_a_mask_has_no_gradient():
     assert of_bound is None or of_bound == 0
     ones = torch.ones_like(out)
     assert_near(found, of_attention(q, k, v, ones, mask_mod=lambda b, h, i, j: j < 20))
+
+
+@pytest.mark.xfail(strict=True, reason="the compiler crashes")
+def test_a_number_of_16_bits():
+    """A captured tensor without dimensions, in a process of its own."""
+    code = """if True:
+        import fa, torch
+        x = torch.ones(1, 1, 4, 16)
+        cap = torch.tensor(2.0, dtype=torch.bfloat16, requires_grad=True)
+        fa.attention(x, x, x, score_mod=lambda s, *at: s * cap).sum().backward()
+        assert cap.grad.dtype == torch.bfloat16"""
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_where_does_not_choose():
+    """It is computed, and 0 times an infinite slope is NaN, as in PyTorch; with an argument
+    that is chosen it is not."""
+    bias = torch.tensor([0.0, 1.0, 4.0], requires_grad=True)
+    q, k, v = (normal(1, 1, 3, 16, seed=n) for n in range(3))
+    trap = lambda x: m.where(x > 0, m.sqrt(x), 0.0)  # noqa: E731
+    safe = lambda x: m.where(x > 0, m.sqrt(m.where(x > 0, x, 1.0)), 0.0)  # noqa: E731
+    scores_of = {
+        True: lambda s, b, h, i, j: s + trap(bias[j]),
+        False: lambda s, b, h, i, j: s + safe(bias[j]),
+    }
+    for is_nan, score in scores_of.items():
+        out = fa.attention(q, k, v, score_mod=score)
+        (found,) = torch.autograd.grad(out.square().sum(), bias)
+        assert found.isnan().tolist() == [is_nan, False, False]
 
 
 # --- PyTorch's ways ---------------------------------------------------------------------

@@ -3,8 +3,10 @@
 """Random score and mask functions; see variant_fuzzer.py.
 
 FA_FUZZ_FUNCTIONS (20) says up to which seed, FA_FUZZ_FIRST (0) from which,
-FA_TEST_DEVICE (cpu) where, and
-FA_FUZZ_EMULATED (20) how many as PTX in the emulator.
+FA_TEST_DEVICE (cpu) where,
+FA_FUZZ_EMULATED (20) how many as PTX in the emulator, and
+FA_FUZZ_GRADIENTS (60) up to which seed the CPU's gradients are compared; see
+gradient_fuzzer.py.
 """
 
 from __future__ import annotations
@@ -28,6 +30,44 @@ GROUP = 10
 def test_random_functions(first):
     for seed in range(first, min(first + GROUP, FUNCTIONS)):
         variant_fuzzer.run_seed(seed, DEVICE, shapes=10)
+
+
+GRADIENTS = int(os.environ.get("FA_FUZZ_GRADIENTS", "60"))
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="gradients are the CPU's so far")
+@pytest.mark.parametrize("first", range(0, GRADIENTS, GROUP))
+def test_gradients_of_random_functions(first):
+    pytest.importorskip("torch")
+    import gradient_fuzzer
+
+    for seed in range(first, min(first + GROUP, GRADIENTS)):
+        gradient_fuzzer.run_seed(seed, shapes=2)
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="gradients are the CPU's so far")
+def test_a_wrong_derivative_is_noticed(monkeypatch):
+    pytest.importorskip("torch")
+    import gradient_fuzzer
+
+    def planted(own):
+        def op(*args):
+            y = own(*args)
+            return y + 0.02 * (y - y.detach())  # the same value with another slope
+
+        return op
+
+    for name in ("quotient", "average", "sigmoid", "sin", "tanh", "neg"):
+        monkeypatch.setitem(gradient_fuzzer.OPS, name, planted(gradient_fuzzer.OPS[name]))
+    failures = []
+    for seed in range(16):
+        case = gradient_fuzzer.GradientCase(seed)
+        if case.dtype == "float32" and "quotient" in str(case.score):
+            try:
+                gradient_fuzzer.run_seed(seed, shapes=1)
+            except AssertionError as error:
+                failures.append(str(error))
+    assert failures and all("seed" in text and "score:" in text for text in failures)
 
 
 def test_a_wrong_reference_is_noticed(monkeypatch):

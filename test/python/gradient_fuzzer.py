@@ -1,0 +1,309 @@
+#!/usr/bin/env python3
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Gradients of random score and mask functions against PyTorch's autograd in float64.
+
+    PYTHONPATH=build/python gradient_fuzzer.py --functions 1000
+    PYTHONPATH=build/python gradient_fuzzer.py --seed 17 --functions 1 --verbose
+
+The functions are those of variant_fuzzer.py; captured floats have gradients, too. The rule
+is that of right.py, and two things are added: what scores that are wrong by as much as they
+may move, with errors in each function, which also takes a kink's other side where a value
+is next to it; and what the rounding of a 16-bit output moves. At a kink itself fa and the
+formula choose alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+import sys
+from typing import Any
+
+import fa
+import naive
+import numpy as np
+import right
+import torch
+from variant_fuzzer import APPROXIMATE, COMPARISONS, Case, Generator, Node
+
+
+def _softplus(x: Any) -> Any:
+    return torch.relu(x) + torch.log1p(torch.exp(-abs(x)))
+
+
+def _clamp(x: Any, lo: Any, hi: Any) -> Any:
+    """At its bounds half of it, as fa writes it."""
+    lo, hi = (torch.as_tensor(bound, dtype=x.dtype) for bound in (lo, hi))
+    return torch.minimum(torch.maximum(x, lo), hi)
+
+
+def _divided(x: Any, y: Any) -> Any:
+    """x // y: a step, of which PyTorch has no derivative for floats."""
+    return (x / y).floor() if x.is_floating_point() else x // y
+
+
+OPS = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "floordiv": _divided,
+    "mod": lambda x, y: x - y * _divided(x, y),
+    "and": torch.bitwise_and,
+    "or": torch.bitwise_or,
+    "xor": torch.bitwise_xor,
+    "not": torch.logical_not,
+    "invert": torch.bitwise_not,
+    "lshift": torch.bitwise_left_shift,
+    "rshift": torch.bitwise_right_shift,
+    "neg": torch.neg,
+    "min": torch.minimum,
+    "max": torch.maximum,
+    "clamp": _clamp,
+    "where": torch.where,
+    "as_integer": lambda x: x.long(),
+    "as_float": lambda x: x.double(),
+    "shrink": lambda x: 4 * torch.tanh(x / 64),
+    "average": lambda x, y: (x + y) / 2,
+    "quotient": lambda x, y: x / (y * y + 1),
+    "relu": lambda x: torch.maximum(x, torch.zeros_like(x)),
+    "softplus": _softplus,
+    "logsigmoid": lambda x: -_softplus(-x),
+    "gelu": torch.nn.functional.gelu,
+    "silu": torch.nn.functional.silu,
+    "square_small": lambda x: _clamp(x, -3, 3) ** 2,
+    "power_small": lambda x: _clamp(x, -2, 2) ** 3,
+    "exp_small": lambda x: torch.exp(_clamp(x, -3, 2)),
+    "exp2_small": lambda x: torch.exp2(_clamp(x, -3, 3)),
+    "log_large": lambda x: torch.log(abs(x) + 0.5),
+    "log2_large": lambda x: torch.log2(abs(x) + 0.5),
+    "sqrt_large": lambda x: torch.sqrt(abs(x) + 0.25),
+    "rsqrt_large": lambda x: torch.rsqrt(abs(x) + 0.25),
+    "reciprocal_large": lambda x: 1 / (abs(x) + 0.25),
+    **{name: getattr(torch, name) for name in ("floor", "abs", "tanh", "sigmoid", "sin", "cos")},
+    **{name: getattr(torch, name) for name in ("erf", "atan", *COMPARISONS)},
+}
+"""The ops on tensors."""
+
+
+def evaluated(node: Any, env: dict[str, Any], ops: dict[str, Any]) -> Any:
+    """The node on PyTorch's tensors."""
+    if not isinstance(node, Node):
+        return node
+    if node.op == "const":
+        kind = torch.float64 if isinstance(node.args[0], float) else torch.int64
+        return torch.tensor(node.args[0], dtype=kind)
+    if node.op == "name":
+        return env[node.args[0]]
+    if node.op == "read":
+        array = env[node.args[0].name]
+        inside = []
+        for size, argument in zip(array.shape, node.args[1:]):
+            index = evaluated(argument, env, ops)
+            inside.append(torch.where(index < 0, index + size, index).clamp(0, size - 1))
+        return array[tuple(inside)] if inside else array
+    return ops[node.op](*(evaluated(argument, env, ops) for argument in node.args))
+
+
+def wrong_ops(generator: Any) -> dict[str, Any]:
+    """The ops with errors of any sign that functions may have; "sign" gives signs."""
+
+    def sign(x: Any) -> Any:
+        return torch.randint(0, 2, x.shape, generator=generator).to(x.dtype) * 2 - 1
+
+    def erring(op: Any) -> Any:
+        def wrong(*args: Any) -> Any:
+            y = op(*args)
+            size = right.FUNCTION_RELATIVE * abs(y.detach()) + right.FUNCTION_ABSOLUTE
+            return y + sign(y) * size
+
+        return wrong
+
+    wrong = {name: erring(own) for name, own in OPS.items() if name in APPROXIMATE}
+    return {**OPS, **wrong, "sign": sign}
+
+
+class GradientCase(Case):
+    """A case of tensors, with a deeper score function in three of four."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, "cpu")
+        self.library = "torch"
+        if seed % 4:
+            generator = Generator(seed + 1_000_000)
+            generator.arrays = self.arrays
+            self.score = generator.smooth(3 + seed % 3)
+        for array in self.arrays:
+            if array.kind == "e" and not array.rank:  # one of 16 bits crashes the compiler
+                array.dtype = "float32"
+
+
+class Differentiated:
+    """One call of a case on tensors, and its formula.
+
+    Args:
+        case: the functions.
+        names: those of captured arrays, in the order of the tensors.
+    """
+
+    def __init__(self, case: Case, names: list[str]) -> None:
+        self.case = case
+        self.names = names
+
+    def attention(self, q: Any, k: Any, v: Any, *captured: Any) -> Any:
+        """out and lse by fa."""
+        case = self.case
+        score, mask = case._functions(dict(zip(self.names, map(fa.array, captured))))
+        options = {"is_causal": case.is_causal, "scale": case.scale, "return_lse": True}
+        return fa.attention(q, k, v, score_mod=score, mask_mod=mask, **options)
+
+    def formula(
+        self, q: Any, k: Any, v: Any, *captured: Any, dtype: Any = None, ops: Any = OPS
+    ) -> Any:
+        """out and lse by the formula."""
+        case, given = self.case, dict(zip(self.names, captured))
+        sign = ops.get("sign")
+
+        def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+            if sign is not None:  # float32's roundings of a product
+                s = s + sign(s) * right.LSE_ROUNDINGS * abs(s).detach()
+            env = {"s": s, "b": b, "h": h, "i": i, "j": j, **given}
+            return evaluated(case.score, env, ops)
+
+        def mask(b: Any, h: Any, i: Any, j: Any) -> Any:
+            seen = torch.ones((), dtype=torch.bool)
+            if case.mask is not None:
+                env = {"b": b, "h": h, "i": i, "j": j, **given}
+                seen = evaluated(case.mask, env, OPS)
+            return seen & (j <= i) if case.is_causal else seen
+
+        has_score = case.score is not None
+        return naive.differentiable(
+            *(q, k, v),
+            **{"score": score if has_score else None, "mask": mask},
+            **{"scale": case.scale, "dtype": dtype},
+        )
+
+
+def tensors_of(case: Case, values: Any, sizes: dict[str, int]) -> tuple[list[Any], list[str]]:
+    """Query, key, value and captured tensors, which require gradients; names of the latter."""
+    (heads, key_heads), (dim, value_dim) = case.heads, case.dims
+    shapes = (
+        (sizes["batch"], heads, sizes["rows"], dim),
+        (sizes["batch"], key_heads, sizes["keys"], dim),
+        (sizes["batch"], key_heads, sizes["keys"], value_dim),
+    )
+    q, k, v = (values.standard_normal(shape).astype(np.float32) for shape in shapes)
+    arrays = [naive.rounded(x, case.dtype) for x in naive.telling(q, k, v)]
+    tensors = [case._given(x, case.dtype, case.random.random() < 0.9) for x in arrays]
+    captured = case._fitting(case._captured(values, sizes), sizes)
+    tensors += [case._given(captured[a.name], a.dtype, a.unit) for a in case.arrays]
+    tensors = [x.requires_grad_(x.is_floating_point()) for x in tensors]
+    return tensors, [a.name for a in case.arrays]
+
+
+def moved(call: Differentiated, tensors: list[Any], grads: Any, exact: list[Any]) -> list[float]:
+    """What gradients move by if scores are wrong by as much as they may be, and by the
+    rounding of a 16-bit output: its product with its gradient is what rows subtract (Dao
+    et al. 2022, FlashAttention, appendix B.2), as if the log-sum-exp's were another."""
+    found = []
+    if call.case.score is not None:
+        for seed in range(4):
+            formula = functools.partial(
+                call.formula, ops=wrong_ops(torch.Generator().manual_seed(seed))
+            )
+            found.append(right.exact_gradients(formula, tensors, grads))
+    if call.case.dtype != "float32":
+        wide = [x.detach().double() if x.is_floating_point() else x.detach() for x in tensors]
+        out, _ = call.formula(*wide)
+        rounding = out - out.to(tensors[0].dtype).double()
+        lse_grad = grads[1].double() + (grads[0].double() * rounding).sum(-1)
+        found.append(right.exact_gradients(call.formula, tensors, (grads[0], lse_grad)))
+    return [
+        0.0 if own is None else max([right.difference(x[n], own.exact) for x in found], default=0.0)
+        for n, own in enumerate(exact)
+    ]
+
+
+def run_shape(case: Case, verbose: bool = False) -> float:
+    """Runs one shape; the largest error divided by its bound. Raises where it is above 1."""
+    rng = case.random
+    sizes = {
+        "batch": rng.choice([1, 2]),
+        "rows": rng.choice([1, rng.randrange(2, 40), rng.randrange(2, 100)]),
+        "keys": rng.choice([rng.randrange(2, 40), rng.randrange(2, 100)]),
+    }
+    values = np.random.default_rng(rng.randrange(1 << 30))
+    tensors, names = tensors_of(case, values, sizes)
+    call = Differentiated(case, names)
+    results = call.attention(*tensors)
+    grads = [torch.from_numpy(values.standard_normal(x.shape)).to(x.dtype) for x in results]
+    wanted = [x for x in tensors if x.requires_grad]
+    found = iter(torch.autograd.grad(results, wanted, grads, allow_unused=True))
+    expected = right.gradients(call.formula, tensors, grads)
+    worst = 0.0
+    more = moved(call, tensors, grads, expected)
+    for number, (own, size) in enumerate(zip(expected, more)):
+        if own is None:
+            continue
+        gradient = next(found)
+        name = ["query", "key", "value", *names][number]
+        message = f"of {name}: {case}\n  {sizes}"
+        if gradient is None:  # no part in a score
+            assert not np.any(own.exact), f"no gradient {message}"
+            continue
+        if not np.isfinite(own.exact).all():
+            continue
+        wide = right.ExpectedGradient(own.exact, own.dtype, own.naive_error, size / right.RELATIVE)
+        right.assert_right_gradient(gradient, wide, message)
+        share = right.share(right.back(gradient), own.exact, wide.limit, exact_zeros=False)
+        worst = max(worst, share)
+        if verbose:
+            print(f"  {sizes} {name}: error / bound {share:.3f}, moved {size:.2g}")
+    return worst
+
+
+def run_seed(seed: int, shapes: int = 2, verbose: bool = False) -> float:
+    """Differentiates the functions of a seed on some shapes; the largest error by its bound."""
+    case = GradientCase(seed)
+    if verbose:
+        print(case)
+    worst = 0.0
+    for _ in range(shapes):
+        try:
+            worst = max(worst, run_shape(case, verbose))
+        except AssertionError:
+            raise
+        except Exception as error:
+            error.add_note(str(case))
+            raise
+    assert math.isfinite(worst)
+    return worst
+
+
+def main() -> int:
+    """Runs seeds one after the other; 1 if one fails."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0, help="the first seed (0)")
+    parser.add_argument("--functions", type=int, default=100, help="seeds from there on (100)")
+    parser.add_argument("--shapes", type=int, default=2, help="shapes for each seed (2)")
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    failures, worst = 0, 0.0
+    for seed in range(options.seed, options.seed + options.functions):
+        try:
+            worst = max(worst, run_seed(seed, options.shapes, options.verbose))
+        except Exception as error:
+            failures += 1
+            notes = "\n".join(getattr(error, "__notes__", []))
+            print(f"seed {seed}: {type(error).__name__}: {error}\n{notes}", flush=True)
+    print(
+        f"{options.functions} functions, {options.shapes} shapes each: {failures} failed, "
+        f"largest error / bound {worst:.2f}"
+    )
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
