@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import subprocess
 import sys
@@ -124,6 +125,7 @@ def check(variant, tensors, uses="out", has_one_key=False, **options):
 
 def terms_of(q, k, v, out_grad):
     """The size of the terms of a gradient of q or k: of one key the sum of them is 0."""
+    q, k, v = (x.detach() for x in (q, k, v))
     products = out_grad.double().abs() @ v.double().abs().mT.repeat_interleave(
         q.shape[1] // v.shape[1], 1
     )
@@ -435,21 +437,34 @@ def gradients_at(functions, values):
     return found, *torch.autograd.grad(exact, wide, grad[0].double())
 
 
-def assert_as_pytorch(functions):
-    """At kinks and steps, and where operands are equal."""
-    values = [0.0, 1.0, -1.0, 3.0, -3.0, 6.0, 0.5]
-    for name, found, exact in zip(functions, *gradients_at(functions, values)):
-        right.assert_right_gradient(found, right.ExpectedGradient(exact.numpy()), name)
+VALUES = [0.0, 1.0, -1.0, 3.0, -3.0, 6.0, 0.5]
+"""Kinks and steps, and where operands are equal."""
 
 
 def test_kinks():
-    assert_as_pytorch(KINKS)
+    for name, found, exact in zip(KINKS, *gradients_at(KINKS, VALUES)):
+        right.assert_right_gradient(found, right.ExpectedGradient(exact.numpy()), name)
+
+
+SPOILS = ("asinh", "atan2", "pow")
+"""Of these it is NaN, which other heads of a kernel would have as well."""
+
+
+@functools.cache
+def unlike_pytorch(name):
+    """The function's gradients, from one kernel for those that do not spoil others."""
+    names = [name] if name in SPOILS else [x for x in UNLIKE_PYTORCH if x not in SPOILS]
+    if name != names[0]:
+        return unlike_pytorch(names[0])
+    found, exact = gradients_at({x: UNLIKE_PYTORCH[x] for x in names}, VALUES)
+    return dict(zip(names, zip(found, exact.numpy())))
 
 
 @pytest.mark.xfail(strict=True, reason="the derivative is that of what it is written by")
 @pytest.mark.parametrize("name", UNLIKE_PYTORCH)
 def test_kinks_of_composed_functions(name):
-    assert_as_pytorch({name: UNLIKE_PYTORCH[name]})
+    found, exact = unlike_pytorch(name)[name]
+    right.assert_right_gradient(found, right.ExpectedGradient(exact), name)
 
 
 def test_bounds_of_clamp():
