@@ -492,7 +492,8 @@ _TRACERS = {
     "BatchTracer": ("jax.vmap", "give arrays with a dimension for batch entries, [B, H, S, D]"),
     "JVPTracer": (
         "jax.grad, jvp or vjp",
-        "there is no backward yet: use JAX's own attention where a gradient is wanted",
+        "JAX has no rule for fa.attention: use fa.attention_backward, or JAX's own attention where "
+        "it is to differentiate",
     ),
 }
 _TRACERS["LinearizeTracer"] = _TRACERS["JVPTracer"]

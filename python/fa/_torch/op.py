@@ -166,18 +166,22 @@ def _setup_context(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any)
         if tensor.requires_grad and tensor.is_floating_point()
     ]
     ctx.captured_count = len(captured)
+    ctx.set_materialize_grads(False)  # a log-sum-exp that is not used has no gradient
     results = output if isinstance(output, tuple) else (output,)
     ctx.save_for_backward(query, key, value, *captured, *results)
 
 
 def _backward(ctx: Any, out_grad: Any, lse_grad: Any = None) -> tuple[Any, ...]:
     end = 3 + ctx.captured_count
-    query, key, value, *captured = ctx.saved_tensors[:end]
-    results = ctx.saved_tensors[end:]
+    saved = ctx.saved_tensors  # once: checkpoints compute them again for each time
+    query, key, value, *captured = saved[:end]
+    results = saved[end:]
     if len(results) == 1:  # an operator that did not say it
         results = torch.ops.fa.attention_with_lse(query, key, value, captured, **ctx.options)
     out, lse = results
     if out_grad is None:
+        if lse_grad is None:
+            return None, None, None, [None] * len(captured)
         out_grad = torch.zeros_like(out)
     gradients = torch.ops.fa.attention_backward(
         *(query, key, value, captured, out, lse, out_grad, lse_grad), wrt=ctx.wrt, **ctx.options

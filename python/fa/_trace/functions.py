@@ -341,7 +341,11 @@ def pow_(x: Any, y: Any) -> Scalar:
     if x._constant is not None and x._constant > 0:
         return exp2(mul(y, math.log2(x._constant)))
     # A negative base has a power where the exponent is an integer.
-    size = exp2(mul(y, log2(abs_(x))))
+    # Of 0 there is no logarithm, or the derivative there would be NaN.
+    is_zero = eq(x, 0.0)
+    size = exp2(mul(y, log2(where(is_zero, 1.0, abs_(x)))))
+    of_zero = where(gt(y, 0.0), 0.0, where(lt(y, 0.0), math.inf, y))
+    size = where(is_zero, of_zero, size)
     is_integer = eq(floor(y), y)
     is_odd = ne(mul(floor(mul(y, 0.5)), 2.0), y)
     signed = where(is_integer, where(is_odd, neg(size), size), constant(region, math.nan))
@@ -816,13 +820,16 @@ def atan2(y: Any, x: Any) -> Scalar:
 
 def asinh(x: Any) -> Scalar:
     """Inverse hyperbolic sine."""
-    size = abs_(cast(x, "float32"))
+    x = cast(x, "float32")
+    # Nothing is divided by 0, or the derivative there would be NaN.
+    size = where(eq(x, 0.0), 1.0, abs_(x))
     # Of x^2 / (1 + sqrt(1 + x^2)), which is x where x^2 overflows.
     more = true_divide(
         size, add(true_divide(1.0, size), sqrt(add(true_divide(1.0, square(size)), 1.0)))
     )
-    inverse = where(eq(size, 0.0), 0.0, log1p(add(size, more)))
-    return copysign(where(gt(size, 1e18), add(log(size), math.log(2)), inverse), x)
+    inverse = log1p(add(size, more))
+    size = copysign(where(gt(size, 1e18), add(log(size), math.log(2)), inverse), x)
+    return where(eq(x, 0.0), x, size)  # which has a derivative there
 
 
 def acosh(x: Any) -> Scalar:
@@ -834,8 +841,10 @@ def acosh(x: Any) -> Scalar:
 
 def atanh(x: Any) -> Scalar:
     """Inverse hyperbolic tangent; NaN beyond 1."""
-    size = abs_(cast(x, "float32"))
-    return copysign(mul(log1p(true_divide(mul(size, 2.0), sub(1.0, size))), 0.5), x)
+    x = cast(x, "float32")
+    size = abs_(x)
+    size = copysign(mul(log1p(true_divide(mul(size, 2.0), sub(1.0, size))), 0.5), x)
+    return where(eq(x, 0.0), x, size)  # which has a derivative there
 
 
 def isclose(

@@ -40,9 +40,12 @@ Value SoftmaxBuilder::elementwise(ValueRange inputs, Type elementType, Body f) {
   Value out = tensor::EmptyOp::create(
       b, loc, tensor::getMixedSizes(b, loc, shapeFrom), elementType);
   SmallVector<AffineMap> maps;
-  for (Value v : inputs)
-    maps.push_back(AffineMap::getMultiDimIdentityMap(rank, b.getContext())
-                       .getMajorSubMap(rankOf(v)));
+  SmallVector<AffineExpr> dims;
+  for (unsigned d = 0; d < rank; ++d)
+    dims.push_back(b.getAffineDimExpr(d));
+  for (Value v : inputs) // getMajorSubMap has none of rank 0
+    maps.push_back(AffineMap::get(rank, 0, ArrayRef(dims).take_front(rankOf(v)),
+                                  b.getContext()));
   maps.push_back(b.getMultiDimIdentityMap(rank));
   SmallVector<utils::IteratorType> iterators(rank,
                                              utils::IteratorType::parallel);
