@@ -473,7 +473,7 @@ def test_zero_of_odd_functions():
 def test_power_of_zero():
     """Of no negative base: by its exponent PyTorch's has no derivative there."""
     functions = {"pow": lambda x: m.pow(x, x * 0.0 + 2.0)}
-    (found,), (exact,) = gradients_at(functions, [0.0, 1.0, 3.0, 0.5])
+    (found,), (exact,) = gradients_at(functions, [0.0, 1.0, 0.25, 0.5])
     right.assert_right_gradient(found, right.ExpectedGradient(exact.numpy()), "pow")
 
 
