@@ -35,7 +35,7 @@ public:
            StringRef name)
       : b(rewriter), module(module), forall(forall), loc(forall.getLoc()),
         name(name), types(rewriter.getContext()) {}
-  void outline();
+  LogicalResult outline();
 
 private:
   Value index(int64_t x) { return arith::ConstantIndexOp::create(b, loc, x); }
@@ -45,7 +45,7 @@ private:
   /// Iterations in each dimension, and their product.
   Value computeCounts();
   /// Stores the values that the body uses; returns the context's address.
-  Value packContext();
+  FailureOr<Value> packContext();
   void emitRangeFunction();
   void emitIteration(func::FuncOp function, Value linear, IRMapping &map);
 
@@ -86,7 +86,7 @@ Value Outliner::computeCounts() {
   return total;
 }
 
-Value Outliner::packContext() {
+FailureOr<Value> Outliner::packContext() {
   getUsedValuesDefinedAbove(forall.getRegion(), captured);
   captured.insert(lower.begin(), lower.end());
   captured.insert(step.begin(), step.end());
@@ -96,8 +96,14 @@ Value Outliner::packContext() {
            v.getDefiningOp()->hasTrait<OpTrait::ConstantLike>();
   });
   SmallVector<Type> fields;
-  for (Value v : captured)
-    fields.push_back(types.convertType(v.getType()));
+  for (Value v : captured) {
+    Type field = types.convertType(v.getType());
+    if (!field)
+      return forall.emitError() << "uses a value of type " << v.getType()
+                                << ", which has no form in memory on the CPU; "
+                                   "use f32, f16, bf16, f64 or integers";
+    fields.push_back(field);
+  }
   contextType = LLVM::LLVMStructType::getLiteral(b.getContext(), fields);
   Value context = LLVM::UndefOp::create(b, loc, contextType);
   for (auto [i, v] : llvm::enumerate(captured)) {
@@ -176,10 +182,12 @@ void Outliner::emitRangeFunction() {
   emitIteration(function, loop.getInductionVar(), map);
 }
 
-void Outliner::outline() {
+LogicalResult Outliner::outline() {
   b.setInsertionPoint(forall);
   Value total = computeCounts();
-  Value context = packContext();
+  FailureOr<Value> context = packContext();
+  if (failed(context))
+    return failure();
   emitRangeFunction();
   auto pointer = LLVM::LLVMPointerType::get(b.getContext());
   Type i64 = b.getI64Type();
@@ -189,8 +197,9 @@ void Outliner::outline() {
   Value address = UnrealizedConversionCastOp::create(b, loc, pointer, function)
                       .getResult(0);
   func::CallOp::create(b, loc, "fa_cpu_parallel_for", TypeRange(),
-                       ValueRange{address, context, toI64(total)});
+                       ValueRange{address, *context, toI64(total)});
   b.eraseOp(forall);
+  return success();
 }
 
 /// Marks and releases the arena around a block that allocates.
@@ -243,9 +252,10 @@ struct CPUParallelizePass
     unsigned number = 0;
     for (scf::ForallOp op : outer) {
       auto parent = op->getParentOfType<func::FuncOp>();
-      Outliner(b, module, op,
-               (parent.getName() + "_range" + Twine(number++)).str())
-          .outline();
+      Outliner outliner(b, module, op,
+                        (parent.getName() + "_range" + Twine(number++)).str());
+      if (failed(outliner.outline()))
+        return signalPassFailure();
     }
     SmallVector<Block *> blocks;
     module.walk([&](Operation *op) {
