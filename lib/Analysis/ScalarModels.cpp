@@ -51,7 +51,6 @@ Number operator*(Number x, double y) { return x * x.constant(y); }
 /// One application of an operation: its operands, its result and the result's
 /// adjoint.
 struct Application {
-  Operation *op;
   ImplicitLocOpBuilder &b;
   unsigned operand;
   ValueRange operands;
@@ -263,7 +262,7 @@ struct Model : ScalarOpInterface::ExternalModel<Model<OpTy>, OpTy> {
   Value buildAdjoint(Operation *op, OpBuilder &builder, unsigned operand,
                      ValueRange operands, Value result, Value g) const {
     ImplicitLocOpBuilder b(op->getLoc(), builder);
-    Application application = {op, b, operand, operands, {&b, result}, {&b, g}};
+    Application application = {b, operand, operands, {&b, result}, {&b, g}};
     return adjoint(cast<OpTy>(op), application).value;
   }
 };

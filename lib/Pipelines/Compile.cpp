@@ -227,8 +227,7 @@ static std::unique_ptr<MLIRContext> makeContext() {
   return context;
 }
 
-/// Of a function and its gradient the gradient is left; `name` becomes its own.
-static llvm::Error keepGradient(ModuleOp module, std::string &name) {
+llvm::Error fa::keepGradient(ModuleOp module, std::string &name) {
   name += "_backward";
   auto gradient = module.lookupSymbol<func::FuncOp>(name);
   if (!gradient)

@@ -117,13 +117,12 @@ llvm::Error Runner::prepare() {
 llvm::Error Runner::differentiate() {
   if (llvm::Error error = applyPasses(module, "fa-differentiate"))
     return error;
-  auto gradient = module.lookupSymbol<func::FuncOp>(name + "_backward");
-  if (!gradient)
-    return runError("--backward needs an fa.attention in @" + name +
-                    ", got none; give the forward");
   auto results = reference("f64");
   if (!results)
     return results.takeError();
+  if (llvm::Error error = keepGradient(module, name))
+    return error;
+  auto gradient = module.lookupSymbol<func::FuncOp>(name);
   bool returnedLse = roles.size() > 1;
   bool lseFirst = returnedLse && roles.front() == Role::LogSumExp;
   unsigned first = inputs.size();
@@ -145,11 +144,6 @@ llvm::Error Runner::differentiate() {
   if (returnedLse)
     inputs.push_back(
         makeNormal(cpu::DType::F32, lse.shape, first + 3, options, store));
-  name += "_backward";
-  for (auto function :
-       llvm::make_early_inc_range(module.getOps<func::FuncOp>()))
-    if (function != gradient)
-      function.erase();
   roles.assign(gradient.getNumResults(), Role::Gradient);
   problem.backward = true;
   return llvm::Error::success();

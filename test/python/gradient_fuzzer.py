@@ -15,7 +15,6 @@ formula choose alike.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import math
 import sys
@@ -26,7 +25,16 @@ import naive
 import numpy as np
 import right
 import torch
-from variant_fuzzer import APPROXIMATE, COMPARISONS, Case, Generator, Node
+from variant_fuzzer import (
+    APPROXIMATE,
+    COMPARISONS,
+    Case,
+    Generator,
+    Node,
+    arguments,
+    largest_of,
+    run_seeds,
+)
 
 
 def _softplus(x: Any) -> Any:
@@ -269,40 +277,15 @@ def run_seed(seed: int, shapes: int = 2, verbose: bool = False) -> float:
     case = GradientCase(seed)
     if verbose:
         print(case)
-    worst = 0.0
-    for _ in range(shapes):
-        try:
-            worst = max(worst, run_shape(case, verbose))
-        except AssertionError:
-            raise
-        except Exception as error:
-            error.add_note(str(case))
-            raise
+    worst = largest_of(case, lambda: run_shape(case, verbose), shapes)
     assert math.isfinite(worst)
     return worst
 
 
 def main() -> int:
     """Runs seeds one after the other; 1 if one fails."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=0, help="the first seed (0)")
-    parser.add_argument("--functions", type=int, default=100, help="seeds from there on (100)")
-    parser.add_argument("--shapes", type=int, default=2, help="shapes for each seed (2)")
-    parser.add_argument("--verbose", action="store_true")
-    options = parser.parse_args()
-    failures, worst = 0, 0.0
-    for seed in range(options.seed, options.seed + options.functions):
-        try:
-            worst = max(worst, run_seed(seed, options.shapes, options.verbose))
-        except Exception as error:
-            failures += 1
-            notes = "\n".join(getattr(error, "__notes__", []))
-            print(f"seed {seed}: {type(error).__name__}: {error}\n{notes}", flush=True)
-    print(
-        f"{options.functions} functions, {options.shapes} shapes each: {failures} failed, "
-        f"largest error / bound {worst:.2f}"
-    )
-    return 1 if failures else 0
+    options = arguments(__doc__, shapes=2).parse_args()
+    return run_seeds(options, lambda seed: run_seed(seed, options.shapes, options.verbose))
 
 
 if __name__ == "__main__":

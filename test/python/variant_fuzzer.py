@@ -749,6 +749,20 @@ def emulated(
     return out.astype(np.float64), lse.astype(np.float64)
 
 
+def largest_of(case: Any, run: Callable[[], float], shapes: int) -> float:
+    """The largest of what runs of a case give, which names itself where one fails."""
+    worst = 0.0
+    for _ in range(shapes):
+        try:
+            worst = max(worst, run())
+        except AssertionError:
+            raise
+        except Exception as error:
+            error.add_note(str(case))
+            raise
+    return worst
+
+
 def run_seed(seed: int, device: str = "cpu", shapes: int = 4, verbose: bool = False) -> float:
     """Runs the functions of a seed on some shapes; the largest error by its bound.
 
@@ -758,43 +772,52 @@ def run_seed(seed: int, device: str = "cpu", shapes: int = 4, verbose: bool = Fa
     if verbose:
         print(case)
     shapes = 1 if device == "emulator" else shapes
-    before, worst = fa.compile_count(), 0.0
-    for _ in range(shapes):
-        try:
-            worst = max(worst, case.run(verbose))
-        except AssertionError:
-            raise
-        except Exception as error:
-            error.add_note(str(case))
-            raise
+    before = fa.compile_count()
+    worst = largest_of(case, lambda: case.run(verbose), shapes)
     compiled = fa.compile_count() - before
     assert compiled <= 1, f"{compiled} compilations: {case}"
     return worst
 
 
-def main() -> int:
-    """Runs seeds one after the other; 1 if one fails."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def arguments(doc: str, shapes: int) -> argparse.ArgumentParser:
+    """What a fuzzer's command takes."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--functions", type=int, default=100, help="seeds from there on (100)")
-    parser.add_argument("--shapes", type=int, default=4, help="shapes for each seed (4)")
-    parser.add_argument("--device", default=os.environ.get("FA_TEST_DEVICE", "cpu"))
+    parser.add_argument(
+        "--shapes", type=int, default=shapes, help=f"shapes for each seed ({shapes})"
+    )
     parser.add_argument("--verbose", action="store_true")
-    options = parser.parse_args()
-    failures = 0
-    worst = 0.0
+    return parser
+
+
+def run_seeds(options: argparse.Namespace, run: Callable[[int], float], where: str = "") -> int:
+    """Runs seeds one after the other; 1 if one fails."""
+    failures, worst = 0, 0.0
     for seed in range(options.seed, options.seed + options.functions):
         try:
-            worst = max(worst, run_seed(seed, options.device, options.shapes, options.verbose))
+            worst = max(worst, run(seed))
         except Exception as error:
             failures += 1
             notes = "\n".join(getattr(error, "__notes__", []))
             print(f"seed {seed}: {type(error).__name__}: {error}\n{notes}", flush=True)
     print(
-        f"{options.functions} functions, {options.shapes} shapes each, on {options.device}: "
+        f"{options.functions} functions, {options.shapes} shapes each{where}: "
         f"{failures} failed, largest error / bound {worst:.2f}"
     )
     return 1 if failures else 0
+
+
+def main() -> int:
+    """Runs seeds one after the other; 1 if one fails."""
+    parser = arguments(__doc__, shapes=4)
+    parser.add_argument("--device", default=os.environ.get("FA_TEST_DEVICE", "cpu"))
+    options = parser.parse_args()
+
+    def run(seed: int) -> float:
+        return run_seed(seed, options.device, options.shapes, options.verbose)
+
+    return run_seeds(options, run, f", on {options.device}")
 
 
 if __name__ == "__main__":

@@ -55,6 +55,10 @@ struct CompiledKernel {
 /// Errors in the options alone: an unknown target or algorithm, bad sizes.
 llvm::Error checkOptions(const CompileRequest &request);
 
+/// After fa-differentiate: of a function and its gradient the gradient is left;
+/// `name` becomes its own.
+llvm::Error keepGradient(mlir::ModuleOp module, std::string &name);
+
 /// A tile program in `module` as PTX for an NVIDIA target, with its header.
 /// `schedule` is that of CompileRequest. The module is left in the target's
 /// dialects.

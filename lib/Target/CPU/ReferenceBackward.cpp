@@ -8,7 +8,8 @@
 
 #include "ReferenceBuilder.h"
 
-#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "fa/Dialect/FA/IR/Builders.h"
+
 #include "mlir/Dialect/SCF/IR/SCF.h"
 
 using namespace mlir;
@@ -102,8 +103,6 @@ private:
     return tensor::InsertOp::create(b, loc, add(read(tensor, at), x), tensor,
                                     at);
   }
-  Value zeros(Value like, Type type);
-  Value narrow(Value tensor, Type type);
 
   AttentionBackwardOp op;
   Slopes slopes;
@@ -198,39 +197,15 @@ SmallVector<Value> BackwardReference::row(const Value at[3], ValueRange grads) {
   return SmallVector<Value>(steps.getResults());
 }
 
-Value BackwardReference::zeros(Value like, Type type) {
-  Value empty = tensor::EmptyOp::create(
-      b, loc, tensor::getMixedSizes(b, loc, like), type);
-  Value zero = arith::ConstantOp::create(b, loc, b.getFloatAttr(type, 0.0));
-  return linalg::FillOp::create(b, loc, zero, empty).getResult(0);
-}
-
-Value BackwardReference::narrow(Value tensor, Type type) {
-  auto from = cast<RankedTensorType>(tensor.getType());
-  if (wide || from.getElementType() == type)
-    return tensor;
-  Value out = tensor::EmptyOp::create(
-      b, loc, tensor::getMixedSizes(b, loc, tensor), type);
-  AffineMap map = b.getMultiDimIdentityMap(from.getRank());
-  SmallVector<utils::IteratorType> iterators(from.getRank(),
-                                             utils::IteratorType::parallel);
-  return linalg::GenericOp::create(
-             b, loc, out.getType(), tensor, out, ArrayRef<AffineMap>{map, map},
-             iterators,
-             [&](OpBuilder &nested, Location l, ValueRange args) {
-               Value x = arith::TruncFOp::create(nested, l, type, args[0]);
-               linalg::YieldOp::create(nested, l, x);
-             })
-      .getResult(0);
-}
-
 SmallVector<Value> BackwardReference::build() {
   b.setInsertionPoint(op);
   keys = b.createOrFold<tensor::DimOp>(loc, key, 2);
+  SoftmaxBuilder builder(b, loc);
   SmallVector<Value> grads, likes = {query, key, value};
   llvm::append_range(likes, op.getWrt());
   for (Value like : likes)
-    grads.push_back(zeros(like, real));
+    grads.push_back(
+        builder.fill(tensor::getMixedSizes(b, loc, like), real, 0.0));
   SmallVector<Value> ends;
   for (unsigned d = 0; d < 3; ++d)
     ends.push_back(b.createOrFold<tensor::DimOp>(loc, query, d));
@@ -245,9 +220,10 @@ SmallVector<Value> BackwardReference::build() {
       });
   b.setInsertionPoint(op);
   SmallVector<Value> results;
-  for (auto [grad, like] : llvm::zip(nest.results, likes))
-    results.push_back(
-        narrow(grad, cast<RankedTensorType>(like.getType()).getElementType()));
+  for (auto [grad, like] : llvm::zip(nest.results, likes)) {
+    Type element = cast<RankedTensorType>(like.getType()).getElementType();
+    results.push_back(wide ? grad : builder.convert(grad, element));
+  }
   return results;
 }
 

@@ -161,10 +161,8 @@ def why_left(
         others: what else the result depends on.
     """
     reason = why_not(*tensors, *options)
-    if reason is None and torch.is_grad_enabled():
-        for tensor in (*tensors, *others):
-            if tensor is not None and tensor.requires_grad:
-                return "gradient"
+    if reason is None and op.records_gradient(*tensors, *others):
+        return "gradient"
     return reason
 
 

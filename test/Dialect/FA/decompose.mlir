@@ -164,3 +164,27 @@ func.func @wide_index(%q: tensor<1x1x8x16xf32>, %table: tensor<?xi1>) -> tensor<
   } : (tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>) -> tensor<1x1x8x16xf32>
   return %o : tensor<1x1x8x16xf32>
 }
+
+// -----
+
+// A bound on one side leaves the other one open: both are made.
+// CHECK-LABEL: func @wide_index_bounded_below
+// CHECK: %[[BELOW:.*]] = arith.maxsi %{{.*}}, %{{.*}} : i64
+// CHECK: %[[MOST:.*]] = arith.constant 2147483647 : i64
+// CHECK: %[[UPPER:.*]] = arith.minsi %[[BELOW]], %[[MOST]] : i64
+// CHECK: %[[SATURATED:.*]] = arith.maxsi %[[UPPER]], %{{.*}} : i64
+// CHECK: arith.index_cast %[[SATURATED]] : i64 to index
+func.func @wide_index_bounded_below(%q: tensor<1x1x8x16xf32>, %table: tensor<?xi1>) -> tensor<1x1x8x16xf32> {
+  %o = fa.attention %q, %q, %q mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %far = arith.constant 4294967296 : i64
+    %zero = arith.constant 0 : i64
+    %wide = arith.index_cast %j : index to i64
+    %sum = arith.addi %wide, %far : i64
+    %inside = arith.maxsi %sum, %zero : i64
+    %at = arith.index_cast %inside : i64 to index
+    %seen = tensor.extract %table[%at] : tensor<?xi1>
+    fa.yield %seen : i1
+  } : (tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>) -> tensor<1x1x8x16xf32>
+  return %o : tensor<1x1x8x16xf32>
+}

@@ -1,7 +1,8 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
-#include "fa/Dialect/FA/IR/Builders.h"
+#include "AttentionCommon.h"
+
 #include "fa/Dialect/FA/IR/FA.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -30,13 +31,7 @@ LogicalResult AccumulateOp::verifyRegions() {
                          << places
                          << " indices, one for each dimension of the result"
                             " (fa_accumulate_c1)";
-  for (Operation &inner : block)
-    if (!isMemoryEffectFree(&inner) ||
-        inner.hasTrait<OpTrait::IsIsolatedFromAbove>())
-      return inner.emitOpError("has side effects or is not understood in a "
-                               "region of places; only pure ops may be used "
-                               "there");
-  return success();
+  return verifyRegionIsPure(getPlaces(), "places");
 }
 
 FailureOr<SmallVector<Value>> AccumulateOp::decomposeOperation(OpBuilder &b) {

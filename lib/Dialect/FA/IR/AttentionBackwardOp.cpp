@@ -151,23 +151,5 @@ LogicalResult AttentionBackwardOp::verifyRegions() {
                        "fa.yield_adjoint (fa_attention_backward_c3)");
   if (failed(verifyRegionIsPure(getAdjoint(), "adjoint")))
     return failure();
-  if (yield.getTo().size() != yield.getTerms().size())
-    return yield.emitOpError()
-           << "expected a captured tensor for each of "
-           << yield.getTerms().size() << " terms, got " << yield.getTo().size()
-           << " (fa_attention_backward_c3)";
-  int64_t indices = 0, count = getWrt().size();
-  for (int64_t to : yield.getTo()) {
-    if (to < 0 || to >= count)
-      return yield.emitOpError() << "expected the number of one of " << count
-                                 << " captured tensors, got " << to
-                                 << " (fa_attention_backward_c3)";
-    indices += rankOf(getWrt()[to]);
-  }
-  if (static_cast<int64_t>(yield.getAt().size()) != indices)
-    return yield.emitOpError()
-           << "expected " << indices
-           << " indices, one for each dimension of what is added to, got "
-           << yield.getAt().size() << " (fa_attention_backward_c3)";
-  return success();
+  return verifyAdds(yield, getWrt(), "fa_attention_backward_c3");
 }

@@ -336,14 +336,36 @@ LogicalResult fa::verifyFactors(Operation *op, std::optional<APFloat> scale,
   return success();
 }
 
-LogicalResult fa::verifyRegionIsPure(Region &region, StringRef name) {
+LogicalResult fa::verifyRegionIsPure(Region &region, StringRef name,
+                                     StringRef remedy) {
   for (Operation &inner : region.front())
     if (!isMemoryEffectFree(&inner) ||
         inner.hasTrait<OpTrait::IsIsolatedFromAbove>())
       return inner.emitOpError()
              << "has side effects or is not understood in a " << name
-             << " region; only pure arith, math, scf.if and tensor.extract "
-                "ops may be used there (fa_attention_c6)";
+             << " region; " << remedy;
+  return success();
+}
+
+LogicalResult fa::verifyAdds(YieldAdjointOp yield, ValueRange gradients,
+                             StringRef label) {
+  if (yield.getTo().size() != yield.getTerms().size())
+    return yield.emitOpError() << "expected a captured tensor for each of "
+                               << yield.getTerms().size() << " terms, got "
+                               << yield.getTo().size() << " (" << label << ")";
+  int64_t indices = 0, count = gradients.size();
+  for (int64_t to : yield.getTo()) {
+    if (to < 0 || to >= count)
+      return yield.emitOpError()
+             << "expected the number of one of " << count
+             << " captured tensors, got " << to << " (" << label << ")";
+    indices += cast<RankedTensorType>(gradients[to].getType()).getRank();
+  }
+  if (static_cast<int64_t>(yield.getAt().size()) != indices)
+    return yield.emitOpError()
+           << "expected " << indices
+           << " indices, one for each dimension of what is added to, got "
+           << yield.getAt().size() << " (" << label << ")";
   return success();
 }
 
@@ -358,6 +380,10 @@ LogicalResult fa::verifyRegionArguments(Operation *op, Region &region,
   llvm::interleaveComma(region.front().getArgumentTypes(), diag);
   return diag << ") (fa_attention_c6)";
 }
+
+static constexpr StringLiteral kPureFunctions =
+    "only pure arith, math, scf.if and tensor.extract ops may be used there "
+    "(fa_attention_c6)";
 
 /// Checks one region's arguments, its yield and that its ops are pure.
 static LogicalResult verifyFunctionRegion(Operation *op, Region &region,
@@ -376,7 +402,7 @@ static LogicalResult verifyFunctionRegion(Operation *op, Region &region,
     return yield.emitOpError()
            << "expected the " << name << " region to yield " << yielded
            << ", got " << yield.getResult().getType() << " (fa_attention_c6)";
-  return verifyRegionIsPure(region, name);
+  return verifyRegionIsPure(region, name, kPureFunctions);
 }
 
 LogicalResult fa::verifyFunctions(Operation *op, Region &score, Region &mask,

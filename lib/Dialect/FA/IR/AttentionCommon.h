@@ -7,6 +7,8 @@
 #ifndef FA_LIB_DIALECT_FA_IR_ATTENTIONCOMMON_H
 #define FA_LIB_DIALECT_FA_IR_ATTENTIONCOMMON_H
 
+#include "fa/Dialect/FA/IR/FA.h"
+
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/OpImplementation.h"
 
@@ -55,8 +57,13 @@ mlir::LogicalResult verifyRegionArguments(mlir::Operation *op,
                                           mlir::Region &region,
                                           llvm::StringRef name,
                                           mlir::TypeRange arguments);
-mlir::LogicalResult verifyRegionIsPure(mlir::Region &region,
-                                       llvm::StringRef name);
+mlir::LogicalResult
+verifyRegionIsPure(mlir::Region &region, llvm::StringRef name,
+                   llvm::StringRef remedy = "only pure ops may be used there");
+/// What an adjoint adds goes to one of `gradients`, with an index for each of
+/// its dimensions; `label` is the constraint's.
+mlir::LogicalResult verifyAdds(YieldAdjointOp yield, mlir::ValueRange gradients,
+                               llvm::StringRef label);
 /// Sizes of a tensor are at most kMaxExtent (fa_attention_c3).
 mlir::LogicalResult verifyExtents(mlir::Operation *op, llvm::StringRef name,
                                   mlir::RankedTensorType type);

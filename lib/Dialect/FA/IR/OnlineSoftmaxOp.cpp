@@ -1,6 +1,8 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
+#include "AttentionCommon.h"
+
 #include "fa/Dialect/FA/IR/Builders.h"
 #include "fa/Dialect/FA/IR/FA.h"
 
@@ -62,13 +64,7 @@ LogicalResult OnlineSoftmaxOp::verifyRegions() {
   auto yield = block.empty() ? YieldOp() : dyn_cast<YieldOp>(block.back());
   if (!yield || !yield.getResult().getType().isInteger(1))
     return emitOpError("expected the keep region to end in fa.yield of an i1");
-  for (Operation &inner : block)
-    if (!isMemoryEffectFree(&inner) ||
-        inner.hasTrait<OpTrait::IsIsolatedFromAbove>())
-      return inner.emitOpError(
-          "has side effects or is not understood in a keep "
-          "region; only pure ops may be used there");
-  return success();
+  return verifyRegionIsPure(getKeep().front(), "keep");
 }
 
 OpOperand &OnlineSoftmaxOp::getScoresOperand() { return getScoresMutable(); }

@@ -1,6 +1,8 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
+#include "AttentionCommon.h"
+
 #include "fa/Dialect/FA/IR/Builders.h"
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/IR/Matchers.h"
@@ -112,13 +114,8 @@ LogicalResult SoftmaxGradOp::verifyRegions() {
       llvm::interleaveComma(types, diag);
       return diag << ") (fa_softmax_grad_c2)";
     }
-    for (Operation &inner : block)
-      if (!isMemoryEffectFree(&inner) ||
-          inner.hasTrait<OpTrait::IsIsolatedFromAbove>())
-        return inner.emitOpError()
-               << "has side effects or is not understood in "
-                  "a "
-               << name << " region; only pure ops may be used there";
+    if (failed(verifyRegionIsPure(*region, name)))
+      return failure();
   }
   Block &keep = getKeep().front(), &adjoint = getAdjoint().front();
   auto kept = keep.empty() ? YieldOp() : dyn_cast<YieldOp>(keep.back());
@@ -127,24 +124,10 @@ LogicalResult SoftmaxGradOp::verifyRegions() {
                        "(fa_softmax_grad_c2)");
   auto yield = adjoint.empty() ? YieldAdjointOp()
                                : dyn_cast<YieldAdjointOp>(adjoint.back());
-  if (!yield || yield.getTo().size() != yield.getTerms().size())
+  if (!yield)
     return emitOpError("expected the adjoint region to end in fa.yield_adjoint "
-                       "with a gradient for each term (fa_softmax_grad_c2)");
-  int64_t indices = 0, count = getCapturedGrads().size();
-  for (int64_t to : yield.getTo()) {
-    if (to < 0 || to >= count)
-      return yield.emitOpError() << "expected the number of one of " << count
-                                 << " captured tensors' gradients, got " << to
-                                 << " (fa_softmax_grad_c2)";
-    indices +=
-        cast<RankedTensorType>(getCapturedGrads()[to].getType()).getRank();
-  }
-  if (static_cast<int64_t>(yield.getAt().size()) != indices)
-    return yield.emitOpError()
-           << "expected " << indices
-           << " indices, one for each dimension of what is added to, got "
-           << yield.getAt().size() << " (fa_softmax_grad_c2)";
-  return success();
+                       "(fa_softmax_grad_c2)");
+  return verifyAdds(yield, getCapturedGrads(), "fa_softmax_grad_c2");
 }
 
 //===----------------------------------------------------------------------===//

@@ -97,7 +97,7 @@ std::optional<MaskedLoop> MaskedLoop::match(TileStepOpInterface tile,
     return std::nullopt;
   masked.mask = *mask;
   std::optional<int64_t> rows = boundAlong(tile, 0), keys = boundAlong(tile, 1);
-  // A merge of fewer keys than a tile has would take the others for masked.
+  // The forward's later passes want padded tiles: they come first there.
   bool isMerge = isa<OnlineSoftmaxOp>(tile.getOperation());
   auto type = cast<RankedTensorType>(scores.getType());
   if (!rows || !keys || (isMerge && !type.hasStaticShape())) {

@@ -74,7 +74,9 @@ def DecomposePass : FA_Pass<"fa-decompose"> {
     Rewrites `fa.attention` as the standard algorithm (FlashAttention,
     Algorithm 0; three-pass safe softmax), on matrices, for every batch entry
     and head: scores, row maximum, exponentials, row sum, weights, output. The
-    matrices S and P are values of full size.
+    matrices S and P are values of full size. `fa.attention_backward` becomes
+    scores and `fa.softmax_grad` on whole matrices, for every key head and the
+    query heads that share it.
 
     Before:
     ```mlir
@@ -123,7 +125,8 @@ def TilePass : FA_Pass<"fa-tile"> {
     Tiles every `fa.online_softmax` into blocks of Br rows and Bc keys, the
     keys outside, and fuses what produces its scores into the tiles: the score
     matrix is gone. The state (m, l, o) goes through memory each step. This is
-    FlashAttention's Algorithm 1.
+    FlashAttention's Algorithm 1. `fa.softmax_grad` is tiled in the same way; the
+    gradients of a block of keys stay on chip: Algorithm 4.
 
     Before:
     ```mlir
@@ -292,7 +295,9 @@ def SplitMaskLoopsPass : FA_Pass<"fa-split-mask-loops"> {
     decide stays as it is. A remark says what was found.
 
     Skipping a block is legal because `fa.online_softmax` with scores that are
-    all -inf is the identity on its state.
+    all -inf is the identity on its state. `fa.softmax_grad` is, too: its loop
+    over blocks of rows is bounded by the same proof, with rows and keys in each
+    other's place.
 
     What the mask says holds in the score function, too, whose value is not
     seen elsewhere: under a causal mask, `|i - j|` in it (`max(d, 0 - d)`) is
