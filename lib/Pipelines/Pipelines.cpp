@@ -20,10 +20,10 @@ static llvm::Error optionError(const Twine &message) {
 static SmallVector<std::pair<std::string, std::string>>
 stagesOf(const PipelineOptions &options, const TargetInfo &target,
          bool speculate) {
-  std::string tile = "target=" + options.target +
+  std::string grid = "target=" + options.target +
                      " rows=" + std::to_string(options.rows) +
-                     " keys=" + std::to_string(options.keys) +
-                     " algorithm=" + options.algorithm;
+                     " keys=" + std::to_string(options.keys);
+  std::string tile = grid + " algorithm=" + options.algorithm;
   // The order matters to a reference that earlier blocks give.
   std::string order =
       options.order == "auto" && !speculate ? "ascending" : options.order;
@@ -33,8 +33,16 @@ stagesOf(const PipelineOptions &options, const TargetInfo &target,
   if (!options.backward.empty()) {
     SmallVector<std::pair<std::string, std::string>> stages = {
         {"fa-differentiate", "wrt=" + options.backward}, {"fa-decompose", ""}};
-    if (options.algorithm != "standard")
-      stages.append({{"fa-tile", tile}, {"fa-split-mask-loops", ""}});
+    if (target.kind == TargetInfo::Kind::NVIDIA)
+      // Heads alone do not fill a GPU, and its tiles have one size.
+      stages.append({{"fa-parallelize", grid},
+                     {"fa-tile", tile},
+                     {"fa-pad-tiles", ""},
+                     {"fa-split-mask-loops", bits},
+                     {"fa-expand-steps", ""},
+                     {"fa-fold-scale-exp2", ""}});
+    else if (options.algorithm != "standard")
+      stages.append({{"fa-tile", tile}, {"fa-split-mask-loops", bits}});
     return stages;
   }
   if (options.algorithm == "standard")
@@ -99,9 +107,6 @@ fa::getStages(const PipelineOptions &options) {
         "unknown backward '" + options.backward +
         "'; expected all, none, or the numbers of arguments that "
         "are captured tensors, joined by +");
-  if (!options.backward.empty() && target->kind == TargetInfo::Kind::NVIDIA)
-    return optionError("expected target cpu for gradients, got " +
-                       options.target + "; there is no backward for GPUs yet");
   if (options.rows < 0 || options.keys < 0)
     return optionError("expected tile sizes of at least 1, or 0 to choose, "
                        "got rows=" +

@@ -89,7 +89,6 @@ def attention_backward(
         ValueError: shapes or types that do not fit, or no dropout_seed.
         TraceError: (a ValueError) a function does what can't be traced, or has no
             derivative; names its line.
-        NotImplementedError: arrays on a GPU, for which there is no backward yet.
 
     Source: Dao et al., FlashAttention (2022), Algorithm 4.
     """

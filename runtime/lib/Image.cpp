@@ -138,6 +138,11 @@ void HeaderParser::parseProgram(std::string_view rest) {
               header.targetName + "'");
 }
 
+/// Whether a tensor is zeroed before the first kernel.
+static bool parseZero(const Fields &fields) {
+  return fields.has("zero") && fields.getInteger("zero", 0, 1) == 1;
+}
+
 void HeaderParser::parseArg(std::string_view rest) {
   Fields fields(line, rest);
   TensorDecl decl;
@@ -152,6 +157,11 @@ void HeaderParser::parseArg(std::string_view rest) {
   else
     line.fail("expected role in, out or inout, got '" + std::string(role) +
               "'");
+  decl.isZeroed = parseZero(fields);
+  if (decl.isZeroed && decl.role != kRoleOut)
+    line.fail("expected zero=1 on a result (role=out) or a temporary, got it "
+              "on '" +
+              decl.name + "', which is read");
   parseArgShape(fields, decl);
   addTensor(fields, std::move(decl));
 }
@@ -178,7 +188,7 @@ void HeaderParser::parseTemp(std::string_view rest) {
   TensorDecl decl;
   decl.isTemp = true;
   decl.name = fields.has("name") ? fields.getName("name") : "temp";
-  decl.isZeroed = fields.has("zero") && fields.getInteger("zero", 0, 1) == 1;
+  decl.isZeroed = parseZero(fields);
   std::string_view text = fields.get("shape");
   if (text == "scalar")
     text = "";
@@ -345,6 +355,7 @@ void HeaderParser::checkTensors() {
                                     i));
     if (!decl.isTemp)
       ++header.numArgs;
+    header.zeroesResults |= !decl.isTemp && decl.isZeroed;
   }
   header.tensors = std::move(tensors);
   // A temporary buffer is sized from the arguments and the buffers before it.

@@ -146,6 +146,8 @@ struct ImageHeader {
   /// Arguments, then temporary buffers.
   std::vector<TensorDecl> tensors;
   int numArgs = 0;
+  /// Some result is zeroed before the kernels.
+  bool zeroesResults = false;
   std::vector<SameDims> same;
   std::vector<Requirement> requirements;
   std::vector<LaunchDecl> launches;

@@ -379,6 +379,36 @@ void Temps::allocate(Frame &frame, void *prepared) {
   }
 }
 
+/// Zeroes results that kernels add to, whatever these do. They lie in memory
+/// without gaps.
+static void zeroResults(const fa_rt_program &program, const fa_rt_tensor *args,
+                        cu::Stream stream) {
+  for (size_t i = 0; i < static_cast<size_t>(program.header.numArgs); ++i) {
+    const TensorDecl &decl = program.header.tensors[i];
+    if (!decl.isZeroed)
+      continue;
+    const fa_rt_tensor &arg = args[i];
+    int64_t elements = 1;
+    for (int d = arg.rank - 1; d >= 0; --d) {
+      if (arg.shape[d] > 1 && arg.strides[d] != elements)
+        fail(
+            FA_RT_INVALID_ARGUMENT,
+            "argument %zu (%s): expected a stride of %lld in dimension %d, got "
+            "%lld; kernels add to it: pass it contiguous",
+            i, decl.name.c_str(), print(elements), d, print(arg.strides[d]));
+      elements *= arg.shape[d];
+    }
+    size_t bytes = static_cast<size_t>(elements) *
+                   static_cast<size_t>(fa_rt_dtype_size(decl.dtype));
+    if (bytes)
+      program.driver.check(
+          program.driver.memsetD8Async(
+              static_cast<cu::DevicePtr>(reinterpret_cast<uintptr_t>(arg.data)),
+              0, bytes, stream),
+          "zeroing a result", FA_RT_LAUNCH_FAILED);
+  }
+}
+
 /// Evaluates the grids. False if all of them are empty.
 static bool sizeGrids(const fa_rt_program &program, Frame &frame) {
   bool hasWork = false;
@@ -450,9 +480,14 @@ static void launch(const fa_rt_program &program, const fa_rt_tensor *args,
   checkArgs(program, args, nargs);
   Frame frame(program);
   frame.fill(args, nargs);
-  if (!sizeGrids(program, frame))
+  bool hasWork = sizeGrids(program, frame);
+  if (!hasWork && !program.header.zeroesResults)
     return;
   ScopedContext scope(program.driver, program.context);
+  if (program.header.zeroesResults)
+    zeroResults(program, args, stream);
+  if (!hasWork)
+    return;
   if (program.header.tensors.size() == static_cast<size_t>(nargs))
     return launchKernels(program, frame, stream, isPrepared);
   Temps temps(program, stream);

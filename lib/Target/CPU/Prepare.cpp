@@ -42,6 +42,62 @@ MemRefType fa::getBoundaryBufferType(RankedTensorType type,
   return MemRefType::get(type.getShape(), type.getElementType(), layout);
 }
 
+/// Iterations that add to the same tensors run one after another: each finds
+/// what those before it have added.
+static void runInTurn(RewriterBase &rewriter, scf::ForallOp forall) {
+  Location loc = forall.getLoc();
+  rewriter.setInsertionPoint(forall);
+  auto values = [&](ArrayRef<OpFoldResult> all) {
+    return getValueOrCreateConstantIndexOp(rewriter, loc, all);
+  };
+  scf::LoopNest nest = scf::buildLoopNest(
+      rewriter, loc, values(forall.getMixedLowerBound()),
+      values(forall.getMixedUpperBound()), values(forall.getMixedStep()),
+      forall.getOutputs(),
+      [&](OpBuilder &b, Location l, ValueRange at,
+          ValueRange carried) -> scf::ValueVector {
+        IRMapping map;
+        map.map(forall.getInductionVars(), at);
+        map.map(forall.getRegionIterArgs(), carried);
+        for (Operation &op : forall.getBody()->without_terminator())
+          b.clone(op, map);
+        scf::ValueVector results(carried.begin(), carried.end());
+        for (Operation &op : forall.getTerminator().getYieldingOps()) {
+          auto made = cast<ParallelCombiningOpInterface>(op);
+          auto shared =
+              cast<BlockArgument>(made.getUpdatedDestinations()[0].get());
+          Value &result = results[shared.getArgNumber() - forall.getRank()];
+          if (auto sum = dyn_cast<ParallelAccumulateOp>(op)) {
+            result = map.lookupOrDefault(sum.getSum());
+            continue;
+          }
+          auto insert = cast<tensor::ParallelInsertSliceOp>(op);
+          auto mapped = [&](SmallVector<OpFoldResult> all) {
+            for (OpFoldResult &x : all)
+              if (auto v = dyn_cast<Value>(x))
+                x = map.lookupOrDefault(v);
+            return all;
+          };
+          result = tensor::InsertSliceOp::create(
+              b, l, map.lookupOrDefault(insert.getSource()), result,
+              mapped(insert.getMixedOffsets()), mapped(insert.getMixedSizes()),
+              mapped(insert.getMixedStrides()));
+        }
+        return results;
+      });
+  rewriter.replaceOp(forall, nest.results);
+}
+
+static void runAccumulationsInTurn(RewriterBase &rewriter, func::FuncOp func) {
+  SmallVector<scf::ForallOp> foralls;
+  func.walk([&](scf::ForallOp op) {
+    if (!op.getTerminator().getBody()->getOps<ParallelAccumulateOp>().empty())
+      foralls.push_back(op);
+  });
+  for (scf::ForallOp op : foralls)
+    runInTurn(rewriter, op);
+}
+
 /// Replaces ops that have an aggregate definition by it, and random bits by
 /// their arithmetic.
 static LogicalResult decomposeAggregates(RewriterBase &rewriter,
@@ -327,6 +383,7 @@ struct CPUPreparePass : fa::impl::CPUPreparePassBase<CPUPreparePass> {
     if (walk.wasInterrupted())
       return signalPassFailure();
     IRRewriter rewriter(&getContext());
+    runAccumulationsInTurn(rewriter, func);
     if (failed(verifyDims(func)) ||
         failed(decomposeAggregates(rewriter, func)) ||
         failed(moveResultsToArguments(rewriter, func, unitInnerStride)))

@@ -11,6 +11,7 @@
 #include "fa/Dialect/FA/IR/Builders.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/TypeUtilities.h"
 
 using namespace mlir;
 using namespace fa;
@@ -220,10 +221,9 @@ SmallVector<Value> BackwardReference::build() {
       });
   b.setInsertionPoint(op);
   SmallVector<Value> results;
-  for (auto [grad, like] : llvm::zip(nest.results, likes)) {
-    Type element = cast<RankedTensorType>(like.getType()).getElementType();
-    results.push_back(wide ? grad : builder.convert(grad, element));
-  }
+  for (auto [grad, type] : llvm::zip(nest.results, op.getResultTypes()))
+    results.push_back(wide ? grad
+                           : builder.convert(grad, getElementTypeOrSelf(type)));
   return results;
 }
 

@@ -121,6 +121,10 @@ bool BlockPlan::isGlobal(Value value) const {
     return isGlobal(insert.getDest());
   if (auto cast = dyn_cast<tensor::CastOp>(op))
     return isGlobal(cast.getSource());
+  if (auto sum = dyn_cast<AccumulateSliceOp>(op))
+    return isGlobal(sum.getInit());
+  if (auto sum = dyn_cast<AccumulateOp>(op))
+    return isGlobal(sum.getInit());
   if (auto lists = dyn_cast<ListBlocksOp>(op))
     return isGlobal(lists.getDpsInits()[number]);
   if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
@@ -135,6 +139,8 @@ static bool isUpdatedInParts(Value value) {
       return lists.isDpsInit(&use);
     if (auto insert = dyn_cast<tensor::InsertSliceOp>(use.getOwner()))
       return insert.getDest() == use.get();
+    if (isa<AccumulateSliceOp, AccumulateOp>(use.getOwner()))
+      return cast<DestinationStyleOpInterface>(use.getOwner()).isDpsInit(&use);
     auto loop = dyn_cast<scf::ForOp>(use.getOwner());
     BlockArgument carried =
         loop ? loop.getTiedLoopRegionIterArg(&use) : BlockArgument();
@@ -400,36 +406,69 @@ LogicalResult BlockPlan::inferVectors() {
 // Budget
 //===----------------------------------------------------------------------===//
 
-/// Registers that a loop carries, those of one result of a contraction, and
-/// what addresses and temporaries take.
-int64_t BlockPlan::estimateRegisters(unsigned warps) const {
-  auto regs = [&](Value v) -> int64_t {
+int64_t BlockPlan::registersOf(Value v, unsigned warps) const {
+  auto type = dyn_cast<RankedTensorType>(v.getType());
+  if (!type || !type.hasStaticShape() || isGlobal(v) || isLoadedTile(v))
+    return 0;
+  if (type.getRank() == 2)
+    return type.getDimSize(0) * ((type.getDimSize(1) + 7) / 8 * 8) /
+           (32 * warps) * type.getElementTypeBitWidth() / 32;
+  return std::max<int64_t>(2, type.getDimSize(0) / (8 * warps));
+}
+
+/// Of the matrices that a block computes, but for those that a loop carries,
+/// the most registers at a time. What is used for the last time gives its
+/// registers to what is computed of it.
+int64_t BlockPlan::mostLive(Block &block, unsigned warps) const {
+  auto registers = [&](Value v) -> int64_t {
     auto type = dyn_cast<RankedTensorType>(v.getType());
-    if (!type || !type.hasStaticShape() || isGlobal(v))
-      return 0;
-    if (type.getRank() == 2)
-      return type.getDimSize(0) * ((type.getDimSize(1) + 7) / 8 * 8) /
-             (32 * warps) * type.getElementTypeBitWidth() / 32;
-    return std::max<int64_t>(2, type.getDimSize(0) / (8 * warps));
-  };
-  int64_t carriedMost = 0, resultMost = 0;
-  forall.walk([&](scf::ForOp loop) {
-    int64_t carried = 0;
-    for (auto l = loop; l; l = l->getParentOfType<scf::ForOp>())
-      for (Value v : l.getInitArgs())
-        // What stays in memory takes no registers.
-        if (!isGlobal(v))
-          carried += regs(v);
-    carriedMost = std::max(carriedMost, carried);
-  });
-  for (const Contraction &c : contractions) {
-    Value result = c.op->getResult(0);
-    bool carried = llvm::any_of(result.getUsers(), [](Operation *user) {
+    bool isCarried = llvm::any_of(v.getUsers(), [](Operation *user) {
       return isa<scf::YieldOp>(user) && isa<scf::ForOp>(user->getParentOp());
     });
-    if (!carried)
-      resultMost = std::max(resultMost, regs(result));
+    bool isComputed =
+        isa_and_present<linalg::LinalgOp, scf::IfOp>(v.getDefiningOp()) &&
+        !isa<linalg::FillOp>(v.getDefiningOp());
+    if (!type || type.getRank() != 2 || isCarried || !isComputed ||
+        type.getElementType().isInteger(1))
+      return 0;
+    return registersOf(v, warps);
+  };
+  DenseMap<Value, Operation *> lastUse;
+  for (Operation &op : block)
+    op.walk([&](Operation *inner) {
+      for (Value operand : inner->getOperands())
+        if (operand.getParentBlock() == &block)
+          lastUse[operand] = &op;
+    });
+  int64_t live = 0, most = 0;
+  for (Operation &op : block) {
+    for (Region &region : op.getRegions())
+      if (isa<scf::ForOp>(op) && !region.empty())
+        most = std::max(most, live + mostLive(region.front(), warps));
+    for (auto &[value, last] : lastUse)
+      if (last == &op)
+        live -= registers(value);
+    for (Value result : op.getResults())
+      if (lastUse.contains(result))
+        live += registers(result);
+    most = std::max(most, live);
   }
+  return most;
+}
+
+/// Registers that a loop carries, those of what is computed in it, and what
+/// addresses and temporaries take.
+int64_t BlockPlan::estimateRegisters(unsigned warps) const {
+  int64_t carriedMost = 0, resultMost = mostLive(*forall.getBody(), warps);
+  forall.walk([&](scf::ForOp loop) {
+    int64_t carried = 0;
+    // A loop around another one carries the same.
+    for (Value v : loop.getInitArgs())
+      // What stays in memory takes no registers.
+      if (!isGlobal(v))
+        carried += registersOf(v, warps);
+    carriedMost = std::max(carriedMost, carried);
+  });
   // Addresses, coordinates, fragments in flight: seen with ptxas 13. At D=128
   // this admits 128 rows on four warps, which are a fifth faster on an H200
   // than on eight.
@@ -446,6 +485,26 @@ int64_t BlockPlan::estimateRegisters(unsigned warps) const {
   return carriedMost + resultMost + others + (coordinates ? 32 : 0);
 }
 
+/// Warps that can divide a tile's rows and columns, at most; 0 for any.
+int64_t BlockPlan::mostWarps(Value tile) const {
+  auto type = dyn_cast<RankedTensorType>(tile.getType());
+  if (!type || type.getRank() != 2 || !type.hasStaticShape())
+    return 0;
+  auto powerOf2 = [](int64_t x) { return x & -x; };
+  int64_t rows = powerOf2(type.getDimSize(0) / 16);
+  // A sum that goes straight to memory meets no vectors of rows or columns:
+  // its columns may be divided, too.
+  bool isSum = tile.getDefiningOp() && matchContraction(tile.getDefiningOp()) &&
+               llvm::all_of(tile.getUsers(), [](Operation *user) {
+                 if (auto clip = dyn_cast<tensor::ExtractSliceOp>(user);
+                     clip && clip->hasOneUse())
+                   user = *clip->getUsers().begin();
+                 return isa<AccumulateSliceOp>(user);
+               });
+  int64_t columns = type.getDimSize(1);
+  return isSum && columns % 8 == 0 ? rows * powerOf2(columns / 8) : rows;
+}
+
 LogicalResult BlockPlan::chooseWarps() {
   int64_t divisor = 0;
   Operation *bad = nullptr;
@@ -454,11 +513,16 @@ LogicalResult BlockPlan::chooseWarps() {
     if (!type || type.getRank() != 2 || !type.hasStaticShape() ||
         isLoadedTile(v) || isGlobal(v))
       return;
-    divisor = std::gcd(divisor, type.getDimSize(0));
-    if (type.getDimSize(0) % 16)
+    // Of tiles of 16 rows.
+    int64_t rows = type.getDimSize(0);
+    if (rows % 16)
       bad = v.getDefiningOp();
+    divisor = std::gcd(divisor, rows % 16 ? rows : 16 * mostWarps(v));
   };
   forall.walk([&](linalg::LinalgOp op) {
+    // One value throughout has any layout.
+    if (isa<linalg::FillOp>(op))
+      return;
     for (Value v : op->getResults())
       visit(v);
     for (OpOperand *operand : op.getDpsInputOperands())

@@ -87,6 +87,7 @@ public:
   /// Decides; reports what cannot be.
   mlir::LogicalResult compute();
 
+  const NVIDIATarget &target() const { return *options.target; }
   unsigned warps() const { return numWarps; }
   unsigned threads() const { return 32 * numWarps; }
   /// The role that computes, where the tile program is scheduled for Hopper;
@@ -132,7 +133,10 @@ public:
 private:
   mlir::LogicalResult collectLoads();
   mlir::LogicalResult inferVectors();
+  int64_t mostWarps(mlir::Value tile) const;
   mlir::LogicalResult chooseWarps();
+  int64_t registersOf(mlir::Value v, unsigned warps) const;
+  int64_t mostLive(mlir::Block &block, unsigned warps) const;
   void chooseRings();
   int64_t placeLoads();
   mlir::LogicalResult placeShared();

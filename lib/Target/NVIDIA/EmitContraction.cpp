@@ -117,13 +117,15 @@ SmallVector<Value, 4> KernelEmitter::loadMatrices(const SharedLayout &layout,
 SmallVector<Value, 4> KernelEmitter::loadA(const Contraction &c,
                                            const LoadPlan &load,
                                            unsigned rowTile, unsigned step) {
-  unsigned rowsPerWarp = c.m / plan.warps();
+  FragmentLayout result = FragmentLayout::accumulator(c.m, c.n, plan.warps());
+  unsigned rowsPerWarp = 16 * result.rowTiles();
   Value base = sharedTile(load);
   if (!c.aOuterK)
-    return loadMatrices(load.layout, base, mulC(warp(), rowsPerWarp),
+    return loadMatrices(load.layout, base, mulC(rowWarp(result), rowsPerWarp),
                         16 * rowTile, Value(), 16 * step, Matrices::RowsFirst,
                         /*transpose=*/false);
-  Value warpChunks = mulC(warp(), rowsPerWarp / load.layout.elementsPerChunk());
+  Value warpChunks =
+      mulC(rowWarp(result), rowsPerWarp / load.layout.elementsPerChunk());
   return loadMatrices(load.layout, base, Value(), 16 * step, warpChunks,
                       16 * rowTile, Matrices::ColumnsFirst,
                       /*transpose=*/true);
@@ -211,13 +213,15 @@ LogicalResult KernelEmitter::emitTensorCore(const Contraction &c,
         as.push_back(loadA(c, *a, t, step));
       }
     }
-    Value base = sharedTile(*bPlan);
+    Value base = sharedTile(*bPlan), first = warpCol(layout), firstChunk;
+    if (first)
+      firstChunk = divC(first, bPlan->layout.elementsPerChunk());
     for (unsigned n = 0; n < layout.colTiles(); n += 2) {
       SmallVector<Value, 4> bs =
           c.bOuterK ? loadMatrices(bPlan->layout, base, Value(), 16 * step,
-                                   Value(), 8 * n, Matrices::RowsFirst,
+                                   firstChunk, 8 * n, Matrices::RowsFirst,
                                    /*transpose=*/true)
-                    : loadMatrices(bPlan->layout, base, Value(), 8 * n, Value(),
+                    : loadMatrices(bPlan->layout, base, first, 8 * n, Value(),
                                    16 * step, Matrices::ColumnsFirst,
                                    /*transpose=*/false);
       for (unsigned t = 0; t < rowTiles; ++t)

@@ -333,7 +333,23 @@ SmallVector<Value> KernelEmitter::loadRegisters(const GlobalSlice &slice,
                                                 const FragmentLayout &layout) {
   SmallVector<Value> regs;
   Type type = slice.base->type.getElementType();
+  // Two columns of a thread lie side by side.
+  unsigned bytes = type.getIntOrFloatBitWidth() / 8;
+  bool pairs = layout.kind() == FragmentLayout::Kind::Accumulator &&
+               bytes > 1 && layout.cols() * bytes % 16 == 0 &&
+               !slice.valid[1] && slice.dims[1] + 1 == slice.offsets.size() &&
+               isConstantIntValue(slice.offsets.back(), 0);
+  if (pairs)
+    alignedBuffers.insert(slice.base->buffer);
+  Value both, isInside;
   for (unsigned r = 0, e = layout.numRegs(); r < e; ++r) {
+    if (pairs && r % 2) {
+      Value v = LLVM::ExtractElementOp::create(b, loc, both, i32(1));
+      if (isInside && slice.pad)
+        v = arith::SelectOp::create(b, loc, isInside, v, slice.pad);
+      regs.push_back(v);
+      continue;
+    }
     SmallVector<Value> coords;
     if (Value row = rowOf(layout, r))
       coords.push_back(row);
@@ -354,7 +370,15 @@ SmallVector<Value> KernelEmitter::loadRegisters(const GlobalSlice &slice,
       }
       indices[slice.dims[d]] = add(indices[slice.dims[d]], c);
     }
-    Value v = loadElement(elementPointer(*slice.base, indices), type);
+    Value pointer = elementPointer(*slice.base, indices), v;
+    if (pairs) {
+      both = LLVM::LoadOp::create(b, loc, VectorType::get({2}, type), pointer,
+                                  /*alignment=*/2 * bytes);
+      isInside = inside;
+      v = LLVM::ExtractElementOp::create(b, loc, both, i32(0));
+    } else {
+      v = loadElement(pointer, type);
+    }
     if (inside && slice.pad)
       v = arith::SelectOp::create(b, loc, inside, v, slice.pad);
     regs.push_back(v);
@@ -584,7 +608,8 @@ void KernelEmitter::storeRows(const TileValue &source,
     }
     guard();
     if (!vector)
-      indices[dest.dims[1]] = add(indices[dest.dims[1]], toIndex(threadCol()));
+      indices[dest.dims[1]] =
+          add(indices[dest.dims[1]], toIndex(threadCol(layout)));
     Value pointer = elementPointer(*dest.base, indices);
     if (vector) {
       storeElement(source.regs[v], pointer);

@@ -180,24 +180,27 @@ void KernelEmitter::storeShared(const LoadPlan &to, const TileValue &source) {
   const FragmentLayout &from = source.layout;
   const SharedLayout &layout = to.layout;
   Value zero = arith::ConstantOp::create(b, loc, b.getZeroAttr(to.elementType));
-  for (unsigned r = 0; r < from.numRegs(); ++r) {
-    Value v = element(source.regs, r, to.elementType, from);
+  bool packed = isPacked(to.elementType, from) && layout.elementBytes() == 2 &&
+                layout.cols() % 8 == 0;
+  for (unsigned r = 0; r < from.numRegs(); r += packed ? 2 : 1) {
+    Value v = packed ? source.regs[r / 2]
+                     : element(source.regs, r, to.elementType, from);
     Value row = toI32(rowOf(from, r)), col = toI32(colOf(from, r));
     if (from.regCol(r) + 8 > layout.cols())
       v = arith::SelectOp::create(b, loc, less(col, i32(layout.cols())), v,
                                   zero);
     storeElement(v, sharedPointer(sharedOffset(layout, row, col), to.offset));
   }
-  if (layout.paddedCols() <= 8 * from.colTiles())
+  if (layout.paddedCols() <= 8 * from.colTiles() * from.colWarps())
     return;
   FragmentLayout rows = FragmentLayout::row(from.rows(), from.warps());
   for (unsigned v = 0; v < rows.numRegs(); ++v)
     for (unsigned e = 0; e < 2; ++e)
       storeElement(zero,
-                   sharedPointer(
-                       sharedOffset(layout, toI32(rowOf(rows, v)),
-                                    addC(threadCol(), 8 * from.colTiles() + e)),
-                       to.offset));
+                   sharedPointer(sharedOffset(layout, toI32(rowOf(rows, v)),
+                                              addC(threadCol(from),
+                                                   8 * from.colTiles() + e)),
+                                 to.offset));
 }
 
 //===----------------------------------------------------------------------===//

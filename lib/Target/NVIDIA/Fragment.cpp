@@ -3,7 +3,15 @@
 
 #include "fa/Target/NVIDIA/Fragment.h"
 
+#include <numeric>
+
 using namespace fa::nvidia;
+
+unsigned FragmentLayout::rowWarps() const {
+  if (layoutKind == Kind::Column || numRows < 16)
+    return numWarps;
+  return std::gcd(int64_t(numWarps), numRows / 16);
+}
 
 unsigned FragmentLayout::numRegs() const {
   switch (layoutKind) {
@@ -44,10 +52,13 @@ int64_t FragmentLayout::regCol(unsigned reg) const {
 FragmentLayout::Coord FragmentLayout::coord(unsigned thread,
                                             unsigned reg) const {
   Coord c{regRow(reg), regCol(reg)};
+  unsigned warp = thread / 32, lane = thread % 32;
   if (layoutKind != Kind::Column)
-    c.row += threadRow(thread, rowTiles());
+    c.row += int64_t(16) * rowTiles() * (warp % rowWarps()) + lane / 4;
+  if (layoutKind == Kind::Accumulator)
+    c.col += int64_t(8) * colTiles() * (warp / rowWarps());
   if (layoutKind != Kind::Row)
-    c.col += threadCol(thread);
+    c.col += 2 * (lane % 4);
   return c;
 }
 
@@ -61,6 +72,10 @@ FragmentLayout::Slot FragmentLayout::slot(int64_t row, int64_t col) const {
   }
   if (layoutKind != Kind::Row)
     lane += col % 8 / 2;
+  if (layoutKind == Kind::Accumulator) {
+    warp += rowWarps() * (col / (8 * colTiles()));
+    col %= 8 * colTiles();
+  }
   unsigned thread = warp * 32 + lane;
   if (layoutKind == Kind::Row)
     return {thread, rowTile * 2 + half};

@@ -57,10 +57,22 @@ Value KernelEmitter::readThread() {
       ptx("mov.u32 $0, %tid.x;", "=r", {}, b.getI32Type()).front());
 }
 
-Value KernelEmitter::threadRow(const FragmentLayout &layout) {
-  return add(mulC(warp(), 16 * layout.rowTiles()), divC(lane(), 4));
+Value KernelEmitter::rowWarp(const FragmentLayout &layout) {
+  return layout.rowWarps() == layout.warps() ? warp()
+                                             : remC(warp(), layout.rowWarps());
 }
-Value KernelEmitter::threadCol() { return mulC(remC(lane(), 4), 2); }
+Value KernelEmitter::warpCol(const FragmentLayout &layout) {
+  if (layout.colWarps() == 1)
+    return {};
+  return mulC(divC(warp(), layout.rowWarps()), 8 * layout.colTiles());
+}
+Value KernelEmitter::threadRow(const FragmentLayout &layout) {
+  return add(mulC(rowWarp(layout), 16 * layout.rowTiles()), divC(lane(), 4));
+}
+Value KernelEmitter::threadCol(const FragmentLayout &layout) {
+  Value inTile = mulC(remC(lane(), 4), 2), first = warpCol(layout);
+  return first ? add(first, inTile) : inTile;
+}
 
 Value KernelEmitter::rowOf(const FragmentLayout &layout, unsigned reg) {
   if (layout.kind() == FragmentLayout::Kind::Column)
@@ -70,7 +82,7 @@ Value KernelEmitter::rowOf(const FragmentLayout &layout, unsigned reg) {
 Value KernelEmitter::colOf(const FragmentLayout &layout, unsigned reg) {
   if (layout.kind() == FragmentLayout::Kind::Row)
     return {};
-  return addC(toIndex(threadCol()), layout.regCol(reg));
+  return addC(toIndex(threadCol(layout)), layout.regCol(reg));
 }
 
 SmallVector<Value> KernelEmitter::ptx(StringRef text, StringRef constraints,
@@ -250,8 +262,14 @@ LogicalResult KernelEmitter::emitOp(Operation *op) {
       barrier();
     return success();
   }
+  if (auto sum = dyn_cast<AccumulateSliceOp>(op))
+    return emitAccumulateSlice(sum);
+  if (auto sum = dyn_cast<AccumulateOp>(op))
+    return emitAccumulate(sum);
   if (auto parallel = dyn_cast<scf::InParallelOp>(op)) {
     for (Operation &inner : parallel.getYieldingOps()) {
+      if (isa<ParallelAccumulateOp>(inner))
+        continue; // added where it lies
       auto insert = dyn_cast<tensor::ParallelInsertSliceOp>(inner);
       if (!insert ||
           failed(emitInsert(insert, insert.getSource(), insert.getDest(),

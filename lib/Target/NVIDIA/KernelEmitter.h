@@ -215,6 +215,12 @@ private:
                            mlir::Value col);
   void storeShared(const LoadPlan &to, const TileValue &source);
 
+  //--- Sums that blocks share (EmitAccumulate.cpp)
+  mlir::LogicalResult emitAccumulateSlice(AccumulateSliceOp op);
+  mlir::LogicalResult emitAccumulate(AccumulateOp op);
+  /// Adds to memory, atomically: one value or two that lie side by side.
+  void emitAdd(mlir::ValueRange values, mlir::Value pointer);
+
   //--- Lists of blocks (EmitLists.cpp)
   mlir::LogicalResult emitListBlocks(ListBlocksOp op);
   mlir::Value emitSeen(ListBlocksOp op, mlir::Value key);
@@ -425,7 +431,11 @@ private:
   mlir::Value lane() { return remC(threadId(), 32); }
   mlir::Value warp() { return divC(threadId(), 32); }
   mlir::Value threadRow(const FragmentLayout &layout);
-  mlir::Value threadCol();
+  mlir::Value threadCol(const FragmentLayout &layout);
+  /// Which of the warps that divide a layout's rows this one is, and its first
+  /// column, null where that is 0.
+  mlir::Value rowWarp(const FragmentLayout &layout);
+  mlir::Value warpCol(const FragmentLayout &layout);
   /// The coordinates of a register's element, as index values; null where the
   /// layout has none.
   mlir::Value rowOf(const FragmentLayout &layout, unsigned reg);

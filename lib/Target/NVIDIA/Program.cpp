@@ -13,6 +13,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "mlir/IR/Matchers.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "mlir/Transforms/RegionUtils.h"
 #include "llvm/ADT/SetVector.h"
@@ -31,6 +32,8 @@ struct Buffer {
   /// The sizes as expressions over arguments; empty for an unknown size.
   SmallVector<std::string> sizes;
   bool aligned = false;
+  /// Zeroed before the first kernel.
+  bool zero = false;
 };
 
 /// Collects what describes a program while its kernels are made.
@@ -103,6 +106,13 @@ std::string Program::sizeExpression(Value v) {
   return "a" + std::to_string(it->second) + ".d" + std::to_string(d);
 }
 
+/// A new tensor of zeros.
+static bool isZeros(Value v) {
+  auto fill = v.getDefiningOp<linalg::FillOp>();
+  return fill && matchPattern(fill.getInputs()[0], m_AnyZeroFloat()) &&
+         fill.getOutputs()[0].getDefiningOp<tensor::EmptyOp>();
+}
+
 LogicalResult Program::collectBuffers() {
   auto name = [&](DictionaryAttr attrs, StringRef prefix, unsigned i) {
     if (attrs)
@@ -116,25 +126,23 @@ LogicalResult Program::collectBuffers() {
       return func.emitOpError("expected tensor arguments, got ")
              << arg.getType() << " for argument " << i;
     bufferOf[arg] = buffers.size();
-    buffers.push_back({Buffer::Role::In,
-                       type,
-                       name(func.getArgAttrDict(i), "arg", i),
-                       {},
-                       false});
+    buffers.push_back(
+        {Buffer::Role::In, type, name(func.getArgAttrDict(i), "arg", i), {}});
   }
   auto ret = cast<func::ReturnOp>(func.getBody().front().getTerminator());
   for (auto [i, v] : llvm::enumerate(ret.getOperands())) {
     auto type = dyn_cast<RankedTensorType>(v.getType());
-    if (!type || !v.getDefiningOp<scf::ForallOp>() || bufferOf.contains(v))
+    Buffer buffer = {
+        Buffer::Role::Out, type, name(func.getResultAttrDict(i), "out", i), {}};
+    buffer.zero = isZeros(v);
+    if (!buffer.zero &&
+        (!type || !v.getDefiningOp<scf::ForallOp>() || bufferOf.contains(v)))
       return ret.emitOpError("expected every result to be the result of an "
                              "scf.forall, once; result ")
              << i << " is not";
-    bufferOf[v] = buffers.size();
-    buffers.push_back({Buffer::Role::Out,
-                       type,
-                       name(func.getResultAttrDict(i), "out", i),
-                       {},
-                       false});
+    if (!buffer.zero)
+      bufferOf[v] = buffers.size();
+    buffers.push_back(buffer);
   }
   // From the last kernel to the first: a kernel that continues an earlier
   // result works in place.
@@ -144,9 +152,10 @@ LogicalResult Program::collectBuffers() {
       if (!bufferOf.contains(result)) {
         bufferOf[result] = buffers.size();
         auto type = cast<RankedTensorType>(result.getType());
-        buffers.push_back({Buffer::Role::Temp, type, "", {}, false});
+        buffers.push_back({Buffer::Role::Temp, type, "", {}});
       }
-      if (init.getDefiningOp<tensor::EmptyOp>())
+      buffers[bufferOf[result]].zero |= isZeros(init);
+      if (init.getDefiningOp<tensor::EmptyOp>() || isZeros(init))
         continue;
       if (!init.getDefiningOp<scf::ForallOp>() || !init.hasOneUse())
         return forall.emitOpError(
@@ -158,6 +167,10 @@ LogicalResult Program::collectBuffers() {
     for (auto [result, init] :
          llvm::zip(forall.getResults(), forall.getOutputs())) {
       auto empty = init.getDefiningOp<tensor::EmptyOp>();
+      if (isZeros(init))
+        empty = init.getDefiningOp<linalg::FillOp>()
+                    .getOutputs()[0]
+                    .getDefiningOp<tensor::EmptyOp>();
       if (!empty)
         continue;
       Buffer &buffer = buffers[bufferOf[result]];
@@ -246,6 +259,16 @@ bool fa::nvidia::boundsDependOn(scf::ForallOp forall, Value value) {
   forall.walk([&](scf::ForOp loop) {
     found |= dependsOn(loop.getLowerBound(), value) ||
              dependsOn(loop.getUpperBound(), value);
+  });
+  return found;
+}
+
+/// Whether blocks that come last in a dimension have the longest loops: where
+/// these begin may be later, too.
+static bool endsDependOn(scf::ForallOp forall, Value value) {
+  bool found = false;
+  forall.walk([&](scf::ForOp loop) {
+    found |= dependsOn(loop.getUpperBound(), value);
   });
   return found;
 }
@@ -516,6 +539,8 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
       work.push_back(v);
   while (!work.empty()) {
     Value v = work.pop_back_val();
+    if (isZeros(v))
+      continue;
     if (auto it = bufferOf.find(v); it != bufferOf.end())
       use(it->second);
     else if (Operation *op = v.getDefiningOp(); op && !isa<scf::ForallOp>(op))
@@ -558,7 +583,7 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
        llvm::zip(forall.getOutputs(), forall.getResults()))
     emitter.bindGlobal(init, tensorOf[bufferOf[result]]);
 
-  bool descending = boundsDependOn(forall, forall.getInductionVars().back());
+  bool descending = endsDependOn(forall, forall.getInductionVars().back());
   SmallVector<Value> counts;
   if (failed(k.countTiles(forall, emitter, counts)))
     return failure();
@@ -623,9 +648,16 @@ static std::string typeName(Type type) {
 
 SmallVector<std::string> Program::header() {
   SmallVector<std::string> lines;
-  // Readers of version 1 do not know tensor maps.
+  // Readers of version 1 do not know tensor maps, those of version 2 not that
+  // results are zeroed.
+  bool zeroes = llvm::any_of(buffers, [](const Buffer &buffer) {
+    return buffer.zero && buffer.role == Buffer::Role::Out;
+  });
   lines.push_back(std::string("//!fa.program version=") +
-                  (maps.empty() ? "1" : "2") + " name=" + func.getName().str() +
+                  (zeroes         ? "3"
+                   : maps.empty() ? "1"
+                                  : "2") +
+                  " name=" + func.getName().str() +
                   " target=" + options.target->chip);
   for (auto [i, buffer] : llvm::enumerate(buffers)) {
     if (buffer.role == Buffer::Role::Temp)
@@ -637,7 +669,8 @@ SmallVector<std::string> Program::header() {
     lines.push_back(
         "//!fa.arg index=" + std::to_string(i) + " name=" + buffer.name +
         " role=" + (buffer.role == Buffer::Role::In ? "in" : "out") +
-        " type=" + typeName(buffer.type.getElementType()) + " shape=" + shape);
+        " type=" + typeName(buffer.type.getElementType()) + " shape=" + shape +
+        (buffer.zero ? " zero=1" : ""));
   }
   for (const std::string &s : same)
     lines.push_back("//!fa.same " + s);
@@ -655,7 +688,8 @@ SmallVector<std::string> Program::header() {
     if (buffer.role == Buffer::Role::Temp)
       lines.push_back("//!fa.temp index=" + std::to_string(i) +
                       " type=" + typeName(buffer.type.getElementType()) +
-                      " shape=" + llvm::join(buffer.sizes, ","));
+                      " shape=" + llvm::join(buffer.sizes, ",") +
+                      (buffer.zero ? " zero=1" : ""));
   for (auto [i, map] : llvm::enumerate(maps))
     lines.push_back("//!fa.map index=" + std::to_string(i) +
                     " tensor=" + std::to_string(map.buffer) +

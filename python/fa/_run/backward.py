@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from fa._run.arrays import View, views_of
+from fa._run.arrays import View, is_torch_tensor, views_of
 from fa._run.call import Call, captured_views, target_of
 from fa._run.checks import check, check_captured, check_extents, check_scale
 from fa._run.config import AttentionConfig
@@ -69,7 +69,6 @@ def differentiate(call: Call, results: Results, wrt: Sequence[int] = ()) -> list
 
     Raises:
         ValueError: shapes or types that do not fit.
-        NotImplementedError: arrays on a GPU.
     """
     q, k, v, traced, is_causal, scale = call[:6]
     has_lse = results.lse_grad is not None
@@ -80,16 +79,10 @@ def differentiate(call: Call, results: Results, wrt: Sequence[int] = ()) -> list
     given = results[: len(names)]
     of_results = views_of((q, *given), ("query", *names))[1][1:]
     device = views[0].device
-    if device is not None:
-        raise NotImplementedError(
-            f"fa has no backward for GPUs yet, got query {list(views[0].shape)} on CUDA device "
-            f"{device}; call it under torch.no_grad() or with tensors after .detach(), or train "
-            "with PyTorch's scaled_dot_product_attention"
-        )
     _check_results(of_results, names, views[0], views[2])
     captured = captured_views(traced, q, library, views[0])
-    likes = [*views, *(captured[number] for number in wrt)]
-    made = [library.empty(q, like.shape, like.dtype, device) for like in likes]
+    made = [library.empty(q, view.shape, view.dtype, device) for view in views]
+    made += [library.empty(q, captured[number].shape, "f32", device) for number in wrt]
     heads, dims = views[0].shape[1], views[0].shape[3]
     if heads > 0:
         check_extents(traced, *views[:2])
@@ -103,7 +96,17 @@ def differentiate(call: Call, results: Results, wrt: Sequence[int] = ()) -> list
         made[3 + place] = _shaped_like(
             made[3 + place], traced.arrays[number], traced.variant.captured[number]
         )
-    return [library.finish(q, array) for array in made]
+    made = [library.finish(q, array) for array in made]
+    for place, number in enumerate(wrt):  # sums in float32
+        made[3 + place] = _converted(made[3 + place], traced.arrays[number].dtype)
+    return made
+
+
+def _converted(array: Any, dtype: Any) -> Any:
+    """An array of that type, by its library."""
+    if array.dtype == dtype:
+        return array
+    return array.to(dtype) if is_torch_tensor(array) else array.astype(dtype)
 
 
 def _shaped_like(gradient: Any, array: Any, type: str) -> Any:

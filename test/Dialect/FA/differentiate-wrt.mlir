@@ -5,11 +5,9 @@
 // RUN: not fa-opt %s --fa-differentiate="wrt=0" 2>&1 | FileCheck %s --check-prefix=ERROR
 // RUN: not fa-opt %s --fa-differentiate="wrt=7" 2>&1 | FileCheck %s --check-prefix=ERROR
 // RUN: not fa-opt %s --fa-pipeline="backward=some" 2>&1 | FileCheck %s --check-prefix=PIPELINE
-// RUN: not fa-opt %s --fa-pipeline="backward=all target=sm_80" 2>&1 | FileCheck %s --check-prefix=TARGET
 // RUN: fa-opt %s --fa-pipeline="backward=3" | FileCheck %s --check-prefix=TILED
 // ERROR: expected wrt to be all, none, or the numbers of arguments that are captured tensors of f32, f16 or bf16, joined by +; got '
 // PIPELINE: unknown backward 'some'; expected all, none, or the numbers of arguments that are captured tensors, joined by +
-// TARGET: expected target cpu for gradients, got sm_80; there is no backward for GPUs yet
 
 // NONE: fa.attention_backward
 // NONE-NOT: wrt
@@ -18,7 +16,7 @@
 // What is read by the mask alone has a gradient of 0.
 // SOME: func.func @f_backward(
 // SOME-SAME: %[[X:[a-z0-9]+]]: tensor<8xf32>, %[[N:[a-z0-9]+]]: tensor<8xi32>, %[[Y:[a-z0-9]+]]: tensor<f16>
-// SOME-SAME: -> (tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>, tensor<8xf32>, tensor<f16>)
+// SOME-SAME: -> (tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>, tensor<8xf32>, tensor<f32>)
 // SOME: wrt %[[X]], %[[Y]]
 // SOME: fa.yield_adjoint %{{.*}} add %{{.*}} at %{{.*}} to [0]
 

@@ -21,6 +21,8 @@ struct Shape {
 const Shape shapes[] = {{16, 8, 1},   {64, 64, 4},  {128, 64, 4},
                         {128, 64, 8}, {64, 20, 2},  {32, 256, 2},
                         {128, 80, 4}, {256, 16, 4}, {16, 1, 1}};
+// More warps than tiles of 16 rows: they divide the columns, too.
+const Shape divided[] = {{64, 64, 8}, {64, 128, 8}, {32, 96, 4}, {16, 32, 4}};
 
 TEST(FragmentTest, AccumulatorFollowsTheInstructionsTable) {
   // PTX ISA, mma.m16n8k16: c0, c1 at row lane/4, c2, c3 eight below; columns
@@ -36,7 +38,9 @@ TEST(FragmentTest, AccumulatorFollowsTheInstructionsTable) {
 }
 
 TEST(FragmentTest, AccumulatorHoldsEachElementOnce) {
-  for (const Shape &s : shapes) {
+  std::vector<Shape> all(std::begin(shapes), std::end(shapes));
+  all.insert(all.end(), std::begin(divided), std::end(divided));
+  for (const Shape &s : all) {
     auto layout = FragmentLayout::accumulator(s.rows, s.cols, s.warps);
     std::map<std::pair<int64_t, int64_t>, int> seen;
     for (unsigned thread = 0; thread < 32 * s.warps; ++thread)
@@ -49,11 +53,10 @@ TEST(FragmentTest, AccumulatorHoldsEachElementOnce) {
         auto slot = layout.slot(c.row, c.col);
         EXPECT_EQ(slot.thread, thread);
         EXPECT_EQ(slot.reg, reg);
-        EXPECT_EQ(layout.regRow(reg) +
-                      FragmentLayout::threadRow(thread, layout.rowTiles()),
-                  c.row);
-        EXPECT_EQ(layout.regCol(reg) + FragmentLayout::threadCol(thread),
-                  c.col);
+        // The part of the register is the same in all threads.
+        auto first = layout.coord(thread, 0);
+        EXPECT_EQ(layout.regRow(reg) + first.row, c.row);
+        EXPECT_EQ(layout.regCol(reg) + first.col, c.col);
       }
     EXPECT_EQ(int64_t(seen.size()), s.rows * ((s.cols + 7) / 8 * 8));
     for (auto &entry : seen)

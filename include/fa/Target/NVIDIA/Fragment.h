@@ -19,7 +19,10 @@ namespace fa::nvidia {
 /// split over its warps, each warp holds `rowTiles()` consecutive tiles of 16
 /// rows; register (t, n, e) of a thread holds row
 /// 16*(warp*rowTiles + t) + lane/4 + 8*(e/2) and column
-/// 8*n + 2*(lane%4) + e%2. Columns are padded to a multiple of 8.
+/// 8*n + 2*(lane%4) + e%2. Columns are padded to a multiple of 8. Where there
+/// are more warps than tiles of 16 rows, `rowWarps()` of them divide the rows
+/// and the others the columns: those of warp w begin at
+/// 8 * colTiles() * (w / rowWarps()).
 ///
 /// `Row`: a vector along the rows of an accumulator: register (t, h) holds
 /// row 16*(warp*rowTiles + t) + lane/4 + 8*h, the same in all four lanes of a
@@ -58,17 +61,18 @@ public:
            numCols == o.numCols && numWarps == o.numWarps;
   }
 
-  /// Tiles of 16 rows in a warp, tiles of 8 columns in a row.
-  unsigned rowTiles() const { return numRows / (16 * numWarps); }
-  unsigned colTiles() const { return (numCols + 7) / 8; }
+  /// Warps that divide the rows, and those that divide the columns.
+  unsigned rowWarps() const;
+  unsigned colWarps() const {
+    return layoutKind == Kind::Accumulator ? numWarps / rowWarps() : 1;
+  }
+  /// Tiles of 16 rows in a warp, tiles of 8 columns in a row of a warp.
+  unsigned rowTiles() const { return numRows / (16 * rowWarps()); }
+  unsigned colTiles() const { return (numCols / colWarps() + 7) / 8; }
   unsigned numRegs() const;
 
   /// The element's coordinate is the sum of a part that depends on the thread
-  /// and a part that depends on the register.
-  static int64_t threadRow(unsigned thread, unsigned rowTiles) {
-    return int64_t(16) * rowTiles * (thread / 32) + thread % 32 / 4;
-  }
-  static int64_t threadCol(unsigned thread) { return 2 * (thread % 4); }
+  /// and a part that depends on the register, this one.
   int64_t regRow(unsigned reg) const;
   int64_t regCol(unsigned reg) const;
 

@@ -3,12 +3,15 @@
 
 #include "AttentionCommon.h"
 
+#include "fa/Dialect/FA/IR/Builders.h"
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/IR/Matchers.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Arith/Utils/Utils.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/IRMapping.h"
 
 using namespace mlir;
@@ -34,8 +37,48 @@ LogicalResult AccumulateOp::verifyRegions() {
   return verifyRegionIsPure(getPlaces(), "places");
 }
 
+bool AccumulateOp::placeDependsOn(unsigned dim) {
+  Block &block = getPlaces().front();
+  return llvm::any_of(block.getTerminator()->getOperands(), [&](Value place) {
+    return dependsOn(place, block.getArgument(dim));
+  });
+}
+
+/// The same with terms that are summed along a dimension that their places do
+/// not depend on.
+static AccumulateOp sumAlong(OpBuilder &b, AccumulateOp op, unsigned dim) {
+  Location loc = op.getLoc();
+  SoftmaxBuilder softmax(b, loc);
+  SmallVector<OpFoldResult> sizes =
+      tensor::getMixedSizes(b, loc, op.getTerms());
+  unsigned rank = sizes.size();
+  sizes.erase(sizes.begin() + dim);
+  Value zero = softmax.fill(sizes, b.getF32Type(), 0.0);
+  Value terms = rank == 1  ? softmax.total(op.getTerms(), zero)
+                : dim == 0 ? softmax.columnSum(op.getTerms(), zero)
+                           : softmax.rowSum(op.getTerms(), zero);
+  auto made =
+      AccumulateOp::create(b, loc, op.getInit().getType(), terms, op.getInit());
+  OpBuilder::InsertionGuard guard(b);
+  Block &places = op.getPlaces().front();
+  Block *body = b.createBlock(&made.getPlaces(), {},
+                              SmallVector<Type>(rank - 1, b.getIndexType()),
+                              SmallVector<Location>(rank - 1, loc));
+  SmallVector<Value> at(body->getArguments());
+  at.insert(at.begin() + dim, arith::ConstantIndexOp::create(b, loc, 0));
+  IRMapping map;
+  map.map(places.getArguments(), at);
+  for (Operation &inner : places)
+    b.clone(inner, map);
+  return made;
+}
+
 FailureOr<SmallVector<Value>> AccumulateOp::decomposeOperation(OpBuilder &b) {
   Location loc = getLoc();
+  // Sums before memory.
+  for (int64_t d = getTerms().getType().getRank() - 1; d >= 0; --d)
+    if (getTerms().getType().getRank() <= 2 && !placeDependsOn(d))
+      return SmallVector<Value>{sumAlong(b, *this, d).getResult()};
   Value zero = arith::ConstantIndexOp::create(b, loc, 0),
         one = arith::ConstantIndexOp::create(b, loc, 1);
   SmallVector<Value> sizes;
@@ -61,4 +104,77 @@ FailureOr<SmallVector<Value>> AccumulateOp::decomposeOperation(OpBuilder &b) {
       scf::buildLoopNest(b, loc, SmallVector<Value>(sizes.size(), zero), sizes,
                          SmallVector<Value>(sizes.size(), one), getInit(), add);
   return SmallVector<Value>(nest.results);
+}
+
+//===----------------------------------------------------------------------===//
+// Slices
+//===----------------------------------------------------------------------===//
+
+void AccumulateSliceOp::build(OpBuilder &builder, OperationState &state,
+                              Value part, Value init,
+                              ArrayRef<OpFoldResult> offsets,
+                              ArrayRef<OpFoldResult> sizes,
+                              ArrayRef<OpFoldResult> strides) {
+  SmallVector<int64_t> staticOffsets, staticSizes, staticStrides;
+  SmallVector<Value> dynamicOffsets, dynamicSizes, dynamicStrides;
+  dispatchIndexOpFoldResults(offsets, dynamicOffsets, staticOffsets);
+  dispatchIndexOpFoldResults(sizes, dynamicSizes, staticSizes);
+  dispatchIndexOpFoldResults(strides, dynamicStrides, staticStrides);
+  build(builder, state, init.getType(), part, init, dynamicOffsets,
+        dynamicSizes, dynamicStrides,
+        builder.getDenseI64ArrayAttr(staticOffsets),
+        builder.getDenseI64ArrayAttr(staticSizes),
+        builder.getDenseI64ArrayAttr(staticStrides));
+}
+
+llvm::SmallBitVector AccumulateSliceOp::getDroppedDims() {
+  SmallVector<OpFoldResult> sizes = getMixedSizes();
+  ArrayRef<int64_t> kept = getPart().getType().getShape();
+  llvm::SmallBitVector dropped(sizes.size());
+  for (int64_t d = sizes.size() - 1; d >= 0; --d)
+    if (isConstantIntValue(sizes[d], 1) && (kept.empty() || kept.back() != 1))
+      dropped.set(d);
+    else if (!kept.empty())
+      kept = kept.drop_back();
+  return dropped;
+}
+
+LogicalResult AccumulateSliceOp::verify() {
+  RankedTensorType slice = tensor::ExtractSliceOp::inferResultType(
+      getInit().getType(), getMixedSizes());
+  if (isRankReducedType(slice, getPart().getType()) !=
+      SliceVerificationResult::Success)
+    return emitOpError() << "expected a part of the slice's type " << slice
+                         << ", or without its dimensions of size 1, got "
+                         << getPart().getType() << " (fa_accumulate_slice_c1)";
+  return success();
+}
+
+FailureOr<SmallVector<Value>>
+AccumulateSliceOp::decomposeOperation(OpBuilder &builder) {
+  Location loc = getLoc();
+  SmallVector<OpFoldResult> offsets = getMixedOffsets(),
+                            sizes = getMixedSizes(),
+                            strides = getMixedStrides();
+  Value before = tensor::ExtractSliceOp::create(
+      builder, loc, getPart().getType(), getInit(), offsets, sizes, strides);
+  Value sum =
+      SoftmaxBuilder(builder, loc)
+          .elementwise(
+              {before, getPart()}, builder.getF32Type(),
+              [](OpBuilder &nested, Location l, ValueRange args) -> Value {
+                return arith::AddFOp::create(nested, l, args[0], args[1]);
+              });
+  return SmallVector<Value>{tensor::InsertSliceOp::create(
+      builder, loc, sum, getInit(), offsets, sizes, strides)};
+}
+
+MutableOperandRange ParallelAccumulateOp::getUpdatedDestinations() {
+  return getDestMutable();
+}
+
+Operation *ParallelAccumulateOp::getIteratingParent() {
+  auto parallel =
+      dyn_cast<InParallelOpInterface>(getOperation()->getParentOp());
+  return parallel ? parallel->getParentOp() : nullptr;
 }

@@ -118,11 +118,15 @@ LogicalResult AttentionBackwardOp::verify() {
     return emitOpError() << "expected lse_grad of type " << getLse().getType()
                          << " like lse, got " << getLseGrad().getType()
                          << " (fa_attention_backward_c2)";
-  if (getWrt().getTypes() != getWrtGrads().getTypes()) {
+  SmallVector<Type> sums;
+  for (Type type : getWrt().getTypes())
+    sums.push_back(
+        cast<RankedTensorType>(type).clone(Float32Type::get(getContext())));
+  if (TypeRange(sums) != TypeRange(getWrtGrads())) {
     InFlightDiagnostic diag = emitOpError()
                               << "expected gradients of captured tensors of "
                                  "types (";
-    llvm::interleaveComma(getWrt().getTypes(), diag);
+    llvm::interleaveComma(sums, diag);
     diag << "), got (";
     llvm::interleaveComma(getWrtGrads().getTypes(), diag);
     return diag << ") (fa_attention_backward_c1)";

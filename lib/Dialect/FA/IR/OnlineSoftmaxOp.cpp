@@ -69,6 +69,9 @@ LogicalResult OnlineSoftmaxOp::verifyRegions() {
 
 OpOperand &OnlineSoftmaxOp::getScoresOperand() { return getScoresMutable(); }
 
+/// A padded row's state is cut off.
+bool OnlineSoftmaxOp::mustMaskPadding(unsigned dim) { return dim == 1; }
+
 Value OnlineSoftmaxOp::getOperandAlong(unsigned dim) {
   return dim == 0 ? Value(getMax()) : Value(getValues());
 }

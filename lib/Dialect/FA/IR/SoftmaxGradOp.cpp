@@ -43,6 +43,10 @@ Value SoftmaxGradOp::getOperandAlong(unsigned dim) {
   return dim == 0 ? getQuery() : getKey();
 }
 
+/// Rows add to the gradients of keys, keys to those of rows, and both to those
+/// of captured tensors.
+bool SoftmaxGradOp::mustMaskPadding(unsigned dim) { return true; }
+
 bool SoftmaxGradOp::keepsAll() {
   return matchPattern(getKeep().front().getTerminator()->getOperand(0),
                       m_One());
@@ -317,47 +321,27 @@ Value StepBuilder::adjoint(Value grads,
       });
 }
 
-/// A term of all elements, added to its gradient: first along the dimensions
-/// that its place does not depend on, then place by place.
+/// A term of each element, added to its gradient at its place.
 Value StepBuilder::accumulate(Value grads, unsigned term, Value into) {
   Location loc = op.getLoc();
   YieldAdjointOp yield = op.getAdjointYield();
   Block &block = op.getAdjoint().front();
   SmallVector<Value> places(yield.getIndicesOf(term));
-  auto dependsOnArgument = [&](unsigned n) {
-    return llvm::any_of(places, [&](Value place) {
-      return dependsOn(place, block.getArgument(n));
-    });
-  };
   Value terms =
       adjoint(grads, [&](YieldAdjointOp y) { return y.getTerms()[term]; });
-  bool byRow = dependsOnArgument(1), byKey = dependsOnArgument(2);
-  SmallVector<OpFoldResult> sizes = tensor::getMixedSizes(builder, loc, terms);
-  if (!byKey)
-    terms = b.rowSum(terms, b.fill({sizes[0]}, f32, 0.0));
-  else if (!byRow)
-    terms = b.columnSum(terms, b.fill({sizes[1]}, f32, 0.0));
-  if (!byKey && !byRow)
-    terms = b.total(terms, b.fill({}, f32, 0.0));
   auto made = AccumulateOp::create(builder, loc, into.getType(), terms, into);
   OpBuilder::InsertionGuard guard(builder);
-  SmallVector<unsigned> arguments;
-  if (byRow)
-    arguments.push_back(1);
-  if (byKey)
-    arguments.push_back(2);
-  Block *body = builder.createBlock(
-      &made.getPlaces(), {},
-      SmallVector<Type>(arguments.size(), builder.getIndexType()),
-      SmallVector<Location>(arguments.size(), loc));
+  Type index = builder.getIndexType();
+  Block *body =
+      builder.createBlock(&made.getPlaces(), {}, {index, index}, {loc, loc});
   IRMapping map;
   // No place depends on these; what computes it may compute more.
   Value zero =
       arith::ConstantOp::create(builder, loc, builder.getF32FloatAttr(0));
   map.map(block.getArgument(0), zero);
   map.map(block.getArgument(3), zero);
-  for (auto [n, argument] : llvm::enumerate(arguments))
-    map.map(block.getArgument(argument), body->getArgument(n));
+  for (unsigned d = 0; d < 2; ++d)
+    map.map(block.getArgument(1 + d), body->getArgument(d));
   // Of the adjoint only what places are computed of.
   auto needed = [&](Operation *inner) {
     return llvm::any_of(places, [&](Value place) {

@@ -175,8 +175,9 @@ static void decompose(IRRewriter &rewriter, AttentionOp op) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// The gradients of one fa.attention_backward: loops over batch and key heads,
-/// and in them over the query heads that share one.
+/// The gradients of one fa.attention_backward, in three steps: D, of all rows;
+/// loops over batch and key heads, and in them over the query heads that share
+/// one, which sum in f32; and the sums' scale and type.
 class BackwardBuilder {
 public:
   BackwardBuilder(RewriterBase &rewriter, AttentionBackwardOp op)
@@ -184,14 +185,18 @@ public:
   void rewrite();
 
 private:
-  /// Gradients of a key head: of its queries [G,Sq,D] ([Sq,D] where G is 1), of
+  /// For each batch entry and query head what `build` makes of them.
+  Value forQueryHeads(Type element, unsigned rank,
+                      llvm::function_ref<Value(Value, Value)> build);
+  Value buildDelta(Value batch, Value head);
+  scf::ForallOp buildSums(Value delta);
+  /// Of a key head: the sums for its queries [G,Sq,D], in `queryGrads`, for its
   /// keys and values, and the captured tensors' so far.
-  SmallVector<Value> buildKeyHead(Value batch, Value keyHead,
-                                  ValueRange captured);
-  /// One query head's part: its queries' gradient, and the others so far.
+  SmallVector<Value> buildKeyHead(Value batch, Value keyHead, Value delta,
+                                  Value queryGrads, ValueRange captured);
+  /// One query head's part: of its queries' sums, and the others so far.
   SmallVector<Value> buildHead(Value batch, Value head, OpFoldResult keyHead,
-                               ValueRange sums);
-  Value buildDelta(Value outGrad, Value batch, Value head);
+                               Value delta, ValueRange sums);
   SoftmaxGradOp buildStep(ArrayRef<Value> inputs, ValueRange sums, Value batch,
                           Value head);
   /// The place of a key head's part in a whole gradient.
@@ -199,6 +204,10 @@ private:
                SmallVector<OpFoldResult> &offsets,
                SmallVector<OpFoldResult> &sizes);
   Value index(int64_t x) { return arith::ConstantIndexOp::create(r, loc, x); }
+  bool addsToCaptured() {
+    YieldAdjointOp yield = op.getAdjointYield();
+    return yield && !yield.getTerms().empty();
+  }
 
   RewriterBase &r;
   AttentionBackwardOp op;
@@ -207,9 +216,35 @@ private:
 };
 } // namespace
 
+Value BackwardBuilder::forQueryHeads(
+    Type element, unsigned rank,
+    llvm::function_ref<Value(Value, Value)> build) {
+  SmallVector<OpFoldResult> shape =
+      tensor::getMixedSizes(r, loc, op.getQuery());
+  shape.resize(rank);
+  Value whole = tensor::EmptyOp::create(r, loc, shape, element);
+  auto forall = scf::ForallOp::create(
+      r, loc, ArrayRef<OpFoldResult>{shape[0], shape[1]}, whole,
+      /*mapping=*/std::nullopt);
+  OpBuilder::InsertionGuard guard(r);
+  r.setInsertionPoint(forall.getTerminator());
+  Value batch = forall.getInductionVar(0), head = forall.getInductionVar(1);
+  Value part = build(batch, head);
+  SmallVector<OpFoldResult> offsets(rank, r.getIndexAttr(0)),
+      ones(rank, r.getIndexAttr(1));
+  offsets[0] = batch;
+  offsets[1] = head;
+  shape[0] = shape[1] = r.getIndexAttr(1);
+  r.setInsertionPointToEnd(forall.getTerminator().getBody());
+  tensor::ParallelInsertSliceOp::create(
+      r, loc, part, forall.getRegionIterArgs()[0], offsets, shape, ones);
+  return forall.getResult(0);
+}
+
 /// D = rowsum(dO * O), less the log-sum-exp's gradient.
-Value BackwardBuilder::buildDelta(Value outGrad, Value batch, Value head) {
+Value BackwardBuilder::buildDelta(Value batch, Value head) {
   Type f32 = r.getF32Type();
+  Value outGrad = headOf(r, loc, op.getOutGrad(), batch, head);
   Value out = headOf(r, loc, op.getOut(), batch, head);
   Value products = b.multiply(b.convert(outGrad, f32), b.convert(out, f32));
   OpFoldResult rows = tensor::getMixedSize(r, loc, out, 0);
@@ -260,7 +295,7 @@ SoftmaxGradOp BackwardBuilder::buildStep(ArrayRef<Value> inputs,
 }
 
 SmallVector<Value> BackwardBuilder::buildHead(Value batch, Value head,
-                                              OpFoldResult keyHead,
+                                              OpFoldResult keyHead, Value delta,
                                               ValueRange sums) {
   Type f32 = r.getF32Type();
   Value q = headOf(r, loc, op.getQuery(), batch, head);
@@ -269,22 +304,17 @@ SmallVector<Value> BackwardBuilder::buildHead(Value batch, Value head,
   Value outGrad = headOf(r, loc, op.getOutGrad(), batch, head);
   Value lse = headOf(r, loc, op.getLse(), batch, head);
   OpFoldResult rows = tensor::getMixedSize(r, loc, q, 0),
-               keys = tensor::getMixedSize(r, loc, k, 0),
-               dim = r.getIndexAttr(op.getHeadDim());
+               keys = tensor::getMixedSize(r, loc, k, 0);
   Value product = b.contractRowsByRows(q, k, b.fill({rows, keys}, f32, 0.0));
   Value scores = buildScores(r, op, product, batch, head);
-  Value delta = buildDelta(outGrad, batch, head);
-  SmallVector<Value> all = {b.fill({rows, dim}, f32, 0.0)};
-  llvm::append_range(all, sums);
-  SoftmaxGradOp step = buildStep(
-      {scores, product, q, k, v, outGrad, lse, delta}, all, batch, head);
-  SmallVector<Value> results(step->getResults());
-  results[0] = b.convert(b.scale(results[0], op.getScaleOrDefault()),
-                         op.getElementType());
-  return results;
+  SoftmaxGradOp step = buildStep({scores, product, q, k, v, outGrad, lse,
+                                  headOf(r, loc, delta, batch, head)},
+                                 sums, batch, head);
+  return SmallVector<Value>(step->getResults());
 }
 
 SmallVector<Value> BackwardBuilder::buildKeyHead(Value batch, Value keyHead,
+                                                 Value delta, Value queryGrads,
                                                  ValueRange captured) {
   Type f32 = r.getF32Type(), element = op.getElementType();
   OpFoldResult keys = tensor::getMixedSize(r, loc, op.getKey(), 2),
@@ -292,34 +322,35 @@ SmallVector<Value> BackwardBuilder::buildKeyHead(Value batch, Value keyHead,
                dim = r.getIndexAttr(op.getHeadDim()),
                valueDim = r.getIndexAttr(op.getValueDim()),
                one = r.getIndexAttr(1), zero = r.getIndexAttr(0);
-  SmallVector<Value> sums = {b.fill({keys, dim}, f32, 0.0),
+  SmallVector<Value> sums = {queryGrads, b.fill({keys, dim}, f32, 0.0),
                              b.fill({keys, valueDim}, f32, 0.0)};
   llvm::append_range(sums, captured);
   SmallVector<Value> results;
   int64_t group = op.getGroupSize();
   if (group == 1) {
-    results = buildHead(batch, keyHead, keyHead, sums);
+    results = buildHead(batch, keyHead, keyHead, delta, sums);
   } else {
-    SmallVector<OpFoldResult> shape = {r.getIndexAttr(group), queries, dim};
-    SmallVector<Value> carried = {
-        tensor::EmptyOp::create(r, loc, shape, element)};
-    llvm::append_range(carried, sums);
     auto loop =
-        scf::ForOp::create(r, loc, index(0), index(group), index(1), carried);
+        scf::ForOp::create(r, loc, index(0), index(group), index(1), sums);
     OpBuilder::InsertionGuard guard(r);
     r.setInsertionPointToStart(loop.getBody());
     AffineExpr x, y;
     bindDims(r.getContext(), x, y);
-    Value head = affine::AffineApplyOp::create(
-        r, loc, x * group + y, ValueRange{keyHead, loop.getInductionVar()});
-    SmallVector<Value> parts =
-        buildHead(batch, head, keyHead, loop.getRegionIterArgs().drop_front());
-    SmallVector<OpFoldResult> ones(3, one);
-    shape[0] = one;
+    Value number = loop.getInductionVar();
+    Value head = affine::AffineApplyOp::create(r, loc, x * group + y,
+                                               ValueRange{keyHead, number});
+    SmallVector<OpFoldResult> offsets = {number, zero, zero},
+                              shape = {one, queries, dim}, ones(3, one);
+    SmallVector<Value> carried(loop.getRegionIterArgs());
+    auto type = cast<RankedTensorType>(queryGrads.getType());
+    carried[0] = tensor::ExtractSliceOp::create(
+        r, loc,
+        RankedTensorType::get(type.getShape().drop_front(),
+                              type.getElementType()),
+        carried[0], offsets, shape, ones);
+    SmallVector<Value> parts = buildHead(batch, head, keyHead, delta, carried);
     parts[0] = tensor::InsertSliceOp::create(
-        r, loc, parts[0], loop.getRegionIterArg(0),
-        ArrayRef<OpFoldResult>{loop.getInductionVar(), zero, zero}, shape,
-        ones);
+        r, loc, parts[0], loop.getRegionIterArg(0), offsets, shape, ones);
     scf::YieldOp::create(r, loc, parts);
     results = SmallVector<Value>(loop.getResults());
   }
@@ -345,70 +376,74 @@ void BackwardBuilder::placeOf(unsigned n, Value batch, Value keyHead,
   }
 }
 
-void BackwardBuilder::rewrite() {
-  op.clampCapturedIndices(r);
-  r.setInsertionPoint(op);
+/// The sums over rows and keys: for queries, keys and values, each part by
+/// itself, and for captured tensors, to which every head adds.
+scf::ForallOp BackwardBuilder::buildSums(Value delta) {
+  Type f32 = r.getF32Type(), element = op.getElementType();
   SmallVector<Value> wholes;
   for (unsigned n = 0; n < 3; ++n)
     wholes.push_back(tensor::EmptyOp::create(
         r, loc, tensor::getMixedSizes(r, loc, op->getOperand(n)),
-        op.getElementType()));
-  SmallVector<OpFoldResult> ones(4, r.getIndexAttr(1));
+        n == 0 ? f32 : element));
+  if (addsToCaptured())
+    for (Value tensor : op.getWrt())
+      wholes.push_back(b.fill(tensor::getMixedSizes(r, loc, tensor), f32, 0.0));
   OpFoldResult batches = tensor::getMixedSize(r, loc, op.getQuery(), 0),
                heads = r.getIndexAttr(op.getNumKeyHeads());
-  YieldAdjointOp yield = op.getAdjointYield();
-  if (!yield || yield.getTerms().empty()) {
-    auto forall = scf::ForallOp::create(
-        r, loc, ArrayRef<OpFoldResult>{batches, heads}, wholes,
-        /*mapping=*/std::nullopt);
-    Value batch = forall.getInductionVar(0), head = forall.getInductionVar(1);
-    r.setInsertionPoint(forall.getTerminator());
-    SmallVector<Value> parts = buildKeyHead(batch, head, {});
-    for (unsigned n = 0; n < 3; ++n) {
-      SmallVector<OpFoldResult> offsets, sizes;
+  auto forall =
+      scf::ForallOp::create(r, loc, ArrayRef<OpFoldResult>{batches, heads},
+                            wholes, /*mapping=*/std::nullopt);
+  Value batch = forall.getInductionVar(0), head = forall.getInductionVar(1);
+  ArrayRef<BlockArgument> shared = forall.getRegionIterArgs();
+  OpBuilder::InsertionGuard guard(r);
+  r.setInsertionPoint(forall.getTerminator());
+  SmallVector<OpFoldResult> offsets, sizes, ones(4, r.getIndexAttr(1));
+  // The queries' sums begin at 0 where they will lie.
+  placeOf(0, batch, head, offsets, sizes);
+  auto type = cast<RankedTensorType>(shared[0].getType());
+  auto part = RankedTensorType::get(
+      type.getShape().drop_front(op.getGroupSize() == 1 ? 2 : 1), f32);
+  if (part.getRank() == 3)
+    part =
+        part.clone({op.getGroupSize(), part.getDimSize(1), part.getDimSize(2)});
+  Value start = tensor::ExtractSliceOp::create(r, loc, part, shared[0], offsets,
+                                               sizes, ones);
+  Value zero = arith::ConstantOp::create(r, loc, r.getF32FloatAttr(0));
+  start = linalg::FillOp::create(r, loc, zero, start).getResult(0);
+  SmallVector<Value> parts = buildKeyHead(
+      batch, head, delta, start, SmallVector<Value>(shared.drop_front(3)));
+  for (auto [n, part] : llvm::enumerate(parts)) {
+    if (n < 3)
       placeOf(n, batch, head, offsets, sizes);
-      OpBuilder::InsertionGuard guard(r);
-      r.setInsertionPointToEnd(forall.getTerminator().getBody());
-      tensor::ParallelInsertSliceOp::create(r, loc, parts[n],
-                                            forall.getRegionIterArgs()[n],
-                                            offsets, sizes, ones);
-    }
-    r.setInsertionPoint(op);
-    SmallVector<Value> results(forall.getResults());
-    for (Value tensor : op.getWrt())
-      results.push_back(b.fill(
-          tensor::getMixedSizes(r, loc, tensor),
-          cast<RankedTensorType>(tensor.getType()).getElementType(), 0.0));
-    r.replaceOp(op, results);
-    return;
+    OpBuilder::InsertionGuard inner(r);
+    r.setInsertionPointToEnd(forall.getTerminator().getBody());
+    if (n < 3)
+      tensor::ParallelInsertSliceOp::create(r, loc, part, shared[n], offsets,
+                                            sizes, ones);
+    else
+      ParallelAccumulateOp::create(r, loc, part, shared[n]);
   }
-  // Every head adds to the captured tensors' gradients: one after the other.
-  for (Value tensor : op.getWrt())
-    wholes.push_back(
-        b.fill(tensor::getMixedSizes(r, loc, tensor), r.getF32Type(), 0.0));
-  Value zero = index(0), one = index(1);
-  Value ends[] = {getValueOrCreateConstantIndexOp(r, loc, batches),
-                  getValueOrCreateConstantIndexOp(r, loc, heads)};
-  scf::LoopNest nest = scf::buildLoopNest(
-      r, loc, {zero, zero}, ends, {one, one}, wholes,
-      [&](OpBuilder &, Location, ValueRange at,
-          ValueRange carried) -> scf::ValueVector {
-        SmallVector<Value> parts =
-            buildKeyHead(at[0], at[1], carried.drop_front(3));
-        for (unsigned n = 0; n < 3; ++n) {
-          SmallVector<OpFoldResult> offsets, sizes;
-          placeOf(n, at[0], at[1], offsets, sizes);
-          parts[n] = tensor::InsertSliceOp::create(r, loc, parts[n], carried[n],
-                                                   offsets, sizes, ones);
-        }
-        return scf::ValueVector(parts.begin(), parts.end());
-      });
+  return forall;
+}
+
+void BackwardBuilder::rewrite() {
+  op.clampCapturedIndices(r);
   r.setInsertionPoint(op);
-  SmallVector<Value> results(nest.results);
-  for (auto [n, tensor] : llvm::enumerate(op.getWrt()))
-    results[3 + n] =
-        b.convert(results[3 + n],
-                  cast<RankedTensorType>(tensor.getType()).getElementType());
+  Type f32 = r.getF32Type();
+  Value delta = forQueryHeads(
+      f32, 3, [&](Value batch, Value head) { return buildDelta(batch, head); });
+  scf::ForallOp sums = buildSums(delta);
+  SmallVector<Value> results(sums.getResults());
+  results[0] =
+      forQueryHeads(op.getElementType(), 4, [&](Value batch, Value head) {
+        Value sum = headOf(r, loc, sums.getResult(0), batch, head);
+        return b.convert(b.scale(sum, op.getScaleOrDefault()),
+                         op.getElementType());
+      });
+  if (!addsToCaptured())
+    for (Value tensor : op.getWrt())
+      results.push_back(
+          b.fill(tensor::getMixedSizes(r, loc, tensor), f32, 0.0));
   r.replaceOp(op, results);
 }
 

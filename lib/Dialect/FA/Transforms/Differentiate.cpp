@@ -436,7 +436,8 @@ static LogicalResult differentiate(OpBuilder &b, func::FuncOp function,
   if (returnedLse)
     inputs.push_back(op.getLse().getType());
   for (Value tensor : *tensors)
-    results.push_back(tensor.getType());
+    results.push_back(
+        cast<RankedTensorType>(tensor.getType()).clone(b.getF32Type()));
   b.setInsertionPointAfter(function);
   auto made = func::FuncOp::create(b, function.getLoc(), name,
                                    b.getFunctionType(inputs, results));

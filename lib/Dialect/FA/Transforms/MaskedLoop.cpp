@@ -14,33 +14,36 @@
 using namespace mlir;
 using namespace fa;
 
+/// A slice that a tile was cut with, or a tile's padding cut off.
+static tensor::ExtractSliceOp sliceOf(Value v) {
+  if (auto pad = v.getDefiningOp<tensor::PadOp>())
+    v = pad.getSource();
+  return v.getDefiningOp<tensor::ExtractSliceOp>();
+}
+
 /// Whether a loop yields of what it carries what a step makes of it: the whole
-/// of it or a slice.
+/// of it or a slice, padded or not.
 static bool isState(Value yielded, Value carried, TileStepOpInterface step) {
   if (yielded == carried)
     return true;
-  tensor::ExtractSliceOp read;
-  if (auto write = yielded.getDefiningOp<tensor::InsertSliceOp>()) {
-    if (write.getDest() != carried)
-      return false;
-    yielded = write.getSource();
-    auto style =
-        dyn_cast_or_null<DestinationStyleOpInterface>(yielded.getDefiningOp());
-    read = style ? style.getTiedOpOperand(cast<OpResult>(yielded))
-                       ->get()
-                       .getDefiningOp<tensor::ExtractSliceOp>()
-                 : tensor::ExtractSliceOp();
-    if (!read || read.getSource() != carried ||
-        read.getMixedOffsets() != write.getMixedOffsets() ||
-        read.getMixedSizes() != write.getMixedSizes() ||
-        read.getMixedStrides() != write.getMixedStrides())
-      return false;
-    carried = read;
-  }
-  auto result = dyn_cast<OpResult>(yielded);
   auto style = cast<DestinationStyleOpInterface>(step.getOperation());
-  return result && result.getOwner() == step &&
-         style.getTiedOpOperand(result)->get() == carried;
+  auto write = yielded.getDefiningOp<tensor::InsertSliceOp>();
+  if (!write) {
+    auto result = dyn_cast<OpResult>(yielded);
+    return result && result.getOwner() == step &&
+           style.getTiedOpOperand(result)->get() == carried;
+  }
+  Value part = write.getSource();
+  if (auto clip = part.getDefiningOp<tensor::ExtractSliceOp>())
+    part = clip.getSource();
+  auto result = dyn_cast<OpResult>(part);
+  if (!result || result.getOwner() != step || write.getDest() != carried)
+    return false;
+  tensor::ExtractSliceOp read = sliceOf(style.getTiedOpOperand(result)->get());
+  return read && read.getSource() == carried &&
+         read.getMixedOffsets() == write.getMixedOffsets() &&
+         read.getMixedSizes() == write.getMixedSizes() &&
+         read.getMixedStrides() == write.getMixedStrides();
 }
 
 /// Skipping a step of the loop must leave what it carries as it is: each value
@@ -75,7 +78,7 @@ static std::optional<int64_t> boundAlong(TileStepOpInterface step,
 /// Whether the loop is over blocks of rows: its variable is where their slice
 /// begins.
 static bool isOverRows(scf::ForOp loop, TileStepOpInterface step) {
-  auto slice = step.getOperandAlong(0).getDefiningOp<tensor::ExtractSliceOp>();
+  tensor::ExtractSliceOp slice = sliceOf(step.getOperandAlong(0));
   return slice &&
          llvm::is_contained(slice.getOffsets(), Value(loop.getInductionVar()));
 }

@@ -18,6 +18,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Matchers.h"
+#include "mlir/Interfaces/LoopLikeInterface.h"
 
 #include <limits>
 
@@ -103,6 +104,12 @@ static Value padToStatic(OpBuilder &b, tensor::ExtractSliceOp slice,
 }
 
 namespace {
+/// What counts the first row or key of tiles, and where it ends.
+struct TileWalk {
+  Value iv;
+  OpFoldResult end;
+};
+
 /// Makes the tiles of one loop over rows or keys static.
 class Padder {
 public:
@@ -113,7 +120,8 @@ private:
   void padSlice(tensor::ExtractSliceOp slice);
   void makeStatic(Operation *op);
   template <typename InsertOp> void clip(InsertOp insert, Operation *before);
-  LogicalResult maskKeys(OnlineSoftmaxOp merge);
+  linalg::GenericOp scoresOf(TileStepOpInterface step);
+  LogicalResult maskPadding(TileStepOpInterface step, unsigned dim);
   func::FuncOp func;
   OpBuilder builder;
 };
@@ -185,47 +193,77 @@ void Padder::clip(InsertOp insert, Operation *before) {
   insert.getSourceMutable().assign(valid);
 }
 
-/// Keys past the end get the score -inf, the merge's neutral element.
-LogicalResult Padder::maskKeys(OnlineSoftmaxOp merge) {
-  auto pad = merge.getValues().getDefiningOp<tensor::PadOp>();
-  if (!pad)
-    return success();
-  // The loop over keys, whose upper bound is their number.
-  auto loop = merge->getParentOfType<scf::ForOp>();
-  auto slice = pad.getSource().getDefiningOp<tensor::ExtractSliceOp>();
-  while (loop && slice &&
-         !llvm::is_contained(slice.getMixedOffsets(),
-                             OpFoldResult(loop.getInductionVar())))
-    loop = loop->getParentOfType<scf::ForOp>();
-  auto scores = merge.getScores().getDefiningOp<linalg::GenericOp>();
-  auto type = cast<RankedTensorType>(merge.getScores().getType());
-  if (!loop || !slice || !type.hasStaticShape())
-    return merge.emitOpError("expected padded keys to be read in a loop over "
-                             "keys; run fa-tile first");
-  if (!isElementwise(scores)) {
-    // A scale of 1 leaves the contraction's result as it is: the mask gets an
-    // operation of its own.
-    builder.setInsertionPoint(merge);
-    Value empty =
-        tensor::EmptyOp::create(builder, merge.getLoc(), type, ValueRange());
-    AffineMap identity = builder.getMultiDimIdentityMap(2);
-    scores = linalg::GenericOp::create(
-        builder, merge.getLoc(), TypeRange(type), merge.getScores(), empty,
-        ArrayRef<AffineMap>{identity, identity},
-        SmallVector<utils::IteratorType>(2, utils::IteratorType::parallel),
-        [](OpBuilder &nested, Location l, ValueRange args) {
-          linalg::YieldOp::create(nested, l, args[0]);
-        });
-    merge.getScoresMutable().assign(scores.getResult(0));
+/// The dimension of the whole tensor that a slice's first one is of.
+static unsigned firstKept(tensor::ExtractSliceOp slice) {
+  return slice.getDroppedDims().flip().find_first();
+}
+
+/// The loop, or a grid's dimension, that a padded tile's first row or key is
+/// counted by.
+static std::optional<TileWalk> walkOf(Value padded) {
+  auto pad = padded.getDefiningOp<tensor::PadOp>();
+  auto slice = pad ? pad.getSource().getDefiningOp<tensor::ExtractSliceOp>()
+                   : tensor::ExtractSliceOp();
+  if (!slice)
+    return std::nullopt;
+  for (Operation *op = slice->getParentOp(); op; op = op->getParentOp()) {
+    auto loop = dyn_cast<LoopLikeOpInterface>(op);
+    std::optional<SmallVector<Value>> ivs =
+        loop ? loop.getLoopInductionVars() : std::nullopt;
+    std::optional<SmallVector<OpFoldResult>> ends =
+        loop ? loop.getLoopUpperBounds() : std::nullopt;
+    if (!ivs || !ends)
+      continue;
+    for (auto [iv, end] : llvm::zip(*ivs, *ends))
+      if (dyn_cast<Value>(slice.getMixedOffsets()[firstKept(slice)]) == iv)
+        return TileWalk{iv, end};
   }
+  return std::nullopt;
+}
+
+/// Scores as an operation of their own, to be masked.
+linalg::GenericOp Padder::scoresOf(TileStepOpInterface step) {
+  Value scores = step.getScoresOperand().get();
+  auto generic = scores.getDefiningOp<linalg::GenericOp>();
+  if (isElementwise(generic))
+    return generic;
+  // A scale of 1 leaves the contraction's result as it is.
+  builder.setInsertionPoint(step);
+  auto type = cast<RankedTensorType>(scores.getType());
+  Value empty =
+      tensor::EmptyOp::create(builder, step.getLoc(), type, ValueRange());
+  AffineMap identity = builder.getMultiDimIdentityMap(2);
+  generic = linalg::GenericOp::create(
+      builder, step.getLoc(), TypeRange(type), scores, empty,
+      ArrayRef<AffineMap>{identity, identity},
+      SmallVector<utils::IteratorType>(2, utils::IteratorType::parallel),
+      [](OpBuilder &nested, Location l, ValueRange args) {
+        linalg::YieldOp::create(nested, l, args[0]);
+      });
+  step.getScoresOperand().set(generic.getResult(0));
+  return generic;
+}
+
+/// Rows or keys past the end get the score -inf: it does nothing.
+LogicalResult Padder::maskPadding(TileStepOpInterface step, unsigned dim) {
+  Value along = step.getOperandAlong(dim);
+  if (!step.mustMaskPadding(dim) || !along.getDefiningOp<tensor::PadOp>())
+    return success();
+  std::optional<TileWalk> walk = walkOf(along);
+  auto type = cast<RankedTensorType>(step.getScoresOperand().get().getType());
+  if (!walk || !type.hasStaticShape())
+    return step.emitOpError("expected padded ")
+           << (dim ? "keys" : "rows") << " to be read in a loop over "
+           << (dim ? "keys" : "rows") << "; run fa-tile first";
+  linalg::GenericOp scores = scoresOf(step);
   Operation *yield = scores.getBody()->getTerminator();
   builder.setInsertionPoint(yield);
-  Location loc = merge.getLoc();
-  Value column = linalg::IndexOp::create(builder, loc, 1);
-  Value key =
-      arith::AddIOp::create(builder, loc, column, loop.getInductionVar());
-  Value inside = arith::CmpIOp::create(builder, loc, arith::CmpIPredicate::slt,
-                                       key, loop.getUpperBound());
+  Location loc = step.getLoc();
+  Value at = linalg::IndexOp::create(builder, loc, dim);
+  at = arith::AddIOp::create(builder, loc, at, walk->iv);
+  Value inside = arith::CmpIOp::create(
+      builder, loc, arith::CmpIPredicate::slt, at,
+      getValueOrCreateConstantIndexOp(builder, loc, walk->end));
   Value score = yield->getOperand(0);
   Value none = arith::ConstantOp::create(
       builder, loc,
@@ -263,11 +301,12 @@ LogicalResult Padder::run() {
   for (tensor::ParallelInsertSliceOp result : results)
     if (isInTileLoop(result))
       clip(result, result->getParentOp());
-  SmallVector<OnlineSoftmaxOp> merges;
-  func.walk([&](OnlineSoftmaxOp op) { merges.push_back(op); });
-  for (OnlineSoftmaxOp merge : merges)
-    if (failed(maskKeys(merge)))
-      return failure();
+  SmallVector<TileStepOpInterface> steps;
+  func.walk([&](TileStepOpInterface op) { steps.push_back(op); });
+  for (TileStepOpInterface step : steps)
+    for (unsigned dim : {1, 0})
+      if (failed(maskPadding(step, dim)))
+        return failure();
   return success();
 }
 

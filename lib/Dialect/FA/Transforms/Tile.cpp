@@ -42,7 +42,8 @@ static FailureOr<scf::SCFTileAndFuseResult> tileStep(IRRewriter &rewriter,
   scf::SCFTilingOptions tiling;
   tiling.setTileSizes(
       {rewriter.getIndexAttr(rows), rewriter.getIndexAttr(keys)});
-  tiling.setInterchange({1, 0});
+  if (keys)
+    tiling.setInterchange({1, 0});
   scf::SCFTileAndFuseOptions options;
   options.setTilingOptions(tiling);
   llvm::SmallPtrSet<Operation *, 8> outside;
@@ -66,7 +67,9 @@ static FailureOr<scf::SCFTileAndFuseResult> tileStep(IRRewriter &rewriter,
   // Here, and nowhere later, tiles begin at multiples of their sizes for all to
   // see.
   result->loops.front()->walk([&](RandomBitsOp random) {
-    random.setTile(ArrayRef<int64_t>{rows, keys});
+    // A grid over blocks of keys has said how many these have.
+    std::optional<ArrayRef<int64_t>> grid = random.getTile();
+    random.setTile(ArrayRef<int64_t>{rows, keys || !grid ? keys : (*grid)[1]});
   });
   rewriter.eraseOp(op);
   return result;
@@ -257,7 +260,11 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
         op.emitOpError() << llvm::toString(tiles.takeError());
         return signalPassFailure();
       }
-      if (failed(tileGradients(rewriter, op, tiles->rows, tiles->keys)))
+      // Of a grid over blocks of keys a step has only its block's.
+      auto grid = op->getParentOfType<scf::ForallOp>();
+      bool hasKeys = !grid || grid.getRank() < 3;
+      if (failed(tileGradients(rewriter, op, tiles->rows,
+                               hasKeys ? tiles->keys : 0)))
         return signalPassFailure();
     }
     if (failed(cleanUp(func)))

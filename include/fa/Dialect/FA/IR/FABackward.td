@@ -39,14 +39,14 @@ def FA_AttentionBackwardOp : FA_Op<"attention_backward", [Pure,
     `fa.yield_adjoint`, which gives dS and what is added to the gradients of the
     captured tensors, `wrt`. Without it the score function is the identity.
     `fa-differentiate` makes it of the `score` region. Gradients of captured
-    tensors are summed in f32 and have their tensors' types; like the reads they
+    tensors are sums in f32, whatever the tensors' types; like the reads they
     come from, their indices are clamped.
 
     A row with nothing to attend has no part in any gradient.
 
     Constraints: those of `fa.attention`, by its labels, and
     - `fa_attention_backward_c1`: results behind the third are as many as the
-      tensors of `wrt`, and of their types.
+      tensors of `wrt`, and f32 of their shapes.
     - `fa_attention_backward_c2`: `lse` is an f32 of shape [B,Hq,Sq], and so is
       `lse_grad`.
     - `fa_attention_backward_c3`: the adjoint region has the arguments and the
@@ -92,7 +92,7 @@ def FA_AttentionBackwardOp : FA_Op<"attention_backward", [Pure,
     Res<FA_QKVTensor, "gradient with respect to query">:$query_grad,
     Res<FA_QKVTensor, "gradient with respect to key">:$key_grad,
     Res<FA_QKVTensor, "gradient with respect to value">:$value_grad,
-    Res<Variadic<FA_FloatTensor>, "gradients of captured tensors">:$wrt_grads
+    Res<Variadic<FA_StateTensor>, "gradients of captured tensors">:$wrt_grads
   );
   let regions = (region MaxSizedRegion<1>:$score, MaxSizedRegion<1>:$mask,
     MaxSizedRegion<1>:$keep, MaxSizedRegion<1>:$adjoint);
@@ -312,7 +312,10 @@ def FA_AccumulateOp : FA_Op<"accumulate", [Pure, DestinationStyleOpInterface,
     ::mlir::MutableOperandRange getDpsInitsMutable() {
       return getInitMutable();
     }
-    /// AggregatedOpInterface: loops over the elements.
+    /// Whether terms that differ in this coordinate may have other places.
+    bool placeDependsOn(unsigned dim);
+    /// AggregatedOpInterface: sums along dimensions that places do not depend
+    /// on, then loops over the elements.
     ::mlir::FailureOr<::mlir::SmallVector<::mlir::Value>>
     decomposeOperation(::mlir::OpBuilder &builder);
   }];
@@ -323,6 +326,97 @@ def FA_YieldPlacesOp : FA_Op<"yield_places", [Pure, Terminator, ReturnLike,
   let summary = "where an element is added";
   let arguments = (ins Variadic<Index>:$places);
   let assemblyFormat = "($places^)? attr-dict";
+}
+
+def FA_AccumulateSliceOp : FA_Op<"accumulate_slice", [Pure,
+    DestinationStyleOpInterface, AttrSizedOperandSegments,
+    OffsetSizeAndStrideOpInterface, AggregatedOpInterface,
+    AllTypesMatch<["init", "result"]>]> {
+  let summary = "add a tile to a slice of a tensor";
+  let description = [{
+    `result` is `init` with `part` added to the slice at `offsets`, of `sizes`
+    and `strides`, as `tensor.insert_slice` would write it; a size of 1 that
+    `part` lacks is dropped. Additions of other iterations of an `scf.forall` to
+    the same element are not lost: on a GPU each is atomic.
+
+    It exists because the blocks of a grid add to the same rows: a block of keys
+    to the gradients of all queries. `decomposeOperation` gives a slice, a sum
+    and an insertion, for where there are no other iterations at the same time.
+
+    Constraint `fa_accumulate_slice_c1`: `part` has the slice's sizes.
+
+    Example:
+
+    ```mlir
+    %1 = fa.accumulate_slice %part into %dq[%b, %h, %i, 0] [1, 1, 64, 128]
+        [1, 1, 1, 1] : tensor<64x128xf32> into tensor<2x8x?x128xf32>
+    ```
+  }];
+  let arguments = (ins
+    Arg<FA_StateTensor, "what is added">:$part,
+    Arg<FA_StateTensor, "what it is added to">:$init,
+    Variadic<Index>:$offsets, Variadic<Index>:$sizes, Variadic<Index>:$strides,
+    DenseI64ArrayAttr:$static_offsets, DenseI64ArrayAttr:$static_sizes,
+    DenseI64ArrayAttr:$static_strides
+  );
+  let results = (outs FA_StateTensor:$result);
+  let assemblyFormat = [{
+    $part `into` $init ``
+    custom<DynamicIndexList>($offsets, $static_offsets)
+    custom<DynamicIndexList>($sizes, $static_sizes)
+    custom<DynamicIndexList>($strides, $static_strides)
+    attr-dict `:` type($part) `into` type($init)
+  }];
+  let builders = [OpBuilder<(ins "::mlir::Value":$part, "::mlir::Value":$init,
+    "::llvm::ArrayRef<::mlir::OpFoldResult>":$offsets,
+    "::llvm::ArrayRef<::mlir::OpFoldResult>":$sizes,
+    "::llvm::ArrayRef<::mlir::OpFoldResult>":$strides)>];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    ::mlir::MutableOperandRange getDpsInitsMutable() {
+      return getInitMutable();
+    }
+    /// OffsetSizeAndStrideOpInterface.
+    std::array<unsigned, 3> getArrayAttrMaxRanks() {
+      unsigned rank = getInit().getType().getRank();
+      return {rank, rank, rank};
+    }
+    static unsigned getOffsetSizeAndStrideStartOperandIndex() { return 2; }
+    /// The dimensions of the slice that the part lacks.
+    ::llvm::SmallBitVector getDroppedDims();
+    /// AggregatedOpInterface: a slice, a sum and an insertion.
+    ::mlir::FailureOr<::mlir::SmallVector<::mlir::Value>>
+    decomposeOperation(::mlir::OpBuilder &builder);
+  }];
+}
+
+def FA_ParallelAccumulateOp : FA_Op<"parallel_accumulate", [
+    DeclareOpInterfaceMethods<ParallelCombiningOpInterface>,
+    AllTypesMatch<["sum", "dest"]>]> {
+  let summary = "what iterations of a grid have added adds up";
+  let description = [{
+    In `scf.forall.in_parallel`. `dest` is a tensor that the iterations share,
+    `sum` what one of them has made of it by adding: `fa.accumulate_slice`,
+    `fa.accumulate` and `fa.softmax_grad`. The result of the loop is what was
+    there before plus what all of them have added, in any order.
+
+    It exists because `tensor.parallel_insert_slice` is for parts that do not
+    overlap. Where iterations run one after another, `sum` is what the next one
+    finds.
+
+    Example:
+
+    ```mlir
+    scf.forall.in_parallel {
+      fa.parallel_accumulate %sum into %dq : tensor<2x8x512x64xf32>
+    }
+    ```
+  }];
+  let arguments = (ins
+    Arg<FA_StateTensor, "what this iteration made of it">:$sum,
+    Arg<FA_StateTensor, "what iterations share">:$dest
+  );
+  let assemblyFormat = "$sum `into` $dest attr-dict `:` type($dest)";
 }
 
 #endif // FA_DIALECT_FA_IR_FABACKWARD

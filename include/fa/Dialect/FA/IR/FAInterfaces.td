@@ -19,7 +19,11 @@ def FA_TileStepOpInterface : OpInterface<"TileStepOpInterface"> {
     InterfaceMethod<[{
         An operand whose first dimension is that of the scores' rows (0) or keys
         (1): of which rows and keys a tile is shows in the slice that it is.
-      }], "::mlir::Value", "getOperandAlong", (ins "unsigned":$dim)>
+      }], "::mlir::Value", "getOperandAlong", (ins "unsigned":$dim)>,
+    InterfaceMethod<[{
+        Whether scores of rows (0) or keys (1) that pad a tile must be -inf. Where
+        not, what they change is cut off.
+      }], "bool", "mustMaskPadding", (ins "unsigned":$dim)>
   ];
 }
 

@@ -157,6 +157,71 @@ def TilePass : FA_Pass<"fa-tile"> {
   ];
 }
 
+def ParallelizePass : FA_Pass<"fa-parallelize"> {
+  let summary = "gradients: blocks of keys and of rows are a grid's iterations";
+  let description = [{
+    In a function with `fa.softmax_grad` makes each `scf.forall` over batch and
+    heads one over blocks of keys, too, where it holds such a step, and over
+    blocks of rows elsewhere (D, and the scale of the queries' gradients). A
+    block of keys keeps their gradients; those of queries and of captured
+    tensors it adds to what all blocks share, `fa.parallel_accumulate`: the order
+    of FlashAttention-2's backward.
+
+    Before:
+    ```mlir
+    scf.forall (%b, %h) in (B, Hk) shared_outs(%dq, %dk, %dv) {
+      %s = ...                                            // [Sq,Sk]
+      %r:3 = fa.softmax_grad ins(%s, ...) outs(%zero, ...)
+      scf.forall.in_parallel { tensor.parallel_insert_slice ... }
+    }
+    ```
+    After:
+    ```mlir
+    %zeros = linalg.fill ...
+    scf.forall (%b, %h, %j) = ... step (1, 1, Bc) shared_outs(%dq = %zeros, ...) {
+      %s = ...                                            // [Sq,Bc]
+      %r:3 = fa.softmax_grad ins(%s, ...) outs(%dq_of_head, ...)
+      scf.forall.in_parallel {
+        fa.parallel_accumulate ...
+        tensor.parallel_insert_slice ...
+      }
+    }
+    ```
+    Numeric contract: reassociated (sums for queries and captured tensors).
+  }];
+  let options = [
+    Option<"target", "target", "std::string", "\"cpu\"",
+           "the target whose memory decides on the sizes">,
+    Option<"rows", "rows", "int64_t", "0", "Br, rows of a block, 0 to choose">,
+    Option<"keys", "keys", "int64_t", "0", "Bc, keys of a block, 0 to choose">
+  ];
+}
+
+def ExpandStepsPass : FA_Pass<"fa-expand-steps"> {
+  let summary = "a gradient's step as products, each in its best orientation";
+  let description = [{
+    `fa.softmax_grad` becomes five products and what is computed between them.
+    Whether a product is computed as it stands or transposed is decided for all
+    that hang together: so that as few computed matrices as possible must go
+    through shared memory to be an operand, S^T and dP^T mostly. Sums that
+    blocks of a grid share are added to by `fa.accumulate_slice`.
+
+    Before:
+    ```mlir
+    %r:3 = fa.softmax_grad ins(%s, ...) outs(%dq_tile, %dk, %dv)
+    %all = tensor.insert_slice %r#0 into %dq[%i, 0] ...
+    ```
+    After:
+    ```mlir
+    %st = linalg.generic ... ins(%k, %q)                  // [Bc,Br]
+    ...
+    %part = linalg.generic ... ins(%dst, %k)              // dS K
+    %all = fa.accumulate_slice %part into %dq[%i, 0] ...
+    ```
+    Numeric contract: reassociated (a part is summed before it is added).
+  }];
+}
+
 def InterchangePass : FA_Pass<"fa-interchange"> {
   let summary = "blocks of queries outside: the state stays on chip";
   let description = [{

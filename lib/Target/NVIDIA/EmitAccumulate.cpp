@@ -1,0 +1,155 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Sums in global memory to which many blocks add.
+
+#include "KernelEmitter.h"
+
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
+
+using namespace mlir;
+using namespace fa;
+using namespace fa::nvidia;
+
+void KernelEmitter::emitAdd(ValueRange values, Value pointer) {
+  SmallVector<Value> operands = {pointer};
+  llvm::append_range(operands, values);
+  if (values.size() == 2)
+    ptx("red.relaxed.gpu.global.add.v2.f32 [$0], {$1, $2};", "l,f,f", operands,
+        {});
+  else
+    ptx("red.relaxed.gpu.global.add.f32 [$0], $1;", "l,f", operands, {});
+}
+
+/// Each thread adds what it holds.
+LogicalResult KernelEmitter::emitAccumulateSlice(AccumulateSliceOp op) {
+  FailureOr<TileValue> to = tile(op.getInit()), from = tile(op.getPart());
+  if (failed(to) || failed(from))
+    return failure();
+  if ((to->kind != TileValue::Kind::Global &&
+       to->kind != TileValue::Kind::Slice) ||
+      from->kind != TileValue::Kind::Registers ||
+      from->layout.kind() != FragmentLayout::Kind::Accumulator)
+    return op.emitOpError("cannot be distributed: expected a computed tile and "
+                          "a tensor in global memory");
+  IRMapping map;
+  FailureOr<GlobalSlice> dest =
+      cutSlice(*to, cast<OffsetSizeAndStrideOpInterface>(op.getOperation()),
+               op.getDroppedDims(), map, {});
+  if (failed(dest))
+    return failure();
+  const FragmentLayout &layout = from->layout;
+  Value rowLimit = from->valid[0] ? from->valid[0] : dest->valid[0],
+        colLimit = from->valid[1] ? from->valid[1] : dest->valid[1];
+  if (!colLimit && layout.cols() % 8)
+    colLimit = index(layout.cols());
+  bool pairs = plan.target().wgmma && !colLimit && layout.cols() % 4 == 0 &&
+               dest->dims[1] + 1 == dest->offsets.size() &&
+               isConstantIntValue(dest->offsets.back(), 0);
+  if (pairs)
+    alignedBuffers.insert(dest->base->buffer);
+  FragmentLayout rows = FragmentLayout::row(layout.rows(), layout.warps());
+  for (unsigned v = 0; v < rows.numRegs(); ++v) {
+    OpBuilder::InsertionGuard whole(b);
+    Value row = rowOf(rows, v);
+    if (rowLimit) {
+      auto guarded = scf::IfOp::create(b, loc, less(row, rowLimit));
+      b.setInsertionPointToStart(guarded.thenBlock());
+    }
+    SmallVector<Value> indices(dest->offsets);
+    indices[dest->dims[0]] = add(indices[dest->dims[0]], row);
+    indices[dest->dims[1]] =
+        add(indices[dest->dims[1]], toIndex(threadCol(layout)));
+    Value pointer = elementPointer(*dest->base, indices);
+    for (unsigned n = 0; n < layout.colTiles(); ++n) {
+      unsigned reg = layout.reg(v / 2, n, v % 2 * 2);
+      auto at = [&](int32_t by) -> Value {
+        return LLVM::GEPOp::create(b, loc, globalPointer(), b.getF32Type(),
+                                   pointer, ArrayRef<LLVM::GEPArg>{by});
+      };
+      if (pairs) {
+        emitAdd({from->regs[reg], from->regs[reg + 1]}, at(8 * n));
+        continue;
+      }
+      for (unsigned e = 0; e < 2; ++e) {
+        OpBuilder::InsertionGuard inner(b);
+        if (colLimit) {
+          auto guarded =
+              scf::IfOp::create(b, loc, less(colOf(layout, reg + e), colLimit));
+          b.setInsertionPointToStart(guarded.thenBlock());
+        }
+        emitAdd(from->regs[reg + e], at(8 * n + e));
+      }
+    }
+  }
+  tiles[op.getResult()] = *to;
+  return success();
+}
+
+/// Sums in registers what has the same place, then in the lanes of a warp; what
+/// is 0, as where a mask forbids, is not added.
+LogicalResult KernelEmitter::emitAccumulate(AccumulateOp op) {
+  FailureOr<TileValue> to = tile(op.getInit());
+  std::optional<FragmentLayout> layout = plan.layout(op.getTerms());
+  if (failed(to))
+    return failure();
+  if (to->kind != TileValue::Kind::Global || !layout ||
+      layout->kind() != FragmentLayout::Kind::Accumulator)
+    return op.emitOpError("cannot be distributed: expected a computed tile and "
+                          "a whole tensor in global memory");
+  auto regs = registers(op.getTerms(), *layout);
+  if (failed(regs))
+    return failure();
+  bool byRow = op.placeDependsOn(0), byCol = op.placeDependsOn(1);
+  auto keyOf = [&](unsigned reg) {
+    return std::make_pair(byRow ? layout->rowReg(reg) : 0,
+                          byCol ? layout->colReg(reg) : 0);
+  };
+  llvm::MapVector<std::pair<unsigned, unsigned>, Value> sums;
+  llvm::DenseMap<std::pair<unsigned, unsigned>, unsigned> first;
+  for (unsigned r = 0; r < layout->numRegs(); ++r) {
+    Value &sum = sums[keyOf(r)];
+    first.try_emplace(keyOf(r), r);
+    sum = sum ? Value(arith::AddFOp::create(b, loc, sum, (*regs)[r]))
+              : (*regs)[r];
+  }
+  // Lanes that hold other columns, or rows.
+  SmallVector<unsigned> distances;
+  Value isFirst;
+  auto require = [&](Value condition) {
+    isFirst = isFirst ? b.createOrFold<arith::AndIOp>(loc, isFirst, condition)
+                      : condition;
+  };
+  if (!byCol) {
+    distances.append({1, 2});
+    require(less(remC(lane(), 4), i32(1)));
+  }
+  if (!byRow) {
+    distances.append({4, 8, 16});
+    require(less(lane(), i32(4)));
+  }
+  Block &places = op.getPlaces().front();
+  for (auto &[key, sum] : sums) {
+    for (unsigned distance : distances)
+      sum = arith::AddFOp::create(b, loc, sum, shuffle(sum, distance));
+    OpBuilder::InsertionGuard guard(b);
+    Value zero = arith::ConstantOp::create(b, loc, b.getF32FloatAttr(0));
+    Value condition =
+        arith::CmpFOp::create(b, loc, arith::CmpFPredicate::UNE, sum, zero);
+    if (isFirst)
+      condition = arith::AndIOp::create(b, loc, isFirst, condition);
+    auto guarded = scf::IfOp::create(b, loc, condition);
+    b.setInsertionPointToStart(guarded.thenBlock());
+    unsigned reg = first[key];
+    IRMapping map;
+    Value row = rowOf(*layout, reg), col = colOf(*layout, reg);
+    map.map(places.getArguments(), ValueRange{row, col});
+    auto indices = cloneBlock(places, ValueRange{row, col},
+                              places.getTerminator()->getOperands(), map);
+    if (failed(indices))
+      return failure();
+    emitAdd(sum, elementPointer(*to->global, *indices));
+  }
+  tiles[op.getResult()] = *to;
+  return success();
+}
