@@ -40,7 +40,8 @@ stagesOf(const PipelineOptions &options, const TargetInfo &target,
                      {"fa-pad-tiles", ""},
                      {"fa-split-mask-loops", bits},
                      {"fa-expand-steps", ""},
-                     {"fa-fold-scale-exp2", ""}});
+                     {"fa-fold-scale-exp2", ""},
+                     {"fa-orient-products", ""}});
     else if (options.algorithm != "standard")
       stages.append({{"fa-tile", tile}, {"fa-split-mask-loops", bits}});
     return stages;

@@ -369,6 +369,76 @@ static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
   return best;
 }
 
+/// Gradients: keys outside, rows inside. Warps divide the keys; a thread holds
+/// its part of dK and dV, and of S and dP as they are computed.
+static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
+                                                      const TileProblem &p) {
+  TileSizes best;
+  std::tuple<bool, int64_t, int64_t, int64_t> bestCost;
+  int64_t leastShared = INT64_MAX, leastRegisters = INT64_MAX;
+  int64_t dims = llvm::alignTo(p.headDim, 16) + llvm::alignTo(p.valueDim, 16);
+  int64_t bytes = p.elementBits / 8;
+  for (int64_t keys : {128, 64, 32, 16})
+    for (int64_t rows : {64, 32, 16}) {
+      if (rows != limitToLength(rows, p.queryLength) ||
+          keys != limitToLength(keys, p.keyLength))
+        continue;
+      // dQ is summed by tiles of 16 rows, or by parts of their columns.
+      int64_t parts = p.headDim % 8 == 0 ? p.headDim / 8 : 1;
+      int64_t most = std::min(keys / kInstructionTile,
+                              rows / kInstructionTile * (parts & -parts));
+      TileSizes s;
+      s.rows = rows;
+      s.keys = keys;
+      s.stages = 2;
+      constexpr int64_t kOther = 32;
+      for (s.warps = std::min<int64_t>(4, most);; s.warps *= 2) {
+        s.registers = (keys * dims + 2 * rows * keys) / (32 * s.warps) + kOther;
+        if (s.registers <= target.registersPerThread || s.warps == 8 ||
+            2 * s.warps > most)
+          break;
+      }
+      // K and V; Q, dO, the log-sum-exp and D twice; dS, and P and dS as
+      // operands where no tensor core takes them from registers.
+      int64_t operands = p.elementBits == 16 ? 1 : 3;
+      s.sharedBytes =
+          bytes * (keys * dims + 2 * rows * dims + operands * keys * rows) +
+          4 * 4 * rows;
+      leastShared = std::min(leastShared, s.sharedBytes);
+      leastRegisters = std::min(leastRegisters, s.registers);
+      if (s.sharedBytes > target.sharedBytesPerBlock ||
+          s.registers > target.registersPerThread)
+        continue;
+      // No short steps; most keys, whose number divides what is added to dQ;
+      // then two blocks on an SM rather than one of twice the warps (measured
+      // at D=64: 264 and 246 TFLOP/s), then most rows.
+      std::tuple<bool, int64_t, int64_t, int64_t> cost = {rows < 32, -keys,
+                                                          s.warps, -rows};
+      if (best.rows == 0 || cost < bestCost) {
+        best = s;
+        bestCost = cost;
+      }
+    }
+  if (best.rows == 0)
+    return llvm::createStringError(
+        llvm::formatv("no tile of gradients fits {0} with head dims {1} and "
+                      "{2} of {3} bits: the smallest need {4} of {5} shared "
+                      "memory and {6} of {7} registers; use head dims up to "
+                      "128, or train with another implementation",
+                      target.name, p.headDim, p.valueDim, p.elementBits,
+                      kib(leastShared), kib(target.sharedBytesPerBlock),
+                      leastRegisters, target.registersPerThread)
+            .str());
+  best.reason =
+      llvm::formatv("2 stages take {0} of shared memory, of which a block can "
+                    "have {1}; a thread of {2} takes {3} of {4} registers",
+                    kib(best.sharedBytes), kib(target.sharedBytesPerBlock),
+                    counted(best.warps, "warp"), best.registers,
+                    target.registersPerThread)
+          .str();
+  return best;
+}
+
 /// Whether the warpgroup-wide matrix instructions and TMA take the operands:
 /// 16-bit elements, rows in whole chunks of 16 bytes, one instruction's width.
 static bool takesWgmma(const TargetInfo &target, const TileProblem &p) {
@@ -526,6 +596,8 @@ llvm::Expected<TileSizes> fa::chooseTileSizes(const TargetInfo &target,
                       "bits, got {0}, {1} and {2}",
                       problem.headDim, problem.valueDim, problem.elementBits)
             .str());
+  if (problem.gradients && target.kind == TargetInfo::Kind::NVIDIA)
+    return chooseGradientsOnGPU(target, problem);
   return algorithm == TileAlgorithm::FA1 ? chooseFA1(target, problem)
          : algorithm == TileAlgorithm::FA2 && ::takesWgmma(target, problem)
              ? chooseForWgmma(target, problem)

@@ -155,5 +155,23 @@ def test_kernels_of_gradients():
     assert all(np.array_equal(x, y) for x, y in zip(results, expected[:3]))
     with pytest.raises(ValueError, match="unknown backward 'some'"):
         fa.compile(config, backward="some")
-    with pytest.raises(ValueError, match="no backward for GPUs yet"):
-        fa.compile(config, "sm_80", backward="all")
+
+
+def test_stages_of_a_gpus_gradient():
+    config = fa.AttentionConfig("bf16", HQ, HK, D, DV, is_causal=True)
+    kernel = fa.compile(config, "sm_80", backward="all")
+    assert list(kernel.stages) == [
+        "fa-differentiate",
+        "fa-decompose",
+        "fa-parallelize",
+        "fa-tile",
+        "fa-pad-tiles",
+        "fa-split-mask-loops",
+        "fa-expand-steps",
+        "fa-fold-scale-exp2",
+        "fa-orient-products",
+    ]
+    assert "red." in kernel.asm["ptx"]
+    wide = fa.AttentionConfig("bf16", HQ, HK, 256, 256)
+    with pytest.raises(ValueError, match="no tile of gradients fits sm_80 .* up to 128"):
+        fa.compile(wide, "sm_80", backward="all")

@@ -8,6 +8,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/Utils/Utils.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/Matchers.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 #include <numeric>
@@ -226,8 +227,11 @@ void BlockPlan::addLoad(Value tile) {
   LoadPlan load;
   load.tile = tile;
   load.elementType = type.getElementType();
-  load.layout = SharedLayout(type.getDimSize(0), type.getDimSize(1),
-                             type.getElementTypeBitWidth() / 8);
+  unsigned bytes = type.getElementTypeBitWidth() / 8;
+  load.layout =
+      type.getRank() == 1
+          ? SharedLayout::vector(type.getDimSize(0), bytes)
+          : SharedLayout(type.getDimSize(0), type.getDimSize(1), bytes);
   Operation *parent = tile.getDefiningOp()->getParentOp();
   auto loop = dyn_cast<scf::ForOp>(parent);
   load.loop = loop ? loop : parent->getParentOfType<scf::ForOp>();
@@ -268,12 +272,52 @@ bool BlockPlan::isReadInTurn(scf::ForOp loop) const {
 
 SmallVector<const LoadPlan *> BlockPlan::loadsReadIn(Operation *op) const {
   SmallVector<const LoadPlan *> result;
+  op->walk([&](linalg::LinalgOp reader) {
+    for (Value operand : reader->getOperands())
+      if (const LoadPlan *l = load(operand); l && l->layout.isVector())
+        result.push_back(l);
+  });
   for (const Contraction &c : contractions)
     if (op->isAncestor(c.op))
       for (OpOperand *operand : {c.a, c.b})
         if (const LoadPlan *l = load(operand->get()))
           result.push_back(l);
   return result;
+}
+
+/// Whether a vector meets the columns of matrices, by itself or by what is
+/// computed of it.
+static bool isAlongColumns(Value vector) {
+  return llvm::any_of(vector.getUses(), [](OpOperand &use) {
+    auto op = dyn_cast<linalg::LinalgOp>(use.getOwner());
+    if (!op)
+      return false;
+    if (op.getNumLoops() == 1)
+      return llvm::any_of(op->getResults(), isAlongColumns);
+    AffineMap map = op.getMatchingIndexingMap(&use);
+    return map.getNumResults() == 1 &&
+           map.getResult(0) == getAffineDimExpr(1, map.getContext());
+  });
+}
+
+/// Vectors along the columns of a loop's tiles follow it in a ring: every
+/// thread needs many of their elements, and all rows the same.
+void BlockPlan::collectVectorLoads() {
+  forall.walk([&](linalg::LinalgOp op) {
+    auto loop = dyn_cast<scf::ForOp>(op->getParentOp());
+    for (OpOperand *operand : op.getDpsInputOperands()) {
+      Value tile = operand->get();
+      auto type = dyn_cast<RankedTensorType>(tile.getType());
+      if (!loop || !type || type.getRank() != 1 || !isLoadedTile(tile) ||
+          tile.getParentBlock() != loop.getBody() ||
+          type.getElementTypeBitWidth() != 32 || !canPrefetch(tile, loop) ||
+          !isAlongColumns(tile))
+        continue;
+      auto pad = tile.getDefiningOp<tensor::PadOp>();
+      if (!pad || matchPattern(pad.getConstantPaddingValue(), m_AnyZeroFloat()))
+        addLoad(tile);
+    }
+  });
 }
 
 LogicalResult BlockPlan::collectLoads() {
@@ -705,6 +749,7 @@ LogicalResult BlockPlan::compute() {
   }
   if (consumers())
     return failure(failed(inferVectors()) || failed(placeRings()));
+  collectVectorLoads();
   if (failed(collectLoads()) || failed(inferVectors()) || failed(chooseWarps()))
     return failure();
   chooseRings();

@@ -146,6 +146,7 @@ private:
   bool isReadInTurn(mlir::scf::ForOp loop) const;
   int64_t estimateRegisters(unsigned warps) const;
   void addLoad(mlir::Value tile);
+  void collectVectorLoads();
 
   mutable mlir::scf::ForallOp forall; // MLIR's op classes lack const
   ScheduleOptions options;

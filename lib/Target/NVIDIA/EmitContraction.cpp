@@ -287,7 +287,11 @@ LogicalResult KernelEmitter::convertOperand(OpOperand *operand) {
   t.kind = TileValue::Kind::Registers;
   t.layout = *layout;
   t.regs = *regs;
-  barrier();
+  // Who read there before was this product in the last iteration.
+  bool isFree = !frames.empty() && frames.back().hasMet &&
+                operand->getOwner()->getParentOp() == frames.back().source;
+  if (!isFree)
+    barrier();
   storeShared(*to, t);
   barrier();
   return success();

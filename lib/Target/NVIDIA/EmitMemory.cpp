@@ -418,6 +418,8 @@ KernelEmitter::registers(Value v, const FragmentLayout &layout) {
     if (t->slice.dims.size() != rank)
       return mlir::emitError(loc, "expected a slice of rank ") << rank,
              failure();
+    if (const LoadPlan *load = plan.load(v); load && load->layout.isVector())
+      return loadVector(*load, layout);
     SmallVector<Value> loaded = loadRegisters(t->slice, layout);
     return isPacked(type, layout) ? packWords(loaded) : loaded;
   }

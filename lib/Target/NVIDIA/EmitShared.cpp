@@ -56,6 +56,10 @@ LogicalResult KernelEmitter::issueLoad(const LoadPlan &load, IRMapping &map,
     return mlir::emitError(load.tile.getLoc(),
                            "expected a contraction's operand to be padded "
                            "with zeros");
+  if (load.layout.isVector()) {
+    copyVector(load, *slice, base);
+    return success();
+  }
   bool chunks = load.layout.cols() * load.layout.elementBytes() % 16 == 0 &&
                 !slice->valid[1] &&
                 slice->dims[1] + 1 == slice->offsets.size() &&
@@ -138,6 +142,51 @@ void KernelEmitter::copyChunks(const LoadPlan &load, const GlobalSlice &slice,
   }
 }
 
+/// cp.async of 4 bytes by each of the first threads; zeros past the end.
+void KernelEmitter::copyVector(const LoadPlan &load, const GlobalSlice &slice,
+                               Value base) {
+  OpBuilder::InsertionGuard guard(b);
+  unsigned threads = plan.threads();
+  for (int64_t first = 0; first < load.layout.cols(); first += threads) {
+    OpBuilder::InsertionGuard inner(b);
+    Value at = addC(threadId(), first);
+    if (first + threads > load.layout.cols()) {
+      auto guarded =
+          scf::IfOp::create(b, loc, less(at, i32(load.layout.cols())));
+      b.setInsertionPointToStart(guarded.thenBlock());
+    }
+    Value bytes, from = toIndex(at);
+    if (Value limit = slice.valid[0]) {
+      Value inside = less(from, limit);
+      bytes = arith::SelectOp::create(b, loc, inside, i32(4), i32(0));
+      from = arith::SelectOp::create(b, loc, inside, from, index(0));
+    }
+    SmallVector<Value> indices(slice.offsets);
+    indices[slice.dims[0]] = add(indices[slice.dims[0]], from);
+    NVVM::CpAsyncOp::create(b, loc, sharedPointer(add(base, mulC(at, 4))),
+                            elementPointer(*slice.base, indices), 4,
+                            NVVM::LoadCacheModifierKind::CA, bytes);
+  }
+}
+
+/// The elements of a vector that go with the columns of a thread.
+SmallVector<Value> KernelEmitter::loadVector(const LoadPlan &load,
+                                             const FragmentLayout &layout) {
+  Value first =
+      sharedPointer(add(sharedTile(load), mulC(threadCol(layout), 4)));
+  auto pair = VectorType::get({2}, load.elementType);
+  SmallVector<Value> regs;
+  for (unsigned r = 0; r < layout.numRegs(); r += 2) {
+    Value pointer = LLVM::GEPOp::create(
+        b, loc, sharedPointerType(), b.getI8Type(), first,
+        ArrayRef<LLVM::GEPArg>{int32_t(4 * layout.regCol(r))});
+    Value both = LLVM::LoadOp::create(b, loc, pair, pointer, /*alignment=*/8);
+    for (int e = 0; e < 2; ++e)
+      regs.push_back(LLVM::ExtractElementOp::create(b, loc, both, i32(e)));
+  }
+  return regs;
+}
+
 /// Element by element, where rows are not whole chunks.
 void KernelEmitter::copyElements(const LoadPlan &load, const GlobalSlice &slice,
                                  Value base) {
@@ -206,6 +255,13 @@ void KernelEmitter::storeShared(const LoadPlan &to, const TileValue &source) {
 //===----------------------------------------------------------------------===//
 // Rings
 //===----------------------------------------------------------------------===//
+
+void KernelEmitter::barrier() {
+  NVVM::Barrier0Op::create(b, loc);
+  if (!frames.empty() && frames.back().iv &&
+      b.getInsertionBlock() == frames.back().iv.getParentBlock())
+    frames.back().hasMet = true;
+}
 
 void KernelEmitter::wait(int64_t pending) {
   NVVM::CpAsyncWaitGroupOp::create(b, loc, std::max<int64_t>(0, pending));

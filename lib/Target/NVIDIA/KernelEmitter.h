@@ -128,6 +128,8 @@ private:
     mlir::Value stage; // i32
     mlir::Value iv, upper;
     int ready = -1; // ring loads up to this index are in shared memory
+    /// All warps have met in this iteration: what the last one read is free.
+    bool hasMet = false;
   };
 
   //--- Control (KernelEmitter.cpp)
@@ -192,6 +194,10 @@ private:
                                 mlir::Value stage);
   void copyChunks(const LoadPlan &load, const GlobalSlice &slice,
                   mlir::Value base);
+  void copyVector(const LoadPlan &load, const GlobalSlice &slice,
+                  mlir::Value base);
+  llvm::SmallVector<mlir::Value> loadVector(const LoadPlan &load,
+                                            const FragmentLayout &layout);
   void copyElements(const LoadPlan &load, const GlobalSlice &slice,
                     mlir::Value base);
   /// Issues loads of a loop's ring for one value of its induction variable.
@@ -208,7 +214,7 @@ private:
     ++committed;
   }
   void wait(int64_t pending);
-  void barrier() { mlir::NVVM::Barrier0Op::create(b, loc); }
+  void barrier();
   mlir::Value sharedTile(const LoadPlan &load);
   mlir::Value sharedPointer(mlir::Value offset, int64_t constant = 0);
   mlir::Value sharedOffset(const SharedLayout &layout, mlir::Value row,

@@ -108,10 +108,18 @@ public:
   SharedLayout(int64_t rows, int64_t cols, unsigned elementBytes)
       : numRows(rows), numCols(cols), bytes(elementBytes) {}
 
+  /// One row, which has no others' banks to avoid and is not padded.
+  static SharedLayout vector(int64_t size, unsigned elementBytes) {
+    return SharedLayout(1, size, elementBytes);
+  }
+  bool isVector() const { return numRows == 1; }
+
   int64_t rows() const { return numRows; }
   int64_t cols() const { return numCols; }
   unsigned elementBytes() const { return bytes; }
-  int64_t paddedRows() const { return (numRows + 15) / 16 * 16; }
+  int64_t paddedRows() const {
+    return isVector() ? 1 : (numRows + 15) / 16 * 16;
+  }
   int64_t paddedCols() const { return (numCols + 15) / 16 * 16; }
   int64_t pitch() const { return paddedCols() * bytes; }
   int64_t size() const { return paddedRows() * pitch(); }

@@ -1,7 +1,7 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// fa.softmax_grad as products, each in the orientation that suits the next.
+// fa.softmax_grad as products and what is computed between them.
 
 #include "fa/Dialect/FA/IR/Builders.h"
 #include "fa/Dialect/FA/IR/FA.h"
@@ -31,13 +31,6 @@ using namespace fa;
 // Sums that a grid shares
 //===----------------------------------------------------------------------===//
 
-/// C += A B, of any orientation.
-static bool isProduct(Operation *op) {
-  auto generic = dyn_cast<linalg::GenericOp>(op);
-  return generic && generic.getNumLoops() == 3 &&
-         linalg::isaContractionOpInterface(generic);
-}
-
 /// The slice that a value is, padded or not.
 static tensor::ExtractSliceOp sliceOf(Value v) {
   if (auto pad = v.getDefiningOp<tensor::PadOp>())
@@ -54,7 +47,7 @@ static void addInPlace(RewriterBase &rewriter, tensor::InsertSliceOp insert) {
   if (clip)
     sum = clip.getSource();
   auto product = sum.getDefiningOp<linalg::GenericOp>();
-  if (!product || !isProduct(product) || !sum.hasOneUse())
+  if (!product || !isAnyProduct(product) || !sum.hasOneUse())
     return;
   tensor::ExtractSliceOp read = sliceOf(product.getDpsInits()[0]);
   if (!read || read.getSource() != insert.getDest() ||
@@ -73,238 +66,6 @@ static void addInPlace(RewriterBase &rewriter, tensor::InsertSliceOp insert) {
   rewriter.replaceOpWithNewOp<AccumulateSliceOp>(
       insert, insert.getSource(), insert.getDest(), insert.getMixedOffsets(),
       insert.getMixedSizes(), insert.getMixedStrides());
-}
-
-//===----------------------------------------------------------------------===//
-// Orientation
-//===----------------------------------------------------------------------===//
-
-namespace {
-/// Matrices that must be transposed together, from the results of products to
-/// the operands of others: elementwise operations hang them together.
-class Component {
-public:
-  /// Collects what hangs together with a product's result; false where some of
-  /// it must stay as it is.
-  bool collect(Value start);
-  bool contains(Value v) const { return values.contains(v); }
-  /// Whether fewer operands of products need shared memory when transposed.
-  bool prefersTranspose();
-  void transpose(RewriterBase &rewriter);
-
-private:
-  bool visit(Value v);
-  bool visitUse(OpOperand &use);
-  bool visitElementwise(linalg::GenericOp op);
-
-  llvm::SetVector<Value> values;
-  llvm::SetVector<Operation *> elementwise, products, branches;
-  SmallVector<OpOperand *> operands; // of products
-  SmallVector<AccumulateOp> sums;
-};
-} // namespace
-
-static bool isMatrix(Value v) {
-  auto type = dyn_cast<RankedTensorType>(v.getType());
-  return type && type.getRank() == 2;
-}
-
-/// Two loops, and matrices that are indexed by both in order.
-bool Component::visitElementwise(linalg::GenericOp op) {
-  if (elementwise.contains(op))
-    return true;
-  if (op.getNumLoops() != 2 || op.getNumReductionLoops())
-    return false;
-  elementwise.insert(op);
-  for (OpOperand &operand : op->getOpOperands()) {
-    AffineMap map = op.getMatchingIndexingMap(&operand);
-    if (map.getNumResults() == 2 && !map.isIdentity())
-      return false;
-    if (op.isDpsInit(&operand)) {
-      if (!isMatrix(operand.get()) ||
-          !op.getMatchingBlockArgument(&operand).use_empty())
-        return false;
-    } else if (isMatrix(operand.get())) {
-      values.insert(operand.get());
-    }
-  }
-  values.insert(op->result_begin(), op->result_end());
-  return true;
-}
-
-bool Component::visitUse(OpOperand &use) {
-  Operation *user = use.getOwner();
-  if (isProduct(user)) {
-    operands.push_back(&use);
-    return cast<linalg::GenericOp>(user).isDpsInput(&use);
-  }
-  if (auto generic = dyn_cast<linalg::GenericOp>(user))
-    return generic.isDpsInput(&use) && visitElementwise(generic);
-  if (auto sum = dyn_cast<AccumulateOp>(user)) {
-    sums.push_back(sum);
-    return sum.getTerms() == use.get();
-  }
-  if (auto yield = dyn_cast<scf::YieldOp>(user))
-    if (auto branch = dyn_cast<scf::IfOp>(yield->getParentOp())) {
-      unsigned n = use.getOperandNumber();
-      branches.insert(branch);
-      values.insert(branch.getResult(n));
-      return true;
-    }
-  return false;
-}
-
-bool Component::visit(Value v) {
-  Operation *def = v.getDefiningOp();
-  if (!def)
-    return false;
-  if (isProduct(def)) {
-    // A sum over a loop's steps stays as it is carried.
-    auto product = cast<linalg::GenericOp>(def);
-    if (!product.getDpsInits()[0].getDefiningOp<linalg::FillOp>())
-      return false;
-    products.insert(def);
-  } else if (auto branch = dyn_cast<scf::IfOp>(def)) {
-    unsigned n = cast<OpResult>(v).getResultNumber();
-    branches.insert(branch);
-    for (scf::YieldOp yield : {branch.thenYield(), branch.elseYield()})
-      values.insert(yield.getOperand(n));
-  } else if (auto generic = dyn_cast<linalg::GenericOp>(def)) {
-    if (!visitElementwise(generic))
-      return false;
-  } else {
-    return false;
-  }
-  return llvm::all_of(v.getUses(),
-                      [&](OpOperand &use) { return visitUse(use); });
-}
-
-bool Component::collect(Value start) {
-  values.insert(start);
-  for (size_t n = 0; n < values.size(); ++n)
-    if (!visit(values[n]))
-      return false;
-  // A branch gives nothing else.
-  return llvm::all_of(branches, [&](Operation *op) {
-    return llvm::all_of(op->getResults(),
-                        [&](Value v) { return values.contains(v); });
-  });
-}
-
-/// Tensor cores take their first operand from registers, as rows of the
-/// result; what is not that, or lies the other way, goes through shared memory.
-static bool isTakenFromRegisters(OpOperand *operand, bool transposed) {
-  auto op = cast<linalg::GenericOp>(operand->getOwner());
-  AffineMap map = op.getMatchingIndexingMap(operand),
-            result = op.getMatchingIndexingMap(op.getDpsInitOperand(0));
-  return map.getResult(transposed ? 1 : 0) == result.getResult(0);
-}
-
-bool Component::prefersTranspose() {
-  // Random bits are made for rows of queries.
-  for (Operation *op : elementwise)
-    if (op->walk([](RandomBitsOp) {
-            return WalkResult::interrupt();
-          }).wasInterrupted())
-      return false;
-  auto taken = [&](bool transposed) {
-    return llvm::count_if(operands, [&](OpOperand *operand) {
-      return isTakenFromRegisters(operand, transposed);
-    });
-  };
-  return taken(true) > taken(false);
-}
-
-static RankedTensorType transposed(Type type) {
-  auto tensor = cast<RankedTensorType>(type);
-  return RankedTensorType::get({tensor.getDimSize(1), tensor.getDimSize(0)},
-                               tensor.getElementType());
-}
-
-/// The affine map with its first two dimensions exchanged.
-static AffineMap exchangeDims(AffineMap map) {
-  MLIRContext *ctx = map.getContext();
-  SmallVector<AffineExpr> dims;
-  for (unsigned d = 0; d < map.getNumDims(); ++d)
-    dims.push_back(getAffineDimExpr(d < 2 ? 1 - d : d, ctx));
-  return map.replaceDimsAndSymbols(dims, {}, map.getNumDims(), 0);
-}
-
-/// An empty or constant tensor of the other shape.
-static Value transposedInit(RewriterBase &rewriter, Value init) {
-  OpBuilder::InsertionGuard guard(rewriter);
-  rewriter.setInsertionPointAfterValue(init);
-  RankedTensorType type = transposed(init.getType());
-  Value empty = tensor::EmptyOp::create(rewriter, init.getLoc(),
-                                        type.getShape(), type.getElementType());
-  auto fill = init.getDefiningOp<linalg::FillOp>();
-  if (!fill)
-    return empty;
-  return linalg::FillOp::create(rewriter, init.getLoc(), fill.getInputs(),
-                                empty)
-      .getResult(0);
-}
-
-void Component::transpose(RewriterBase &rewriter) {
-  auto setMap = [&](linalg::GenericOp op, OpOperand *operand, AffineMap map) {
-    SmallVector<AffineMap> maps = op.getIndexingMapsArray();
-    maps[operand->getOperandNumber()] = map;
-    op.setIndexingMapsAttr(rewriter.getAffineMapArrayAttr(maps));
-  };
-  for (OpOperand *operand : operands) {
-    auto op = cast<linalg::GenericOp>(operand->getOwner());
-    AffineMap map = op.getMatchingIndexingMap(operand);
-    setMap(op, operand,
-           AffineMap::get(map.getNumDims(), 0,
-                          {map.getResult(1), map.getResult(0)},
-                          map.getContext()));
-  }
-  auto setInit = [&](linalg::GenericOp op) {
-    for (OpOperand &init : op.getDpsInitsMutable())
-      init.set(transposedInit(rewriter, init.get()));
-  };
-  for (Operation *product : products) {
-    auto op = cast<linalg::GenericOp>(product);
-    for (OpOperand *operand : op.getDpsInputOperands())
-      setMap(op, operand, exchangeDims(op.getMatchingIndexingMap(operand)));
-    setInit(op);
-  }
-  for (Operation *generic : elementwise) {
-    auto op = cast<linalg::GenericOp>(generic);
-    for (OpOperand *operand : op.getDpsInputOperands())
-      if (!isMatrix(operand->get()))
-        setMap(op, operand, exchangeDims(op.getMatchingIndexingMap(operand)));
-    op.walk([](linalg::IndexOp index) { index.setDim(1 - index.getDim()); });
-    setInit(op);
-  }
-  for (AccumulateOp sum : sums) {
-    Block &places = sum.getPlaces().front();
-    Value row = places.addArgument(rewriter.getIndexType(), sum.getLoc());
-    places.getArgument(0).replaceAllUsesWith(row);
-    places.eraseArgument(0); // now (column, row)
-  }
-  for (Value v : values)
-    v.setType(transposed(v.getType()));
-}
-
-/// Transposes what should be, all that hangs together at once.
-static void orient(RewriterBase &rewriter, scf::ForOp loop) {
-  SmallVector<Value> results;
-  for (auto op : loop.getBody()->getOps<linalg::GenericOp>())
-    if (isProduct(op))
-      results.push_back(op->getResult(0));
-  llvm::SmallDenseSet<Value> done;
-  for (Value result : results) {
-    if (done.contains(result))
-      continue;
-    Component component;
-    bool isFree = component.collect(result);
-    for (Value other : results)
-      if (component.contains(other))
-        done.insert(other);
-    if (isFree && component.prefersTranspose())
-      component.transpose(rewriter);
-  }
 }
 
 namespace {
@@ -337,7 +98,6 @@ struct ExpandStepsPass : fa::impl::ExpandStepsPassBase<ExpandStepsPass> {
         loop->walk([&](tensor::InsertSliceOp op) { inserts.push_back(op); });
       for (tensor::InsertSliceOp insert : inserts)
         addInPlace(rewriter, insert);
-      orient(rewriter, cast<scf::ForOp>(loop));
     }
     if (failed(cleanUp(func)))
       signalPassFailure();

@@ -215,10 +215,12 @@ static bool mayBeLarge(Value scores) {
          (mayEnlarge(op) || llvm::any_of(op.getDpsInputs(), mayBeLarge));
 }
 
-/// exp(x - shift) as exp2(fma(x, c, -(shift * c))). Where x may be large that
-/// is no 1 for x = shift, and where it is a maximum of a row, once a step, it
-/// should be: there as exp2((x - shift) * c).
-static void foldExp(IRRewriter &rewriter, linalg::GenericOp op, double c) {
+/// exp(x * scale - shift) as exp2(fma(x, c * scale, -(shift * c))), c being
+/// log2(e) times the unit of both. Where x may be large that is no 1 for
+/// x = shift, and where it is a maximum of a row, once a step, it should be:
+/// there, where the scale is 1, as exp2((x - shift) * c).
+static void foldExp(IRRewriter &rewriter, linalg::GenericOp op, double c,
+                    double scale) {
   std::optional<ValuePair> pair = matchExpDifference(op.getResult(0));
   Location loc = op.getLoc();
   rewriter.setInsertionPoint(op);
@@ -237,7 +239,7 @@ static void foldExp(IRRewriter &rewriter, linalg::GenericOp op, double c) {
         return arith::MulFOp::create(nested, l, args[0],
                                      constant(nested, l, -c));
       });
-  rewriter.replaceOp(op, b.scaledExp2(pair->first, shift, c));
+  rewriter.replaceOp(op, b.scaledExp2(pair->first, shift, c * scale));
 }
 
 namespace {
@@ -327,6 +329,26 @@ static void unscaleMaximum(IRRewriter &rewriter, const ScaledMaximum &match) {
     rewriter.modifyOpInPlace(use->getOwner(), [&] { use->set(scaled); });
 }
 
+/// Takes the scale out of scores that are used for nothing but one exponential,
+/// which is to multiply by it: of a gradient's weights, exp(s - lse).
+static std::optional<double> takeScale(IRRewriter &rewriter,
+                                       linalg::GenericOp exponential) {
+  Value scores = matchExpDifference(exponential.getResult(0))->first;
+  if (exponential.getNumLoops() != 2 || !scores.hasOneUse() ||
+      mayBeLarge(scores))
+    return std::nullopt;
+  for (linalg::GenericOp op : scoreGenerics(scores)) {
+    OpOperand *score = op && isElementwise(op) ? scoreOperand(op) : nullptr;
+    if (!score || !matchScaling(score->get()))
+      return std::nullopt;
+  }
+  std::optional<ScoreUnit> unit = commonUnit(rewriter, scores);
+  if (!unit)
+    return std::nullopt;
+  divideScores(rewriter, scores, *unit);
+  return unit->size;
+}
+
 namespace {
 struct FoldScaleExp2Pass : fa::impl::FoldScaleExp2PassBase<FoldScaleExp2Pass> {
   void runOnOperation() override {
@@ -348,7 +370,10 @@ struct FoldScaleExp2Pass : fa::impl::FoldScaleExp2PassBase<FoldScaleExp2Pass> {
     });
     for (linalg::GenericOp op : exponentials) {
       auto it = scaleOf.find(op);
-      foldExp(rewriter, op, kLog2E * (it == scaleOf.end() ? 1.0 : it->second));
+      if (it != scaleOf.end())
+        foldExp(rewriter, op, kLog2E * it->second, 1.0);
+      else
+        foldExp(rewriter, op, kLog2E, takeScale(rewriter, op).value_or(1.0));
     }
     if (failed(cleanUp(func)))
       signalPassFailure();

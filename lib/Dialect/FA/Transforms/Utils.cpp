@@ -69,6 +69,12 @@ struct SizeOfLoopResult : OpRewritePattern<tensor::DimOp> {
 };
 } // namespace
 
+bool fa::isAnyProduct(Operation *op) {
+  auto generic = dyn_cast<linalg::GenericOp>(op);
+  return generic && generic.getNumLoops() == 3 &&
+         linalg::isaContractionOpInterface(generic);
+}
+
 void fa::carryWholeTiles(RewriterBase &rewriter, scf::ForOp loop) {
   auto coversAll = [](auto slice) {
     return llvm::all_of(slice.getMixedOffsets(), [](OpFoldResult offset) {

@@ -198,13 +198,10 @@ def ParallelizePass : FA_Pass<"fa-parallelize"> {
 }
 
 def ExpandStepsPass : FA_Pass<"fa-expand-steps"> {
-  let summary = "a gradient's step as products, each in its best orientation";
+  let summary = "a gradient's step as products";
   let description = [{
     `fa.softmax_grad` becomes five products and what is computed between them.
-    Whether a product is computed as it stands or transposed is decided for all
-    that hang together: so that as few computed matrices as possible must go
-    through shared memory to be an operand, S^T and dP^T mostly. Sums that
-    blocks of a grid share are added to by `fa.accumulate_slice`.
+    Sums that blocks of a grid share are added to by `fa.accumulate_slice`.
 
     Before:
     ```mlir
@@ -213,12 +210,39 @@ def ExpandStepsPass : FA_Pass<"fa-expand-steps"> {
     ```
     After:
     ```mlir
-    %st = linalg.generic ... ins(%k, %q)                  // [Bc,Br]
+    %dp = linalg.generic ... ins(%do, %v)                 // dO V^T
     ...
-    %part = linalg.generic ... ins(%dst, %k)              // dS K
+    %part = linalg.generic ... ins(%ds, %k)               // dS K
     %all = fa.accumulate_slice %part into %dq[%i, 0] ...
     ```
     Numeric contract: reassociated (a part is summed before it is added).
+  }];
+}
+
+def OrientProductsPass : FA_Pass<"fa-orient-products"> {
+  let summary = "which of C and C^T each product computes";
+  let description = [{
+    Tensor cores take the first operand of a product from registers where it was
+    computed as rows of the result; what lies the other way, and the second
+    operand, goes through shared memory. Matrices that elementwise operations
+    hang together, from the results of products to the operands of others, are
+    transposed together where more of these operands then come from registers:
+    S^T and dP^T of a gradient. Random bits are made for rows of queries and stay
+    as they are.
+
+    Before:
+    ```mlir
+    %s = linalg.generic ... ins(%q, %k) -> tensor<64x128xf32>
+    %p = linalg.generic ... ins(%s, %lse) ...
+    %dv = linalg.generic ... ins(%p, %do) ...             // P^T dO
+    ```
+    After:
+    ```mlir
+    %s = linalg.generic ... ins(%q, %k) -> tensor<128x64xf32>
+    %p = linalg.generic ... ins(%s, %lse) ...
+    %dv = linalg.generic ... ins(%p, %do) ...             // P dO
+    ```
+    Numeric contract: bit-identical.
   }];
 }
 

@@ -22,6 +22,9 @@ namespace fa {
 /// common subexpressions and dead ops gone.
 mlir::LogicalResult cleanUp(mlir::func::FuncOp func);
 
+/// Whether an operation is C += A B in three loops, of any orientation.
+bool isAnyProduct(mlir::Operation *op);
+
 /// Where a loop carries a tensor that its body slices all of, and writes all
 /// of, it carries what the body computes: the slices are the tensor.
 void carryWholeTiles(mlir::RewriterBase &rewriter, mlir::scf::ForOp loop);
