@@ -392,8 +392,11 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
       s.keys = keys;
       s.stages = 2;
       constexpr int64_t kOther = 32;
+      // S and dP; a score function's derivative needs what it was given.
+      int64_t matrices = p.scoreFunction ? 3 : 2;
       for (s.warps = std::min<int64_t>(4, most);; s.warps *= 2) {
-        s.registers = (keys * dims + 2 * rows * keys) / (32 * s.warps) + kOther;
+        s.registers =
+            (keys * dims + matrices * rows * keys) / (32 * s.warps) + kOther;
         if (s.registers <= target.registersPerThread || s.warps == 8 ||
             2 * s.warps > most)
           break;

@@ -274,11 +274,45 @@ LogicalResult KernelEmitter::emitMultiplyAdds(const Contraction &c,
   return success();
 }
 
-/// A computed operand through shared memory.
+/// What a product of the same block takes from shared memory is written there
+/// as soon as it is computed; other products may stand between.
+LogicalResult KernelEmitter::shareEarly(Value value) {
+  for (OpOperand &use : value.getUses())
+    if (plan.conversion(&use) && !frames.empty() && frames.back().hasMet &&
+        use.getOwner()->getParentOp() == frames.back().source &&
+        value.getParentBlock() == use.getOwner()->getBlock()) {
+      if (failed(storeOperand(&use)))
+        return failure();
+      written.insert(&use);
+      shared.insert(&use);
+    }
+  return success();
+}
+
+/// Makes a computed operand visible to all warps.
 LogicalResult KernelEmitter::convertOperand(OpOperand *operand) {
-  const LoadPlan *to = plan.conversion(operand);
-  if (!to)
+  if (!plan.conversion(operand))
     return success();
+  if (written.erase(operand)) {
+    // No barrier since: it is not there for others yet.
+    if (shared.erase(operand))
+      barrier();
+    return success();
+  }
+  // Who read there before was this product in the last iteration.
+  bool isFree = !frames.empty() && frames.back().hasMet &&
+                operand->getOwner()->getParentOp() == frames.back().source;
+  if (!isFree)
+    barrier();
+  if (failed(storeOperand(operand)))
+    return failure();
+  barrier();
+  return success();
+}
+
+/// A computed operand to shared memory.
+LogicalResult KernelEmitter::storeOperand(OpOperand *operand) {
+  const LoadPlan *to = plan.conversion(operand);
   std::optional<FragmentLayout> layout = plan.layout(operand->get());
   auto regs = registers(operand->get(), *layout);
   if (failed(regs))
@@ -287,13 +321,7 @@ LogicalResult KernelEmitter::convertOperand(OpOperand *operand) {
   t.kind = TileValue::Kind::Registers;
   t.layout = *layout;
   t.regs = *regs;
-  // Who read there before was this product in the last iteration.
-  bool isFree = !frames.empty() && frames.back().hasMet &&
-                operand->getOwner()->getParentOp() == frames.back().source;
-  if (!isFree)
-    barrier();
   storeShared(*to, t);
-  barrier();
   return success();
 }
 

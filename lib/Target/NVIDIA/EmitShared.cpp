@@ -259,8 +259,10 @@ void KernelEmitter::storeShared(const LoadPlan &to, const TileValue &source) {
 void KernelEmitter::barrier() {
   NVVM::Barrier0Op::create(b, loc);
   if (!frames.empty() && frames.back().iv &&
-      b.getInsertionBlock() == frames.back().iv.getParentBlock())
+      b.getInsertionBlock() == frames.back().iv.getParentBlock()) {
     frames.back().hasMet = true;
+    shared.clear();
+  }
 }
 
 void KernelEmitter::wait(int64_t pending) {
@@ -333,15 +335,19 @@ LogicalResult KernelEmitter::ensureReady(Operation *op) {
       continue;
     int64_t inStage = frame->ring.size(), stages = load->stages;
     bool first = frame->ready < 0;
+    // Many loads of a stage are waited for at once: they were issued a step
+    // ago, and each wait is a barrier.
+    int upTo = inStage > 2 && !load->inTurn && stages > 1 ? inStage - 1
+                                                          : load->ringIndex;
     // Groups issued after this load's, as emitFor and refill do it.
-    int64_t pending = (stages - 1) * inStage - 1 - load->ringIndex;
+    int64_t pending = (stages - 1) * inStage - 1 - upTo;
     if (load->inTurn)
       pending = stages * inStage - 2;
     else if (!first)
       pending += inStage;
     wait(pending);
     barrier();
-    frame->ready = load->ringIndex;
+    frame->ready = upTo;
     // Every warp has passed what came before: stages read there are free. In
     // turn, that is the load before this one; else those of the previous
     // iteration.

@@ -283,9 +283,11 @@ LogicalResult KernelEmitter::emitOp(Operation *op) {
   if (std::optional<Contraction> c = matchContraction(op))
     return emitContraction(*c);
   if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op)) {
-    if (linalgOp.getNumReductionLoops() == 0)
-      return emitElementwise(linalgOp);
-    return emitReduction(linalgOp);
+    if (linalgOp.getNumReductionLoops() != 0)
+      return emitReduction(linalgOp);
+    if (failed(emitElementwise(linalgOp)))
+      return failure();
+    return shareEarly(op->getResult(0));
   }
   return emitScalarOp(op);
 }

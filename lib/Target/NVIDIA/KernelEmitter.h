@@ -254,7 +254,9 @@ private:
   llvm::SmallVector<mlir::Value, 4> packA(const Contraction &c,
                                           mlir::ArrayRef<mlir::Value> regs,
                                           unsigned rowTile, unsigned step);
+  mlir::LogicalResult shareEarly(mlir::Value value);
   mlir::LogicalResult convertOperand(mlir::OpOperand *operand);
+  mlir::LogicalResult storeOperand(mlir::OpOperand *operand);
   mlir::LogicalResult hoistFragments(mlir::scf::ForOp loop);
   mlir::Value pack(mlir::Value low, mlir::Value high);
   /// Two 16-bit floats of neighbouring columns as one i32.
@@ -465,6 +467,9 @@ private:
   int64_t committed = 0;
   llvm::DenseMap<const LoadPlan *, int64_t> inFlight;
   llvm::DenseMap<mlir::OpOperand *, llvm::SmallVector<mlir::Value>> fragments;
+  /// Operands of products to come that were written to shared memory early, and
+  /// those of them that no barrier has made visible yet.
+  llvm::DenseSet<mlir::OpOperand *> written, shared;
   llvm::SmallVector<std::pair<TensorMap, mlir::Value>> maps;
   /// How many tiles went through a ring so far (i32).
   llvm::DenseMap<mlir::Value, mlir::Value> ringCounts;

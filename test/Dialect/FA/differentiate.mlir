@@ -47,7 +47,7 @@ func.func @plain(%q: tensor<1x2x8x16xf32>) -> (tensor<1x2x8x16xf32>, tensor<1x2x
 // arguments; to what the mask alone reads nothing is added. Integers have none.
 // CHECK-LABEL: func.func @captured_backward(
 // CHECK-SAME: %[[TABLE:[a-z0-9]+]]: tensor<?xbf16>, %[[IDS:[a-z0-9]+]]: tensor<8xi32>, %[[SLOPES:[a-z0-9]+]]: tensor<2xf32>, %[[LIMIT:[a-z0-9]+]]: tensor<f32>
-// CHECK-SAME: -> (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<?xbf16>, tensor<2xf32>, tensor<f32>)
+// CHECK-SAME: -> (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<?xf32>, tensor<2xf32>, tensor<f32>)
 // CHECK: wrt %[[TABLE]], %[[SLOPES]], %[[LIMIT]] score
 // CHECK: adjoint {
 // CHECK: ^bb0(%{{.*}}: f32, %{{.*}}: index, %[[H:.*]]: index, %[[I:.*]]: index, %[[J:.*]]: index, %[[G:.*]]: f32):

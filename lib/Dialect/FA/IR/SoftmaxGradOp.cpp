@@ -367,10 +367,14 @@ SmallVector<Value> StepBuilder::build() {
       adjoint(g, [](YieldAdjointOp yield) { return yield.getGrad(); }),
       element);
   Value narrow = kept(b.convert(p, element));
-  SmallVector<Value> results = {
-      b.contractRowsByColumns(ds, op.getKey(), op.getQueryGrad()),
-      b.contractColumnsByColumns(ds, op.getQuery(), op.getKeyGrad()),
-      b.contractColumnsByColumns(narrow, op.getOutGrad(), op.getValueGrad())};
+  // The queries' last: on a GPU other warps have made what it needs of dS while
+  // the others are computed.
+  Value valueGrad =
+      b.contractColumnsByColumns(narrow, op.getOutGrad(), op.getValueGrad());
+  Value keyGrad =
+      b.contractColumnsByColumns(ds, op.getQuery(), op.getKeyGrad());
+  Value queryGrad = b.contractRowsByColumns(ds, op.getKey(), op.getQueryGrad());
+  SmallVector<Value> results = {queryGrad, keyGrad, valueGrad};
   llvm::append_range(results, op.getCapturedGrads());
   for (auto [term, to] : llvm::enumerate(op.getAdjointYield().getTo()))
     results[3 + to] = accumulate(g, term, results[3 + to]);

@@ -323,11 +323,9 @@ struct ParallelizePass : fa::impl::ParallelizePassBase<ParallelizePass> {
   using ParallelizePassBase::ParallelizePassBase;
 
   FailureOr<TileSizes> tilesOf(SoftmaxGradOp step) {
-    TileProblem problem;
-    problem.gradients = true;
     llvm::Expected<TileSizes> tiles = chooseTiles(
         step.getQuery(), step.getValue(), step.getScores().getType(), target,
-        "fa2", rows, keys, problem);
+        "fa2", rows, keys, problemOf(step));
     if (tiles)
       return *tiles;
     step.emitOpError() << llvm::toString(tiles.takeError());

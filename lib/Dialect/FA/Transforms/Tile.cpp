@@ -251,11 +251,9 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
         gradients.push_back(op);
     });
     for (SoftmaxGradOp op : gradients) {
-      TileProblem problem;
-      problem.gradients = true;
       llvm::Expected<TileSizes> tiles =
           chooseTiles(op.getQuery(), op.getValue(), op.getScores().getType(),
-                      target, algorithm, rows, keys, problem);
+                      target, algorithm, rows, keys, problemOf(op));
       if (!tiles) {
         op.emitOpError() << llvm::toString(tiles.takeError());
         return signalPassFailure();

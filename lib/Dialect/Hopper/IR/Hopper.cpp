@@ -221,7 +221,7 @@ LogicalResult ConsumersOp::verify() {
     return failure();
   int64_t teams = teamsOf(cast<scf::ForallOp>((*this)->getParentOp()));
   int64_t groups = getWarpgroups() * teams;
-  if (getWarpgroups() < 1 || groups > maxWarpgroups)
+  if (getWarpgroups() < 1 || groups < 1 || groups > maxWarpgroups)
     return emitOpError("expected 1 to 4 warpgroups, got ")
            << getWarpgroups() << " in " << teams << " team"
            << (teams == 1 ? "" : "s");

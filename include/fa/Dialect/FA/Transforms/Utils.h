@@ -4,6 +4,7 @@
 #ifndef FA_DIALECT_FA_TRANSFORMS_UTILS_H
 #define FA_DIALECT_FA_TRANSFORMS_UTILS_H
 
+#include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Target/TargetInfo.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -49,6 +50,9 @@ mlir::arith::MulFOp matchScaling(mlir::Value v);
 /// and `keys` are those that were asked for, or 0.
 std::string describeTiles(int64_t rows, int64_t keys, const TileSizes &chosen,
                           llvm::StringRef why);
+
+/// What tiles of a gradient's step must have room for.
+TileProblem problemOf(SoftmaxGradOp step);
 
 /// Tile sizes for one head by the target's memory, the given ones where they
 /// are not 0, with describeTiles as their reason. `query` is [Sq,D], `values`

@@ -1,0 +1,180 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Races fa's gradients with PyTorch's and with FlexAttention's.
+
+bf16, a model width of 2048. Plain and causal attention of 16384 tokens beside
+PyTorch's FlashAttention-2 and cuDNN; score and mask functions of variants.py (B=2,
+S=8192) beside FlexAttention's; what the gradient of a captured bias and what
+dropout cost. The backward alone is timed, torch.autograd.grad with the graph kept,
+2.5 times the forward's count of operations. Interleaved in one process, order
+rotated, L2 flushed. Gradients of plain attention are compared with float64 by the
+tests' rule (test/python/right.py) at S=512.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from timing import Shape, Timer, geomean, numbers, provenance, race_options, result_path, write
+from variants import BATCH, LENGTH, WIDTH, cases
+
+LENGTHS = (512, 2048, 8192, 16384)
+
+
+def backward(out: Any, inputs: Sequence[Any]) -> Callable[[], object]:
+    """The gradients of a result, again and again."""
+    import torch
+
+    grad = torch.randn_like(out)
+    return functools.partial(torch.autograd.grad, out, inputs, grad, retain_graph=True)
+
+
+def leaves(*tensors: Any) -> tuple[Any, ...]:
+    """The tensors as ones that require gradients."""
+    return tuple(x.detach().requires_grad_() for x in tensors)
+
+
+def share_of_limit(shape: Shape) -> float:
+    """The largest error as a share of what is allowed, over the three gradients."""
+    import fa
+    import naive
+    import right
+    import torch
+
+    q, k, v = leaves(*(x[:1, :2] for x in shape.inputs()))
+    naive.telling(*(x.detach() for x in (q, k, v)))
+    out, lse = fa.attention(q, k, v, is_causal=shape.causal, return_lse=True)
+    grads = (torch.randn_like(out), None)
+
+    def formula(*tensors: Any, dtype: str | None = None) -> Any:
+        mask = (lambda b, h, i, j: j <= i) if shape.causal else None
+        with torch.device("cuda"):
+            return naive.differentiable(*tensors, mask=mask, dtype=dtype)
+
+    found = torch.autograd.grad(out, (q, k, v), grads[0])
+    expected = right.gradients(formula, (q, k, v), grads)
+    pairs = zip(found, expected)
+    return max(right.share(right.back(x), y.exact, y.limit) for x, y in pairs)
+
+
+def race(shape: Shape, timer: Timer) -> dict[str, Any]:
+    """TFLOP/s of fa and of PyTorch's own."""
+    import fa
+    import torch.nn.functional as F
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    q, k, v = leaves(*shape.inputs())
+    calls = {"fa": backward(fa.attention(q, k, v, is_causal=shape.causal), (q, k, v))}
+    for name, backend in (
+        ("fa2", SDPBackend.FLASH_ATTENTION),
+        ("cudnn", SDPBackend.CUDNN_ATTENTION),
+    ):
+        with sdpa_kernel(backend):
+            out = F.scaled_dot_product_attention(q, k, v, is_causal=shape.causal)
+        calls[name] = backward(out, (q, k, v))
+    ms = timer(calls)
+    tflops = {name: 2.5 * shape.flops / time / 1e9 for name, time in ms.items()}
+    ratio = ms["fa2"] / ms["fa"]
+    print(f"{shape!s:24} " + " ".join(f"{x:7.0f}" for x in tflops.values()) + f" {ratio:7.2f}")
+    return dict(shape=str(shape), ms=ms, tflops=tflops, ratio=ratio)
+
+
+def race_variant(dim: int, name: str, timer: Timer) -> dict[str, Any]:
+    """Milliseconds of fa's and FlexAttention's gradients."""
+    import fa
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    heads = WIDTH // dim
+    score, mask = cases(heads)[name]
+    tensors = [
+        torch.randn(BATCH, heads, LENGTH, dim, device="cuda", dtype=torch.bfloat16)
+        for _ in range(3)
+    ]
+    q, k, v = leaves(*tensors)
+    block_mask = mask and create_block_mask(mask, None, None, LENGTH, LENGTH, "cuda")
+    torch._dynamo.reset()
+    compiled = torch.compile(flex_attention, dynamic=False)
+    outs = {
+        "fa": fa.attention(q, k, v, score_mod=score, mask_mod=mask),
+        "flex": compiled(q, k, v, score_mod=score, block_mask=block_mask),
+    }
+    grad = torch.randn_like(q)
+    found = {x: torch.autograd.grad(outs[x], (q, k, v), grad, retain_graph=True) for x in outs}
+    difference = max((a - b).abs().max().item() for a, b in zip(found["fa"], found["flex"]))
+    ms = timer({x: backward(out, (q, k, v)) for x, out in outs.items()})
+    ratio = ms["flex"] / ms["fa"]
+    print(f"{dim:4} {name:14} {ms['fa']:8.3f} {ms['flex']:8.3f} {ratio:7.2f} {difference:11.1e}")
+    return dict(D=dim, case=name, ms=ms, ratio=ratio, difference=difference)
+
+
+def race_extras(dim: int, timer: Timer) -> dict[str, Any]:
+    """Time of gradients with that of a bias, or with dropout, over that without; B=2, S=4096."""
+    import fa
+    import torch
+
+    heads, length = WIDTH // dim, 4096
+    tensors = [
+        torch.randn(BATCH, heads, length, dim, device="cuda", dtype=torch.bfloat16)
+        for _ in range(3)
+    ]
+    q, k, v = leaves(*tensors)
+    dense = torch.zeros(heads, length, length, device="cuda")
+    table = torch.zeros(2 * length, device="cuda")
+    slopes = torch.zeros(heads, device="cuda")
+    scores = {
+        "dense": (dense, lambda x: lambda s, b, h, i, j: s + x[h, i, j]),
+        "table": (table, lambda x: lambda s, b, h, i, j: s + x[i - j + length]),
+        "slopes": (slopes, lambda x: lambda s, b, h, i, j: s + x[h] * (j - i)),
+    }
+    calls = {"plain": backward(fa.attention(q, k, v), (q, k, v))}
+    calls["dropout"] = backward(fa.attention(q, k, v, dropout_p=0.1, dropout_seed=7), (q, k, v))
+    for name, (bias, score) in scores.items():
+        out = fa.attention(q, k, v, score_mod=score(bias))
+        calls[name] = backward(out, (q, k, v))
+        learned = bias.clone().requires_grad_()
+        out = fa.attention(q, k, v, score_mod=score(learned))
+        calls[f"{name} learned"] = backward(out, (q, k, v, learned))
+    ms = timer(calls)
+    ratios = {name: ms[f"{name} learned"] / ms[name] for name in scores}
+    ratios["dropout"] = ms["dropout"] / ms["plain"]
+    print(f"{dim:4} " + ", ".join(f"{name} {x:.2f}" for name, x in ratios.items()), flush=True)
+    return dict(D=dim, ms=ms, ratios=ratios)
+
+
+def main() -> int:
+    """Runs all parts, or those that are named."""
+    options = race_options(__doc__, "gpu_backward", rounds=10)
+    options.add_argument("--dims", type=numbers, default=[64, 128], help="64,128")
+    options.add_argument("--parts", default="right,race,variants,extras")
+    args = options.parse_args()
+    parts = args.parts.split(",")
+    timer = Timer(args.rounds)
+    result = dict(benchmark="gpu_backward", **provenance(args.commit))
+    shapes = [Shape(d, n, c) for d in args.dims for n in LENGTHS for c in (False, True)]
+    if "right" in parts:
+        for shape in shapes:
+            if shape.length == 512:
+                print(f"{shape!s:24} error {share_of_limit(shape):.2f} of what is allowed")
+    if "race" in parts:
+        print(f"{'TFLOP/s':24} {'fa':>7} {'FA2':>7} {'cuDNN':>7} {'fa/FA2':>7}")
+        rows = result["rows"] = [race(shape, timer) for shape in shapes]
+        ratios = [row["ratio"] for row in rows]
+        print(f"fa / FA2: geometric mean {geomean(ratios):.3f}, worst {min(ratios):.3f}")
+    if "variants" in parts:
+        print(f"{'D':>4} {'case':14} {'fa ms':>8} {'flex ms':>8} {'ratio':>7} difference")
+        rows = result["variants"] = [race_variant(128, name, timer) for name in cases(1)]
+        ratios = [row["ratio"] for row in rows]
+        print(f"FlexAttention / fa: geometric mean {geomean(ratios):.2f}, worst {min(ratios):.2f}")
+    if "extras" in parts:
+        print("Time with the gradient of a captured bias, or with dropout, over that without")
+        result["extras"] = [race_extras(dim, timer) for dim in args.dims]
+    write(result_path("gpu_backward", args.out), result)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
