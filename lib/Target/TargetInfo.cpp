@@ -387,13 +387,16 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
       int64_t parts = p.headDim % 8 == 0 ? p.headDim / 8 : 1;
       int64_t most = std::min(keys / kInstructionTile,
                               rows / kInstructionTile * (parts & -parts));
+      // Random bits are those of rows of queries: S and dP stay as they are.
+      if (p.dropout)
+        most = std::min(most, rows / kInstructionTile);
       TileSizes s;
       s.rows = rows;
       s.keys = keys;
       s.stages = 2;
       constexpr int64_t kOther = 32;
       // S and dP; a score function's derivative needs what it was given.
-      int64_t matrices = p.scoreFunction ? 3 : 2;
+      int64_t matrices = p.scoreFunction || p.dropout ? 3 : 2;
       for (s.warps = std::min<int64_t>(4, most);; s.warps *= 2) {
         s.registers =
             (keys * dims + matrices * rows * keys) / (32 * s.warps) + kOther;
@@ -403,7 +406,7 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
       }
       // K and V; Q, dO, the log-sum-exp and D twice; dS, and P and dS as
       // operands where no tensor core takes them from registers.
-      int64_t operands = p.elementBits == 16 ? 1 : 3;
+      int64_t operands = p.elementBits != 16 ? 3 : p.dropout ? 2 : 1;
       s.sharedBytes =
           bytes * (keys * dims + 2 * rows * dims + operands * keys * rows) +
           4 * 4 * rows;
@@ -415,8 +418,9 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
       // No short steps; most keys, whose number divides what is added to dQ;
       // then two blocks on an SM rather than one of twice the warps (measured
       // at D=64: 264 and 246 TFLOP/s), then most rows.
+      int64_t warps = std::max<int64_t>(s.warps, 4);
       std::tuple<bool, int64_t, int64_t, int64_t> cost = {rows < 32, -keys,
-                                                          s.warps, -rows};
+                                                          warps, -rows};
       if (best.rows == 0 || cost < bestCost) {
         best = s;
         bestCost = cost;

@@ -431,7 +431,7 @@ def _reason(
     """What keeps fa from a call, a key of `Statistics.fell_back`; None if nothing does.
 
     The only place that decides it: what `fa.torch.sdpa` would leave to PyTorch, and
-    whatever records a gradient, of which fa has none on GPUs yet.
+    whatever records a gradient: training stays with PyTorch.
     """
     options = (dropout, is_causal, scaling, True)
     reason = why_left((query, key, value, matrix), options, others)

@@ -3,10 +3,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Gradients of random score and mask functions against PyTorch's autograd in float64.
 
-    PYTHONPATH=build/python gradient_fuzzer.py --functions 1000
+    PYTHONPATH=build/python gradient_fuzzer.py --functions 1000 --device cuda
     PYTHONPATH=build/python gradient_fuzzer.py --seed 17 --functions 1 --verbose
 
-The functions are those of variant_fuzzer.py; captured floats have gradients, too. The rule
+The device is cpu or a CUDA device of PyTorch's; the formula is computed on the CPU. The
+functions are those of variant_fuzzer.py; captured floats have gradients, too. The rule
 is that of right.py, and two things are added: what scores that are wrong by as much as they
 may move, with errors in each function, which also takes a kink's other side where a value
 is next to it; and what the rounding of a 16-bit output moves. At a kink itself fa and the
@@ -135,9 +136,9 @@ def wrong_ops(generator: Any) -> dict[str, Any]:
 class GradientCase(Case):
     """A case of tensors, with a deeper score function in three of four."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed, "cpu")
-        self.library = "torch"
+    def __init__(self, seed: int, device: str = "cpu") -> None:
+        super().__init__(seed, "cpu")  # the same choices on each device
+        self.device, self.library = device, "torch"
         if seed % 4:
             generator = Generator(seed + 1_000_000)
             generator.arrays = self.arrays
@@ -195,7 +196,8 @@ class Differentiated:
 
 
 def tensors_of(case: Case, values: Any, sizes: dict[str, int]) -> tuple[list[Any], list[str]]:
-    """Query, key, value and captured tensors, which require gradients; names of the latter."""
+    """Query, key, value and captured tensors on the case's device, which require gradients;
+    names of the latter."""
     (heads, key_heads), (dim, value_dim) = case.heads, case.dims
     shapes = (
         (sizes["batch"], heads, sizes["rows"], dim),
@@ -204,7 +206,8 @@ def tensors_of(case: Case, values: Any, sizes: dict[str, int]) -> tuple[list[Any
     )
     q, k, v = (values.standard_normal(shape).astype(np.float32) for shape in shapes)
     arrays = [naive.rounded(x, case.dtype) for x in naive.telling(q, k, v)]
-    tensors = [case._given(x, case.dtype, case.random.random() < 0.9) for x in arrays]
+    on_gpu = case.device != "cpu"  # where kernels want unit stride
+    tensors = [case._given(x, case.dtype, case.random.random() < 0.9 or on_gpu) for x in arrays]
     captured = case._fitting(case._captured(values, sizes), sizes)
     tensors += [case._given(captured[a.name], a.dtype, a.unit) for a in case.arrays]
     tensors = [x.requires_grad_(x.is_floating_point()) for x in tensors]
@@ -248,7 +251,9 @@ def run_shape(case: Case, verbose: bool = False) -> float:
     results = call.attention(*tensors)
     grads = [torch.from_numpy(values.standard_normal(x.shape)).to(x.dtype) for x in results]
     wanted = [x for x in tensors if x.requires_grad]
-    found = iter(torch.autograd.grad(results, wanted, grads, allow_unused=True))
+    given = [x.to(case.device) for x in grads]
+    found = iter(torch.autograd.grad(results, wanted, given, allow_unused=True))
+    tensors = [x.detach().cpu().requires_grad_(x.requires_grad) for x in tensors]
     expected = right.gradients(call.formula, tensors, grads)
     worst = 0.0
     more = moved(call, tensors, grads, expected)
@@ -272,9 +277,9 @@ def run_shape(case: Case, verbose: bool = False) -> float:
     return worst
 
 
-def run_seed(seed: int, shapes: int = 2, verbose: bool = False) -> float:
+def run_seed(seed: int, device: str = "cpu", shapes: int = 2, verbose: bool = False) -> float:
     """Differentiates the functions of a seed on some shapes; the largest error by its bound."""
-    case = GradientCase(seed)
+    case = GradientCase(seed, device)
     if verbose:
         print(case)
     worst = largest_of(case, lambda: run_shape(case, verbose), shapes)
@@ -285,7 +290,11 @@ def run_seed(seed: int, shapes: int = 2, verbose: bool = False) -> float:
 def main() -> int:
     """Runs seeds one after the other; 1 if one fails."""
     options = arguments(__doc__, shapes=2).parse_args()
-    return run_seeds(options, lambda seed: run_seed(seed, options.shapes, options.verbose))
+
+    def run(seed: int) -> float:
+        return run_seed(seed, options.device, options.shapes, options.verbose)
+
+    return run_seeds(options, run)
 
 
 if __name__ == "__main__":

@@ -550,11 +550,11 @@ def test_nan_stays_in_its_batch_entry(where):
 
 
 def assert_same(x, y):
-    """The same bits; on a GPU, where blocks add to one sum in any order, all but the last."""
+    """The same bits; on a GPU, where blocks add to one sum in any order, near ones."""
     if DEVICE == "cpu":
         assert torch.equal(x, y)
     else:
-        torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-5)
+        assert_near([x], [y])
 
 
 def of_attention(q, k, v, grad, **options):
@@ -564,7 +564,8 @@ def of_attention(q, k, v, grad, **options):
 
 
 def assert_near(found, expected):
-    """But for the order of sums, which is another one for other strides and functions."""
+    """But for the order of sums, which is another one for other strides and functions, and
+    on a GPU in each run."""
     for x, y in zip(found, expected, strict=True):
         torch.testing.assert_close(x, y, rtol=0, atol=1e-5 * float(y.abs().max()))
 
@@ -579,6 +580,8 @@ def test_strides():
     expected = of_attention(q, k, v, grad)
     strided = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v, grad)]
     apart = [x.repeat_interleave(2, -1)[..., ::2] for x in (q, k, v, grad)]
+    if DEVICE != "cpu":  # whose kernels want unit stride: of a gradient it is fa's own matter
+        apart[:3] = q, k, v
     for given in (strided, apart):
         assert_near(of_attention(*given), expected)
 
@@ -704,7 +707,7 @@ def test_the_same_bits():
     ]
     for other in found[1:]:
         for x, y in zip(other, found[0]):
-            assert_same(x, y)
+            assert torch.equal(x, y)
 
 
 def test_accumulation():
@@ -836,7 +839,7 @@ def test_opcheck():
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("name", ["alibi", "relative", None])
 def test_compiled(backend, name):
-    """The same bits as without torch.compile, of functions' captured tensors, too."""
+    """The same gradients as without torch.compile, of functions' captured tensors, too."""
     variant = SCORES[name] if name else Variant(is_causal=True)
     tensors = (*inputs(), *learned(*variant.captured(4, 33, 40)))
     grad = normal(2, 4, 33, 24)
@@ -862,9 +865,7 @@ def test_compiled_with_the_log_sum_exp():
     tensors = (q, k, v, cap)
     expected = torch.autograd.grad(model(*tensors), tensors)
     for backend in ("aot_eager", "inductor"):
-        found = torch.autograd.grad(compiled(model, backend)(*tensors), tensors)
-        for x, y in zip(found, expected):
-            torch.testing.assert_close(x, y)
+        assert_near(torch.autograd.grad(compiled(model, backend)(*tensors), tensors), expected)
 
 
 # --- The other doors ------------------------------------------------------------------------

@@ -296,7 +296,7 @@ def test_where_pytorch_is_faster_nested_and_under_autocast(monkeypatch):
 @pytest.mark.parametrize("which", range(4), ids=["query", "key", "value", "captured"])
 @pytest.mark.parametrize("backend", [None, "aot_eager"])
 def test_gradients_are_never_left_out(which, backend):
-    """On the CPU there is one, on a GPU an error with a remedy that works."""
+    """Of each tensor that requires one, and of no other."""
     if backend and not has_functions():
         pytest.skip("needs PyTorch 2.8")
     tensors = [*inputs(), normal(4)]

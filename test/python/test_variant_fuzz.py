@@ -5,8 +5,7 @@
 FA_FUZZ_FUNCTIONS (20) says up to which seed, FA_FUZZ_FIRST (0) from which,
 FA_TEST_DEVICE (cpu) where,
 FA_FUZZ_EMULATED (20) how many as PTX in the emulator, and
-FA_FUZZ_GRADIENTS (60) up to which seed the CPU's gradients are compared; see
-gradient_fuzzer.py.
+FA_FUZZ_GRADIENTS (60) up to which seed gradients are compared; see gradient_fuzzer.py.
 """
 
 from __future__ import annotations
@@ -35,17 +34,15 @@ def test_random_functions(first):
 GRADIENTS = int(os.environ.get("FA_FUZZ_GRADIENTS", "60"))
 
 
-@pytest.mark.skipif(DEVICE != "cpu", reason="gradients are the CPU's so far")
 @pytest.mark.parametrize("first", range(0, GRADIENTS, GROUP))
 def test_gradients_of_random_functions(first):
     pytest.importorskip("torch")
     import gradient_fuzzer
 
     for seed in range(first, min(first + GROUP, GRADIENTS)):
-        gradient_fuzzer.run_seed(seed, shapes=2)
+        gradient_fuzzer.run_seed(seed, DEVICE, shapes=2)
 
 
-@pytest.mark.skipif(DEVICE != "cpu", reason="gradients are the CPU's so far")
 def test_a_wrong_derivative_is_noticed(monkeypatch):
     pytest.importorskip("torch")
     import gradient_fuzzer
@@ -61,10 +58,10 @@ def test_a_wrong_derivative_is_noticed(monkeypatch):
         monkeypatch.setitem(gradient_fuzzer.OPS, name, planted(gradient_fuzzer.OPS[name]))
     failures = []
     for seed in range(16):
-        case = gradient_fuzzer.GradientCase(seed)
+        case = gradient_fuzzer.GradientCase(seed, DEVICE)
         if case.dtype == "float32" and "quotient" in str(case.score):
             try:
-                gradient_fuzzer.run_seed(seed, shapes=1)
+                gradient_fuzzer.run_seed(seed, DEVICE, shapes=1)
             except AssertionError as error:
                 failures.append(str(error))
     assert failures and all("seed" in text and "score:" in text for text in failures)

@@ -788,10 +788,11 @@ def arguments(doc: str, shapes: int) -> argparse.ArgumentParser:
         "--shapes", type=int, default=shapes, help=f"shapes for each seed ({shapes})"
     )
     parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--device", default=os.environ.get("FA_TEST_DEVICE", "cpu"))
     return parser
 
 
-def run_seeds(options: argparse.Namespace, run: Callable[[int], float], where: str = "") -> int:
+def run_seeds(options: argparse.Namespace, run: Callable[[int], float]) -> int:
     """Runs seeds one after the other; 1 if one fails."""
     failures, worst = 0, 0.0
     for seed in range(options.seed, options.seed + options.functions):
@@ -802,7 +803,7 @@ def run_seeds(options: argparse.Namespace, run: Callable[[int], float], where: s
             notes = "\n".join(getattr(error, "__notes__", []))
             print(f"seed {seed}: {type(error).__name__}: {error}\n{notes}", flush=True)
     print(
-        f"{options.functions} functions, {options.shapes} shapes each{where}: "
+        f"{options.functions} functions, {options.shapes} shapes each, on {options.device}: "
         f"{failures} failed, largest error / bound {worst:.2f}"
     )
     return 1 if failures else 0
@@ -810,14 +811,12 @@ def run_seeds(options: argparse.Namespace, run: Callable[[int], float], where: s
 
 def main() -> int:
     """Runs seeds one after the other; 1 if one fails."""
-    parser = arguments(__doc__, shapes=4)
-    parser.add_argument("--device", default=os.environ.get("FA_TEST_DEVICE", "cpu"))
-    options = parser.parse_args()
+    options = arguments(__doc__, shapes=4).parse_args()
 
     def run(seed: int) -> float:
         return run_seed(seed, options.device, options.shapes, options.verbose)
 
-    return run_seeds(options, run, f", on {options.device}")
+    return run_seeds(options, run)
 
 
 if __name__ == "__main__":

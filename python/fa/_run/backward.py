@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -76,7 +77,7 @@ def differentiate(call: Call, results: Results, wrt: Sequence[int] = ()) -> list
     library, views = views_of((q, k, v), ("query", "key", "value"))
     check(*views)
     check_captured(traced, *views[:2])
-    given = results[: len(names)]
+    given = [_readable(array) for array in results[: len(names)]]
     of_results = views_of((q, *given), ("query", *names))[1][1:]
     device = views[0].device
     _check_results(of_results, names, views[0], views[2])
@@ -100,6 +101,20 @@ def differentiate(call: Call, results: Results, wrt: Sequence[int] = ()) -> list
     for place, number in enumerate(wrt):  # sums in float32
         made[3 + place] = _converted(made[3 + place], traced.arrays[number].dtype)
     return made
+
+
+def _readable(array: Any) -> Any:
+    """A result, or its gradient, as kernels read it: autograd's may be one number, repeated,
+    and a GPU wants unit stride and rows of vectors that begin at 16 bytes."""
+    if not is_torch_tensor(array) or array.dim() == 0:
+        return array
+    size = array.element_size()
+    places = []
+    if array.is_cuda and array.dim() == 4 and array.shape[-1] * size % 16 == 0:
+        places = [array.data_ptr(), *(size * stride for stride in array.stride()[:-1])]
+    if array.stride(-1) == 1 and all(place % 16 == 0 for place in places):
+        return array
+    return array.clone(memory_format=sys.modules["torch"].contiguous_format)
 
 
 def _converted(array: Any, dtype: Any) -> Any:

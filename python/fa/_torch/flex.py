@@ -92,8 +92,7 @@ def flex_attention(
 
     Nothing has to be compiled by torch.compile for this to be one kernel; in
     compiled code it is one operator. The output is differentiable, with respect to
-    captured tensors as well, on the CPU so far; on a GPU differentiating it is an
-    error. Source: Dong et al., Flex Attention (2024).
+    captured tensors as well. Source: Dong et al., Flex Attention (2024).
     """
     if return_lse and return_aux is not None:
         raise ValueError(

@@ -507,8 +507,8 @@ def sdpa(
         TypeError: another element type, or tensors of another class.
 
     torch.autocast converts the inputs as it does for PyTorch's own. The output is
-    differentiable, a float attn_mask's gradient included, on the CPU so far; on a
-    GPU differentiating it is an error. Under torch.compile the call is one operator.
+    differentiable, a float attn_mask's gradient included. Under torch.compile the call is
+    one operator.
     """
     if not torch.compiler.is_dynamo_compiling():
         options = (dropout_p, is_causal, scale, enable_gqa)

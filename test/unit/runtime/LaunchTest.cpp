@@ -117,6 +117,42 @@ TEST_F(Launch, EmptyBatchLaunchesNothing) {
   EXPECT_TRUE(state().launches.empty());
 }
 
+/// x is read, y a result that kernels add to.
+static const char *const kAddingImage =
+    "//!fa.program version=3 name=p target=sm_80\n"
+    "//!fa.arg index=0 name=x role=in type=f32 shape=?\n"
+    "//!fa.arg index=1 name=y role=out type=f32 shape=?x2 zero=1\n"
+    "//!fa.launch kernel=k block=32 grid=a0.d0 args=0,1\n"
+    "//!fa.end\n";
+
+TEST_F(Launch, ResultsThatAreAddedToAreZeroed) {
+  Program program = load(kAddingImage + code({{"k", 7}}));
+  for (int64_t blocks : {3, 0}) { // also where no kernel has anything to do
+    void *data;
+    ASSERT_EQ(fa_rt_alloc(0, 24, &data), FA_RT_OK);
+    auto *numbers = static_cast<float *>(data); // the driver's memory is ours
+    std::fill(numbers, numbers + 6, 7.0f);
+    fa_rt_tensor y = tensor(FA_RT_F32, {2, 2});
+    y.data = data;
+    ASSERT_EQ(launch(program, {tensor(FA_RT_F32, {blocks}, 0x100), y}),
+              FA_RT_OK)
+        << fa_rt_last_error();
+    EXPECT_EQ(std::vector<float>(numbers, numbers + 6),
+              (std::vector<float>{0, 0, 0, 0, 7, 7}));
+    EXPECT_EQ(fa_rt_free(0, data), FA_RT_OK);
+  }
+}
+
+TEST_F(Launch, ResultsThatAreAddedToHaveNoGaps) {
+  Program program = load(kAddingImage + code({{"k", 7}}));
+  fa_rt_tensor y = tensor(FA_RT_F32, {4, 2});
+  y.strides[0] = 3;
+  expectError(launch(program, {tensor(FA_RT_F32, {3}, 0x100), y}),
+              FA_RT_INVALID_ARGUMENT,
+              {"argument 1 (y)", "expected a stride of 2 in dimension 0, got 3",
+               "contiguous"});
+}
+
 TEST_F(Launch, EmptyKeysStillLaunch) {
   Program program = load(attentionImage());
   Args args = attentionArgs(1, 128, 0);

@@ -185,6 +185,7 @@ std::string fa::describeTiles(int64_t rows, int64_t keys,
 TileProblem fa::problemOf(SoftmaxGradOp step) {
   TileProblem problem;
   problem.gradients = true;
+  problem.dropout = !step.keepsAll();
   YieldAdjointOp yield = step.getAdjointYield();
   problem.scoreFunction =
       yield.getGrad() != step.getAdjoint().front().getArgument(3) ||
