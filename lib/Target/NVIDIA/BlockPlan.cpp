@@ -467,6 +467,8 @@ int64_t BlockPlan::registersOf(Value v, unsigned warps) const {
 /// the most registers at a time. What is used for the last time gives its
 /// registers to what is computed of it.
 int64_t BlockPlan::mostLive(Block &block, unsigned warps) const {
+  // Around loops nothing lives beside what they carry but what they give.
+  bool isInLoop = isa<scf::ForOp>(block.getParentOp());
   auto registers = [&](Value v) -> int64_t {
     auto type = dyn_cast<RankedTensorType>(v.getType());
     bool isCarried = llvm::any_of(v.getUsers(), [](Operation *user) {
@@ -475,7 +477,7 @@ int64_t BlockPlan::mostLive(Block &block, unsigned warps) const {
     bool isComputed =
         isa_and_present<linalg::LinalgOp, scf::IfOp>(v.getDefiningOp()) &&
         !isa<linalg::FillOp>(v.getDefiningOp());
-    if (!type || type.getRank() != 2 || isCarried || !isComputed ||
+    if (!isInLoop || !type || type.getRank() != 2 || isCarried || !isComputed ||
         type.getElementType().isInteger(1))
       return 0;
     return registersOf(v, warps);
@@ -542,7 +544,10 @@ int64_t BlockPlan::mostWarps(Value tile) const {
   int64_t rows = powerOf2(type.getDimSize(0) / 16);
   // A sum that goes straight to memory meets no vectors of rows or columns:
   // its columns may be divided, too.
-  bool isSum = tile.getDefiningOp() && matchContraction(tile.getDefiningOp()) &&
+  std::optional<Contraction> product =
+      tile.getDefiningOp() ? matchContraction(tile.getDefiningOp())
+                           : std::nullopt;
+  bool isSum = product && product->tensorCore() &&
                llvm::all_of(tile.getUsers(), [](Operation *user) {
                  if (auto clip = dyn_cast<tensor::ExtractSliceOp>(user);
                      clip && clip->hasOneUse())

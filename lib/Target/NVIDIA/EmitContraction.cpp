@@ -256,12 +256,13 @@ LogicalResult KernelEmitter::emitMultiplyAdds(const Contraction &c,
     return loadElement(sharedPointer(add(offset, base)), load.elementType);
   };
   FragmentLayout rows = FragmentLayout::row(c.m, plan.warps());
-  FragmentLayout cols = FragmentLayout::column(c.n, plan.warps());
   SmallVector<Value> as, bs;
   for (unsigned r = 0; r < rows.numRegs(); ++r)
     as.push_back(element(*a, aBase, c.aOuterK, toI32(rowOf(rows, r))));
-  for (unsigned r = 0; r < cols.numRegs(); ++r)
-    bs.push_back(element(*bPlan, bBase, c.bOuterK, toI32(colOf(cols, r))));
+  // The warp's own columns, where warps divide these.
+  for (unsigned r = 0; r < 2 * layout.colTiles(); ++r)
+    bs.push_back(element(*bPlan, bBase, c.bOuterK,
+                         toI32(colOf(layout, layout.reg(0, r / 2, r % 2)))));
   SmallVector<Value> next;
   for (unsigned r = 0; r < layout.numRegs(); ++r) {
     Value product = arith::MulFOp::create(b, loc, as[layout.rowReg(r)],

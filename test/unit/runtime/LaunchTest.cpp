@@ -126,7 +126,7 @@ static const char *const kAddingImage =
     "//!fa.end\n";
 
 TEST_F(Launch, ResultsThatAreAddedToAreZeroed) {
-  Program program = load(kAddingImage + code({{"k", 7}}));
+  Program program = load(kAddingImage + code({{"k", 8}}));
   for (int64_t blocks : {3, 0}) { // also where no kernel has anything to do
     void *data;
     ASSERT_EQ(fa_rt_alloc(0, 24, &data), FA_RT_OK);
@@ -144,7 +144,7 @@ TEST_F(Launch, ResultsThatAreAddedToAreZeroed) {
 }
 
 TEST_F(Launch, ResultsThatAreAddedToHaveNoGaps) {
-  Program program = load(kAddingImage + code({{"k", 7}}));
+  Program program = load(kAddingImage + code({{"k", 8}}));
   fa_rt_tensor y = tensor(FA_RT_F32, {4, 2});
   y.strides[0] = 3;
   expectError(launch(program, {tensor(FA_RT_F32, {3}, 0x100), y}),

@@ -108,7 +108,7 @@ static const std::vector<Malformed> kMalformed = {
     {"maps=0,1", "maps=0,1 waves=0", "line 7", "from 1 to 64 for 'waves'"},
     {"maps=0,1", "maps=0,1 waves=65", "line 7", "from 1 to 64 for 'waves'"},
     {"maps=0,1", "maps=0,1 maps=0", "line 7", "'maps' is given twice"},
-    {"version=2", "version=3", "line 1", "newer than the runtime"},
+    {"version=2", "version=4", "line 1", "newer than the runtime"},
 };
 
 TEST_F(TensorMap, EachMalformedLineIsNamed) {
