@@ -463,24 +463,31 @@ int64_t BlockPlan::registersOf(Value v, unsigned warps) const {
   return std::max<int64_t>(2, type.getDimSize(0) / (8 * warps));
 }
 
-/// Of the matrices that a block computes, but for those that a loop carries,
-/// the most registers at a time. What is used for the last time gives its
-/// registers to what is computed of it.
+/// Of the results of a block's products, and of matrices that are computed of
+/// them, the most registers at a time; but for those that a loop carries. What
+/// is used for the last time gives its registers to what is computed of it.
 int64_t BlockPlan::mostLive(Block &block, unsigned warps) const {
-  // Around loops nothing lives beside what they carry but what they give.
-  bool isInLoop = isa<scf::ForOp>(block.getParentOp());
-  auto registers = [&](Value v) -> int64_t {
-    auto type = dyn_cast<RankedTensorType>(v.getType());
-    bool isCarried = llvm::any_of(v.getUsers(), [](Operation *user) {
-      return isa<scf::YieldOp>(user) && isa<scf::ForOp>(user->getParentOp());
+  DenseSet<Value> ofProducts;
+  for (Operation &op : block) {
+    bool isOfProduct = matchContraction(&op).has_value();
+    op.walk([&](Operation *inner) {
+      isOfProduct |= !isa<scf::ForOp>(op) &&
+                     llvm::any_of(inner->getOperands(), [&](Value v) {
+                       return ofProducts.contains(v);
+                     });
     });
-    bool isComputed =
-        isa_and_present<linalg::LinalgOp, scf::IfOp>(v.getDefiningOp()) &&
-        !isa<linalg::FillOp>(v.getDefiningOp());
-    if (!isInLoop || !type || type.getRank() != 2 || isCarried || !isComputed ||
-        type.getElementType().isInteger(1))
-      return 0;
-    return registersOf(v, warps);
+    for (Value v : op.getResults()) {
+      auto type = dyn_cast<RankedTensorType>(v.getType());
+      bool isCarried = llvm::any_of(v.getUsers(), [](Operation *user) {
+        return isa<scf::YieldOp>(user) && isa<scf::ForOp>(user->getParentOp());
+      });
+      if (isOfProduct && !isCarried && type && type.getRank() == 2 &&
+          !type.getElementType().isInteger(1))
+        ofProducts.insert(v);
+    }
+  }
+  auto registers = [&](Value v) {
+    return ofProducts.contains(v) ? registersOf(v, warps) : 0;
   };
   DenseMap<Value, Operation *> lastUse;
   for (Operation &op : block)
