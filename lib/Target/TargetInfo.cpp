@@ -301,6 +301,20 @@ static llvm::SmallVector<Candidate> candidatesOnGPU() {
   return all;
 }
 
+/// What the smallest tiles need, and the target has not.
+static std::string describeMisfit(llvm::StringRef what,
+                                  const TargetInfo &target,
+                                  const TileProblem &p, int64_t leastShared,
+                                  int64_t leastRegisters) {
+  return llvm::formatv("{0} fits {1} with head dims {2} and {3} of {4} bits: "
+                       "the smallest need {5} of {6} shared memory and {7} of "
+                       "{8} registers",
+                       what, target.name, p.headDim, p.valueDim, p.elementBits,
+                       kib(leastShared), kib(target.sharedBytesPerBlock),
+                       leastRegisters, target.registersPerThread)
+      .str();
+}
+
 static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
                                              const TileProblem &p) {
   TileSizes best;
@@ -346,13 +360,8 @@ static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
   }
   if (best.rows == 0)
     return llvm::createStringError(
-        llvm::formatv("no tile fits {0} with head dims {1} and {2} of {3} "
-                      "bits: the smallest need {4} of {5} shared memory and "
-                      "{6} of {7} registers; use smaller heads",
-                      target.name, p.headDim, p.valueDim, p.elementBits,
-                      kib(leastShared), kib(target.sharedBytesPerBlock),
-                      leastRegisters, target.registersPerThread)
-            .str());
+        describeMisfit("no tile", target, p, leastShared, leastRegisters) +
+        "; use smaller heads");
   RegisterUse use = registersOf(p, best);
   best.reason =
       llvm::formatv("{0} {1} in {2} of shared memory, of which a block can "
@@ -429,14 +438,9 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
     }
   if (best.rows == 0)
     return llvm::createStringError(
-        llvm::formatv("no tile of gradients fits {0} with head dims {1} and "
-                      "{2} of {3} bits: the smallest need {4} of {5} shared "
-                      "memory and {6} of {7} registers; use head dims up to "
-                      "128, or train with another implementation",
-                      target.name, p.headDim, p.valueDim, p.elementBits,
-                      kib(leastShared), kib(target.sharedBytesPerBlock),
-                      leastRegisters, target.registersPerThread)
-            .str());
+        describeMisfit("no tile of gradients", target, p, leastShared,
+                       leastRegisters) +
+        "; use head dims up to 128, or train with another implementation");
   best.reason =
       llvm::formatv("2 stages take {0} of shared memory, of which a block can "
                     "have {1}; a thread of {2} takes {3} of {4} registers",

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import check_ptx
+import fa
 import pytest
+from ptx_header import parse_header
 
 if not check_ptx.find_ptxas():
     pytest.skip("no ptxas on the PATH or in the package triton", allow_module_level=True)
@@ -16,6 +18,13 @@ def test_nothing_spills_on_sm_80(capsys):
     with capsys.disabled():
         print("", check_ptx.table(rows), sep="\n")
     assert not [str(row) for row in rows if not row.good]
+
+
+def test_keys_and_values_come_a_step_ahead_on_sm_80():
+    """At D=64 there are registers for it: Q of 128 rows, K and V of 64 keys twice."""
+    text = fa.compile(fa.AttentionConfig("bf16", 4, 4, 64, 64), "sm_80").asm["ptx"]
+    (launch,) = parse_header(text).launches
+    assert int(launch["smem"]) == (128 + 2 * (64 + 64)) * 64 * 2
 
 
 def test_nothing_spills_or_is_serialised_on_sm_90a(capsys):

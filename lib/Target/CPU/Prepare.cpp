@@ -4,6 +4,7 @@
 // Decides where tensors live before they become buffers.
 
 #include "BufferTypes.h"
+#include "fa/Dialect/FA/IR/Builders.h"
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/IR/Matchers.h"
 #include "fa/Target/CPU/Passes.h"
@@ -72,16 +73,11 @@ static void runInTurn(RewriterBase &rewriter, scf::ForallOp forall) {
             continue;
           }
           auto insert = cast<tensor::ParallelInsertSliceOp>(op);
-          auto mapped = [&](SmallVector<OpFoldResult> all) {
-            for (OpFoldResult &x : all)
-              if (auto v = dyn_cast<Value>(x))
-                x = map.lookupOrDefault(v);
-            return all;
-          };
           result = tensor::InsertSliceOp::create(
               b, l, map.lookupOrDefault(insert.getSource()), result,
-              mapped(insert.getMixedOffsets()), mapped(insert.getMixedSizes()),
-              mapped(insert.getMixedStrides()));
+              lookupAll(map, insert.getMixedOffsets()),
+              lookupAll(map, insert.getMixedSizes()),
+              lookupAll(map, insert.getMixedStrides()));
         }
         return results;
       });
@@ -91,7 +87,7 @@ static void runInTurn(RewriterBase &rewriter, scf::ForallOp forall) {
 static void runAccumulationsInTurn(RewriterBase &rewriter, func::FuncOp func) {
   SmallVector<scf::ForallOp> foralls;
   func.walk([&](scf::ForallOp op) {
-    if (!op.getTerminator().getBody()->getOps<ParallelAccumulateOp>().empty())
+    if (addsUp(op))
       foralls.push_back(op);
   });
   for (scf::ForallOp op : foralls)

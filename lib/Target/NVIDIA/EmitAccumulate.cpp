@@ -5,8 +5,6 @@
 
 #include "KernelEmitter.h"
 
-#include "mlir/Dialect/Utils/StaticValueUtils.h"
-
 using namespace mlir;
 using namespace fa;
 using namespace fa::nvidia;
@@ -43,19 +41,15 @@ LogicalResult KernelEmitter::emitAccumulateSlice(AccumulateSliceOp op) {
         colLimit = from->valid[1] ? from->valid[1] : dest->valid[1];
   if (!colLimit && layout.cols() % 8)
     colLimit = index(layout.cols());
-  bool pairs = plan.target().wgmma && !colLimit && layout.cols() % 4 == 0 &&
-               dest->dims[1] + 1 == dest->offsets.size() &&
-               isConstantIntValue(dest->offsets.back(), 0);
-  if (pairs)
-    alignedBuffers.insert(dest->base->buffer);
+  // Additions of two numbers came with sm_90, like wgmma.
+  bool pairs =
+      plan.target().wgmma && takesPairs(*dest, layout, colLimit, /*bytes=*/4);
   FragmentLayout rows = FragmentLayout::row(layout.rows(), layout.warps());
   for (unsigned v = 0; v < rows.numRegs(); ++v) {
     OpBuilder::InsertionGuard whole(b);
     Value row = rowOf(rows, v);
-    if (rowLimit) {
-      auto guarded = scf::IfOp::create(b, loc, less(row, rowLimit));
-      b.setInsertionPointToStart(guarded.thenBlock());
-    }
+    if (rowLimit)
+      enterWhere(less(row, rowLimit));
     SmallVector<Value> indices(dest->offsets);
     indices[dest->dims[0]] = add(indices[dest->dims[0]], row);
     indices[dest->dims[1]] =
@@ -73,11 +67,8 @@ LogicalResult KernelEmitter::emitAccumulateSlice(AccumulateSliceOp op) {
       }
       for (unsigned e = 0; e < 2; ++e) {
         OpBuilder::InsertionGuard inner(b);
-        if (colLimit) {
-          auto guarded =
-              scf::IfOp::create(b, loc, less(colOf(layout, reg + e), colLimit));
-          b.setInsertionPointToStart(guarded.thenBlock());
-        }
+        if (colLimit)
+          enterWhere(less(colOf(layout, reg + e), colLimit));
         emitAdd(from->regs[reg + e], at(8 * n + e));
       }
     }
@@ -138,8 +129,7 @@ LogicalResult KernelEmitter::emitAccumulate(AccumulateOp op) {
         arith::CmpFOp::create(b, loc, arith::CmpFPredicate::UNE, sum, zero);
     if (isFirst)
       condition = arith::AndIOp::create(b, loc, isFirst, condition);
-    auto guarded = scf::IfOp::create(b, loc, condition);
-    b.setInsertionPointToStart(guarded.thenBlock());
+    enterWhere(condition);
     unsigned reg = first[key];
     IRMapping map;
     Value row = rowOf(*layout, reg), col = colOf(*layout, reg);

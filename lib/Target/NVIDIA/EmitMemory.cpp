@@ -333,23 +333,10 @@ SmallVector<Value> KernelEmitter::loadRegisters(const GlobalSlice &slice,
                                                 const FragmentLayout &layout) {
   SmallVector<Value> regs;
   Type type = slice.base->type.getElementType();
-  // Two columns of a thread lie side by side.
   unsigned bytes = type.getIntOrFloatBitWidth() / 8;
   bool pairs = layout.kind() == FragmentLayout::Kind::Accumulator &&
-               bytes > 1 && layout.cols() * bytes % 16 == 0 &&
-               !slice.valid[1] && slice.dims[1] + 1 == slice.offsets.size() &&
-               isConstantIntValue(slice.offsets.back(), 0);
-  if (pairs)
-    alignedBuffers.insert(slice.base->buffer);
-  Value both, isInside;
-  for (unsigned r = 0, e = layout.numRegs(); r < e; ++r) {
-    if (pairs && r % 2) {
-      Value v = LLVM::ExtractElementOp::create(b, loc, both, i32(1));
-      if (isInside && slice.pad)
-        v = arith::SelectOp::create(b, loc, isInside, v, slice.pad);
-      regs.push_back(v);
-      continue;
-    }
+               takesPairs(slice, layout, slice.valid[1], bytes);
+  for (unsigned r = 0, e = layout.numRegs(); r < e; r += pairs ? 2 : 1) {
     SmallVector<Value> coords;
     if (Value row = rowOf(layout, r))
       coords.push_back(row);
@@ -370,18 +357,21 @@ SmallVector<Value> KernelEmitter::loadRegisters(const GlobalSlice &slice,
       }
       indices[slice.dims[d]] = add(indices[slice.dims[d]], c);
     }
-    Value pointer = elementPointer(*slice.base, indices), v;
+    Value pointer = elementPointer(*slice.base, indices);
+    SmallVector<Value> loaded;
     if (pairs) {
-      both = LLVM::LoadOp::create(b, loc, VectorType::get({2}, type), pointer,
-                                  /*alignment=*/2 * bytes);
-      isInside = inside;
-      v = LLVM::ExtractElementOp::create(b, loc, both, i32(0));
+      Value both =
+          LLVM::LoadOp::create(b, loc, VectorType::get({2}, type), pointer,
+                               /*alignment=*/2 * bytes);
+      for (int e = 0; e < 2; ++e)
+        loaded.push_back(LLVM::ExtractElementOp::create(b, loc, both, i32(e)));
     } else {
-      v = loadElement(pointer, type);
+      loaded.push_back(loadElement(pointer, type));
     }
-    if (inside && slice.pad)
-      v = arith::SelectOp::create(b, loc, inside, v, slice.pad);
-    regs.push_back(v);
+    for (Value v : loaded)
+      regs.push_back(inside && slice.pad
+                         ? arith::SelectOp::create(b, loc, inside, v, slice.pad)
+                         : v);
   }
   return regs;
 }
@@ -492,6 +482,24 @@ LogicalResult KernelEmitter::emitStore(Operation *op, Value source,
   return success();
 }
 
+void KernelEmitter::enterWhere(Value condition) {
+  if (!condition)
+    return;
+  auto guarded = scf::IfOp::create(b, loc, condition);
+  b.setInsertionPointToStart(guarded.thenBlock());
+}
+
+bool KernelEmitter::takesPairs(const GlobalSlice &slice,
+                               const FragmentLayout &layout, Value colLimit,
+                               unsigned bytes) {
+  bool pairs = !colLimit && layout.cols() * bytes % 16 == 0 && bytes > 1 &&
+               slice.dims[1] + 1 == slice.offsets.size() &&
+               isConstantIntValue(slice.offsets.back(), 0);
+  if (pairs)
+    alignedBuffers.insert(slice.base->buffer);
+  return pairs;
+}
+
 /// One value everywhere: element by element, whatever the size.
 void KernelEmitter::storeSplat(Value value, const GlobalSlice &dest) {
   OpBuilder::InsertionGuard guard(b);
@@ -552,11 +560,7 @@ void KernelEmitter::storeRows(const TileValue &source,
         colLimit = vector ? Value() : source.valid[1];
   if (!vector && !colLimit && layout.cols() % 8)
     colLimit = index(layout.cols());
-  bool pairs = !vector && !colLimit && layout.cols() * bytes % 16 == 0 &&
-               bytes > 1 && dest.dims[1] + 1 == dest.offsets.size() &&
-               isConstantIntValue(dest.offsets.back(), 0);
-  if (pairs)
-    alignedBuffers.insert(dest.base->buffer);
+  bool pairs = !vector && takesPairs(dest, layout, colLimit, bytes);
 
   FragmentLayout rows = FragmentLayout::row(layout.rows(), layout.warps());
   unsigned chunks =
@@ -575,12 +579,6 @@ void KernelEmitter::storeRows(const TileValue &source,
     }
     SmallVector<Value> indices(dest.offsets);
     indices[dest.dims[0]] = add(indices[dest.dims[0]], row);
-    auto guard = [&] {
-      if (!condition)
-        return;
-      auto guarded = scf::IfOp::create(b, loc, condition);
-      b.setInsertionPointToStart(guarded.thenBlock());
-    };
     if (chunks) {
       SmallVector<Value> of(indices);
       of[dest.dims[1]] =
@@ -595,7 +593,7 @@ void KernelEmitter::storeRows(const TileValue &source,
         words = transposeQuad(words);
         // Threads of other rows took part.
         OpBuilder::InsertionGuard inner(b);
-        guard();
+        enterWhere(condition);
         Value chunk = LLVM::PoisonOp::create(
             b, loc, VectorType::get({4}, b.getI32Type()));
         for (unsigned k = 0; k < 4; ++k)
@@ -608,7 +606,7 @@ void KernelEmitter::storeRows(const TileValue &source,
       if (chunks == layout.colTiles())
         continue;
     }
-    guard();
+    enterWhere(condition);
     if (!vector)
       indices[dest.dims[1]] =
           add(indices[dest.dims[1]], toIndex(threadCol(layout)));
@@ -631,11 +629,8 @@ void KernelEmitter::storeRows(const TileValue &source,
       }
       for (unsigned e = 0; e < 2; ++e) {
         OpBuilder::InsertionGuard inner(b);
-        if (colLimit) {
-          auto guarded =
-              scf::IfOp::create(b, loc, less(colOf(layout, reg + e), colLimit));
-          b.setInsertionPointToStart(guarded.thenBlock());
-        }
+        if (colLimit)
+          enterWhere(less(colOf(layout, reg + e), colLimit));
         Value to = e ? LLVM::GEPOp::create(b, loc, globalPointer(), step, at,
                                            ArrayRef<LLVM::GEPArg>{1})
                      : at;

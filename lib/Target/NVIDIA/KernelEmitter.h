@@ -185,6 +185,13 @@ private:
   mlir::LogicalResult emitStore(mlir::Operation *op, mlir::Value source,
                                 const GlobalSlice &dest);
   void storeSplat(mlir::Value value, const GlobalSlice &dest);
+  /// Goes on where a condition holds, for the insertion guard's life; anywhere
+  /// for a null one.
+  void enterWhere(mlir::Value condition);
+  /// Whether two columns of a thread lie side by side in memory and are sure to
+  /// be aligned; if so the kernel asks for it.
+  bool takesPairs(const GlobalSlice &slice, const FragmentLayout &layout,
+                  mlir::Value colLimit, unsigned bytes);
   llvm::SmallVector<mlir::Value>
   transposeQuad(llvm::ArrayRef<mlir::Value> words);
   void storeRows(const TileValue &source, const GlobalSlice &dest);

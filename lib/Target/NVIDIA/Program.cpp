@@ -113,6 +113,14 @@ static bool isZeros(Value v) {
          fill.getOutputs()[0].getDefiningOp<tensor::EmptyOp>();
 }
 
+/// The new tensor that an output starts from, zeros or nothing; null where it
+/// continues another one.
+static tensor::EmptyOp newTensor(Value init) {
+  if (isZeros(init))
+    init = init.getDefiningOp<linalg::FillOp>().getOutputs()[0];
+  return init.getDefiningOp<tensor::EmptyOp>();
+}
+
 LogicalResult Program::collectBuffers() {
   auto name = [&](DictionaryAttr attrs, StringRef prefix, unsigned i) {
     if (attrs)
@@ -155,7 +163,7 @@ LogicalResult Program::collectBuffers() {
         buffers.push_back({Buffer::Role::Temp, type, "", {}});
       }
       buffers[bufferOf[result]].zero |= isZeros(init);
-      if (init.getDefiningOp<tensor::EmptyOp>() || isZeros(init))
+      if (newTensor(init))
         continue;
       if (!init.getDefiningOp<scf::ForallOp>() || !init.hasOneUse())
         return forall.emitOpError(
@@ -166,11 +174,7 @@ LogicalResult Program::collectBuffers() {
   for (scf::ForallOp forall : foralls)
     for (auto [result, init] :
          llvm::zip(forall.getResults(), forall.getOutputs())) {
-      auto empty = init.getDefiningOp<tensor::EmptyOp>();
-      if (isZeros(init))
-        empty = init.getDefiningOp<linalg::FillOp>()
-                    .getOutputs()[0]
-                    .getDefiningOp<tensor::EmptyOp>();
+      tensor::EmptyOp empty = newTensor(init);
       if (!empty)
         continue;
       Buffer &buffer = buffers[bufferOf[result]];
@@ -427,11 +431,6 @@ SmallVector<Value> KernelBuilder::decodeInSections(scf::ForallOp forall,
   Value ordered = arith::AddIOp::create(
       b, loc, arith::MulIOp::create(b, loc, other, blocks), block);
   return decode(forall, ordered, counts, /*descending=*/false);
-}
-
-/// The dimension of a tensor that a tile's rows run along.
-static unsigned firstKeptDim(llvm::SmallBitVector dropped) {
-  return dropped.flip().find_first();
 }
 
 /// The tensor maps that a block's TMA loads need.

@@ -31,6 +31,15 @@ static Value floatConstant(OpBuilder &b, Location loc, Type type,
   return arith::ConstantOp::create(b, loc, b.getFloatAttr(type, value));
 }
 
+SmallVector<OpFoldResult> fa::lookupAll(const IRMapping &map,
+                                        ArrayRef<OpFoldResult> values) {
+  SmallVector<OpFoldResult> mapped(values);
+  for (OpFoldResult &value : mapped)
+    if (auto v = dyn_cast<Value>(value))
+      value = map.lookupOrDefault(v);
+  return mapped;
+}
+
 Value SoftmaxBuilder::elementwise(ValueRange inputs, Type elementType, Body f) {
   Value shapeFrom = inputs.front();
   for (Value v : inputs)

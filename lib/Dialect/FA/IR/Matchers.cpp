@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "fa/Dialect/FA/IR/Matchers.h"
+#include "fa/Dialect/FA/IR/FA.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -373,4 +374,15 @@ LogicalResult fa::verifyDims(func::FuncOp func) {
     return WalkResult::interrupt();
   });
   return failure(result.wasInterrupted());
+}
+
+unsigned fa::firstKeptDim(llvm::SmallBitVector dropped) {
+  return dropped.flip().find_first();
+}
+
+bool fa::addsUp(scf::ForallOp grid) {
+  return !grid.getTerminator()
+              .getBody()
+              ->getOps<ParallelAccumulateOp>()
+              .empty();
 }

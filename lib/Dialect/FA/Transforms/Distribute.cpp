@@ -425,12 +425,8 @@ struct DistributePass : fa::impl::DistributePassBase<DistributePass> {
   using DistributePassBase::DistributePassBase;
   void runOnOperation() override {
     func::FuncOp func = getOperation();
-    if (rows < 0 || keys < 0) {
-      func.emitError()
-          << "expected tile sizes of at least 1, or 0 to choose, got rows="
-          << int64_t(rows) << " keys=" << int64_t(keys);
+    if (failed(checkTileOptions(func, rows, keys)))
       return signalPassFailure();
-    }
     if (failed(cleanUp(func)))
       return signalPassFailure();
     SmallVector<scf::ForallOp> foralls;

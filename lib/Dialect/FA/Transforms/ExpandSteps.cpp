@@ -31,29 +31,17 @@ using namespace fa;
 // Sums that a grid shares
 //===----------------------------------------------------------------------===//
 
-/// The slice that a value is, padded or not.
-static tensor::ExtractSliceOp sliceOf(Value v) {
-  if (auto pad = v.getDefiningOp<tensor::PadOp>())
-    v = pad.getSource();
-  return v.getDefiningOp<tensor::ExtractSliceOp>();
-}
-
 /// init + A B, written where `init` was read, is A B added there.
 static void addInPlace(RewriterBase &rewriter, tensor::InsertSliceOp insert) {
   Value sum = insert.getSource();
-  tensor::ExtractSliceOp clip;
-  if (!sum.getDefiningOp<linalg::GenericOp>())
-    clip = sum.getDefiningOp<tensor::ExtractSliceOp>();
-  if (clip)
+  if (auto clip = sum.getDefiningOp<tensor::ExtractSliceOp>())
     sum = clip.getSource();
   auto product = sum.getDefiningOp<linalg::GenericOp>();
   if (!product || !isAnyProduct(product) || !sum.hasOneUse())
     return;
-  tensor::ExtractSliceOp read = sliceOf(product.getDpsInits()[0]);
+  tensor::ExtractSliceOp read = sliceBehindPadding(product.getDpsInits()[0]);
   if (!read || read.getSource() != insert.getDest() ||
-      read.getMixedOffsets() != insert.getMixedOffsets() ||
-      read.getMixedSizes() != insert.getMixedSizes() ||
-      read.getMixedStrides() != insert.getMixedStrides())
+      !isSameSlice(read, insert))
     return;
   Location loc = product.getLoc();
   rewriter.setInsertionPoint(product);
@@ -75,10 +63,7 @@ struct ExpandStepsPass : fa::impl::ExpandStepsPassBase<ExpandStepsPass> {
     IRRewriter rewriter(&getContext());
     SmallVector<SoftmaxGradOp> steps;
     func.walk([&](SoftmaxGradOp op) { steps.push_back(op); });
-    llvm::SetVector<Operation *> loops;
     for (SoftmaxGradOp step : steps) {
-      if (auto loop = dyn_cast<scf::ForOp>(step->getParentOp()))
-        loops.insert(loop);
       rewriter.setInsertionPoint(step);
       FailureOr<SmallVector<Value>> values = step.decomposeOperation(rewriter);
       if (failed(values)) {
@@ -87,18 +72,13 @@ struct ExpandStepsPass : fa::impl::ExpandStepsPassBase<ExpandStepsPass> {
       }
       rewriter.replaceOp(step, *values);
     }
-    for (Operation *loop : loops) {
-      SmallVector<tensor::InsertSliceOp> inserts;
-      if (loop->getParentOfType<scf::ForallOp>() &&
-          !loop->getParentOfType<scf::ForallOp>()
-               .getTerminator()
-               .getBody()
-               ->getOps<ParallelAccumulateOp>()
-               .empty())
-        loop->walk([&](tensor::InsertSliceOp op) { inserts.push_back(op); });
-      for (tensor::InsertSliceOp insert : inserts)
-        addInPlace(rewriter, insert);
-    }
+    SmallVector<tensor::InsertSliceOp> inserts;
+    func.walk([&](scf::ForallOp grid) {
+      if (addsUp(grid))
+        grid.walk([&](tensor::InsertSliceOp op) { inserts.push_back(op); });
+    });
+    for (tensor::InsertSliceOp insert : inserts)
+      addInPlace(rewriter, insert);
     if (failed(cleanUp(func)))
       signalPassFailure();
   }

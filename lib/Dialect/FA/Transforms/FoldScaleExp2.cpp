@@ -337,13 +337,8 @@ static std::optional<double> takeScale(IRRewriter &rewriter,
   if (exponential.getNumLoops() != 2 || !scores.hasOneUse() ||
       mayBeLarge(scores))
     return std::nullopt;
-  for (linalg::GenericOp op : scoreGenerics(scores)) {
-    OpOperand *score = op && isElementwise(op) ? scoreOperand(op) : nullptr;
-    if (!score || !matchScaling(score->get()))
-      return std::nullopt;
-  }
   std::optional<ScoreUnit> unit = commonUnit(rewriter, scores);
-  if (!unit)
+  if (!unit || unit->isSum)
     return std::nullopt;
   divideScores(rewriter, scores, *unit);
   return unit->size;

@@ -145,14 +145,9 @@ void Fuser::insertBlocks(scf::ForallOp fused, IRMapping &map) {
     if (isa<Value>(valid))
       clipped = tensor::ExtractSliceOp::create(rewriter, loc, block, zeros,
                                                sizes, ones);
-    auto mapped = [&](SmallVector<OpFoldResult> values) {
-      for (OpFoldResult &value : values)
-        if (auto v = dyn_cast<Value>(value))
-          value = map.lookupOrDefault(v);
-      return values;
-    };
-    SmallVector<OpFoldResult> offsets = mapped(insert.getMixedOffsets());
-    SmallVector<OpFoldResult> extents = mapped(insert.getMixedSizes());
+    SmallVector<OpFoldResult> offsets =
+        lookupAll(map, insert.getMixedOffsets());
+    SmallVector<OpFoldResult> extents = lookupAll(map, insert.getMixedSizes());
     offsets[2] = row;
     extents[2] = valid;
     rewriter.setInsertionPointToEnd(fused.getTerminator().getBody());

@@ -83,9 +83,7 @@ static FailureOr<CarriedSlice> matchCarriedSlice(Nest &nest, unsigned i) {
   if (!slice.read || !slice.write ||
       slice.read->getBlock() != nest.inner.getBody() ||
       nest.inner.getYieldedValues()[i] != slice.write.getResult() ||
-      slice.read.getMixedOffsets() != slice.write.getMixedOffsets() ||
-      slice.read.getMixedSizes() != slice.write.getMixedSizes() ||
-      slice.read.getMixedStrides() != slice.write.getMixedStrides())
+      !isSameSlice(slice.read, slice.write))
     return failure();
   for (OpFoldResult value : llvm::concat<OpFoldResult>(
            slice.read.getMixedOffsets(), slice.read.getMixedSizes()))

@@ -3,6 +3,7 @@
 
 #include "MaskedLoop.h"
 
+#include "fa/Dialect/FA/IR/Matchers.h"
 #include "fa/Dialect/FA/Transforms/Utils.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
@@ -13,13 +14,6 @@
 
 using namespace mlir;
 using namespace fa;
-
-/// A slice that a tile was cut with, or a tile's padding cut off.
-static tensor::ExtractSliceOp sliceOf(Value v) {
-  if (auto pad = v.getDefiningOp<tensor::PadOp>())
-    v = pad.getSource();
-  return v.getDefiningOp<tensor::ExtractSliceOp>();
-}
 
 /// Whether a loop yields of what it carries what a step makes of it: the whole
 /// of it or a slice, padded or not.
@@ -39,11 +33,9 @@ static bool isState(Value yielded, Value carried, TileStepOpInterface step) {
   auto result = dyn_cast<OpResult>(part);
   if (!result || result.getOwner() != step || write.getDest() != carried)
     return false;
-  tensor::ExtractSliceOp read = sliceOf(style.getTiedOpOperand(result)->get());
-  return read && read.getSource() == carried &&
-         read.getMixedOffsets() == write.getMixedOffsets() &&
-         read.getMixedSizes() == write.getMixedSizes() &&
-         read.getMixedStrides() == write.getMixedStrides();
+  tensor::ExtractSliceOp read =
+      sliceBehindPadding(style.getTiedOpOperand(result)->get());
+  return read && read.getSource() == carried && isSameSlice(read, write);
 }
 
 /// Skipping a step of the loop must leave what it carries as it is: each value
@@ -67,18 +59,14 @@ static std::optional<int64_t> boundAlong(TileStepOpInterface step,
       step.getOperandAlong(dim).getDefiningOp<tensor::ExtractSliceOp>();
   if (!slice)
     return std::nullopt;
-  // Its first dimension; those before are dropped.
-  unsigned first = 0;
-  for (llvm::SmallBitVector dropped = slice.getDroppedDims();
-       dropped.test(first);)
-    ++first;
-  return getStaticBound(slice.getMixedSizes()[first]);
+  return getStaticBound(
+      slice.getMixedSizes()[firstKeptDim(slice.getDroppedDims())]);
 }
 
 /// Whether the loop is over blocks of rows: its variable is where their slice
 /// begins.
 static bool isOverRows(scf::ForOp loop, TileStepOpInterface step) {
-  tensor::ExtractSliceOp slice = sliceOf(step.getOperandAlong(0));
+  tensor::ExtractSliceOp slice = sliceBehindPadding(step.getOperandAlong(0));
   return slice &&
          llvm::is_contained(slice.getOffsets(), Value(loop.getInductionVar()));
 }

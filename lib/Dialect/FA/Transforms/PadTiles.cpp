@@ -193,19 +193,14 @@ void Padder::clip(InsertOp insert, Operation *before) {
   insert.getSourceMutable().assign(valid);
 }
 
-/// The dimension of the whole tensor that a slice's first one is of.
-static unsigned firstKept(tensor::ExtractSliceOp slice) {
-  return slice.getDroppedDims().flip().find_first();
-}
-
 /// The loop, or a grid's dimension, that a padded tile's first row or key is
 /// counted by.
 static std::optional<TileWalk> walkOf(Value padded) {
-  auto pad = padded.getDefiningOp<tensor::PadOp>();
-  auto slice = pad ? pad.getSource().getDefiningOp<tensor::ExtractSliceOp>()
-                   : tensor::ExtractSliceOp();
+  tensor::ExtractSliceOp slice = sliceBehindPadding(padded);
   if (!slice)
     return std::nullopt;
+  unsigned dim = firstKeptDim(slice.getDroppedDims());
+  auto start = dyn_cast<Value>(slice.getMixedOffsets()[dim]);
   for (Operation *op = slice->getParentOp(); op; op = op->getParentOp()) {
     auto loop = dyn_cast<LoopLikeOpInterface>(op);
     std::optional<SmallVector<Value>> ivs =
@@ -215,7 +210,7 @@ static std::optional<TileWalk> walkOf(Value padded) {
     if (!ivs || !ends)
       continue;
     for (auto [iv, end] : llvm::zip(*ivs, *ends))
-      if (dyn_cast<Value>(slice.getMixedOffsets()[firstKept(slice)]) == iv)
+      if (iv == start)
         return TileWalk{iv, end};
   }
   return std::nullopt;

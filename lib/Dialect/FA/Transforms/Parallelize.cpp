@@ -3,6 +3,7 @@
 //
 // Gradients: blocks of keys, and of rows, are iterations of a grid.
 
+#include "fa/Dialect/FA/IR/Builders.h"
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/IR/Matchers.h"
 #include "fa/Dialect/FA/Transforms/Passes.h"
@@ -107,14 +108,8 @@ void GridBuilder::cloneOver(unsigned output, int64_t block) {
 
 /// Writes a block of what was written whole.
 void GridBuilder::insertBlock(tensor::ParallelInsertSliceOp insert) {
-  auto mapped = [&](SmallVector<OpFoldResult> values) {
-    for (OpFoldResult &value : values)
-      if (auto v = dyn_cast<Value>(value))
-        value = map.lookupOrDefault(v);
-    return values;
-  };
-  SmallVector<OpFoldResult> offsets = mapped(insert.getMixedOffsets()),
-                            sizes = mapped(insert.getMixedSizes());
+  SmallVector<OpFoldResult> offsets = lookupAll(map, insert.getMixedOffsets()),
+                            sizes = lookupAll(map, insert.getMixedSizes());
   rewriter.setInsertionPoint(grid.getTerminator());
   Value whole = map.lookupOrDefault(insert.getSource());
   SmallVector<OpFoldResult> partSizes =
@@ -163,6 +158,11 @@ LogicalResult GridBuilder::splitRows() {
   return success();
 }
 
+/// Whether a result of the step has a part for each key: dK and dV.
+static bool isByKeys(std::optional<unsigned> result) {
+  return result == 1 || result == 2;
+}
+
 /// Which result of the step a value is computed of, element by element.
 static std::optional<unsigned> resultOf(Value value, SoftmaxGradOp step) {
   while (auto result = dyn_cast<OpResult>(value)) {
@@ -202,7 +202,7 @@ LogicalResult GridBuilder::tileStep(SoftmaxGradOp step) {
     unsigned n = result.getResultNumber();
     Value init = step.getTiedOpOperand(result)->get();
     Value part = tiled->tiledValues[n];
-    if (part.getType() == init.getType() && n != 1 && n != 2) {
+    if (!isByKeys(n)) {
       results.push_back(part);
       continue;
     }
@@ -236,7 +236,6 @@ LogicalResult GridBuilder::tileStep(SoftmaxGradOp step) {
 
 /// What begins at 0 in one block's memory begins there before all blocks.
 LogicalResult GridBuilder::addUp() {
-  llvm::SmallDenseSet<unsigned> shared;
   for (linalg::FillOp fill :
        llvm::make_early_inc_range(grid.getBody()->getOps<linalg::FillOp>())) {
     auto slice = fill.getOutputs()[0].getDefiningOp<tensor::ExtractSliceOp>();
@@ -292,22 +291,16 @@ LogicalResult GridBuilder::splitKeys(SoftmaxGradOp step) {
       continue;
     }
     auto insert = cast<tensor::ParallelInsertSliceOp>(op);
-    if (result == 1 || result == 2) {
+    if (isByKeys(result)) {
       insertBlock(insert);
       continue;
     }
     rewriter.setInsertionPoint(grid.getTerminator());
-    auto mapped = [&](SmallVector<OpFoldResult> values) {
-      for (OpFoldResult &value : values)
-        if (auto v = dyn_cast<Value>(value))
-          value = map.lookupOrDefault(v);
-      return values;
-    };
     Value dest = map.lookup(insert.getDest());
     Value sum = tensor::InsertSliceOp::create(
         rewriter, loc, map.lookupOrDefault(insert.getSource()), dest,
-        mapped(insert.getMixedOffsets()), mapped(insert.getMixedSizes()),
-        insert.getMixedStrides());
+        lookupAll(map, insert.getMixedOffsets()),
+        lookupAll(map, insert.getMixedSizes()), insert.getMixedStrides());
     rewriter.setInsertionPointToEnd(grid.getTerminator().getBody());
     ParallelAccumulateOp::create(rewriter, loc, sum, dest);
   }
@@ -334,12 +327,8 @@ struct ParallelizePass : fa::impl::ParallelizePassBase<ParallelizePass> {
 
   void runOnOperation() override {
     func::FuncOp func = getOperation();
-    if (rows < 0 || keys < 0) {
-      func.emitError()
-          << "expected tile sizes of at least 1, or 0 to choose, got rows="
-          << int64_t(rows) << " keys=" << int64_t(keys);
+    if (failed(checkTileOptions(func, rows, keys)))
       return signalPassFailure();
-    }
     SmallVector<std::pair<scf::ForallOp, SoftmaxGradOp>> foralls;
     bool hasSteps = false;
     func.walk([&](scf::ForallOp forall) {

@@ -207,12 +207,8 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
   using TilePassBase::TilePassBase;
   void runOnOperation() override {
     func::FuncOp func = getOperation();
-    if (rows < 0 || keys < 0) {
-      func.emitError()
-          << "expected tile sizes of at least 1, or 0 to choose, got rows="
-          << int64_t(rows) << " keys=" << int64_t(keys);
+    if (failed(checkTileOptions(func, rows, keys)))
       return signalPassFailure();
-    }
     SmallVector<OnlineSoftmaxOp> ops;
     func.walk([&](OnlineSoftmaxOp op) {
       // A merge inside a loop has been tiled already.

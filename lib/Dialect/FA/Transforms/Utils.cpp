@@ -69,6 +69,27 @@ struct SizeOfLoopResult : OpRewritePattern<tensor::DimOp> {
 };
 } // namespace
 
+tensor::ExtractSliceOp fa::sliceBehindPadding(Value tile) {
+  if (auto pad = tile.getDefiningOp<tensor::PadOp>())
+    tile = pad.getSource();
+  return tile.getDefiningOp<tensor::ExtractSliceOp>();
+}
+
+bool fa::isSameSlice(tensor::ExtractSliceOp read, tensor::InsertSliceOp write) {
+  return cast<OffsetSizeAndStrideOpInterface>(read.getOperation())
+      .isSameAs(cast<OffsetSizeAndStrideOpInterface>(write.getOperation()),
+                [](OpFoldResult x, OpFoldResult y) { return x == y; });
+}
+
+LogicalResult fa::checkTileOptions(func::FuncOp func, int64_t rows,
+                                   int64_t keys) {
+  if (rows >= 0 && keys >= 0)
+    return success();
+  return func.emitError()
+         << "expected tile sizes of at least 1, or 0 to choose, got rows="
+         << rows << " keys=" << keys;
+}
+
 bool fa::isAnyProduct(Operation *op) {
   auto generic = dyn_cast<linalg::GenericOp>(op);
   return generic && generic.getNumLoops() == 3 &&

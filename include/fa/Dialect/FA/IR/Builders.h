@@ -10,12 +10,18 @@
 #include "mlir/Dialect/Utils/StructuredOpsUtils.h"
 #include "mlir/IR/AffineMap.h"
 #include "mlir/IR/Builders.h"
+#include "mlir/IR/IRMapping.h"
 
 namespace fa {
 
 /// Copies the operations of a region's one block; gives what it yields.
 mlir::Value inlineRegion(mlir::OpBuilder &b, mlir::Region &region,
                          mlir::ValueRange arguments);
+
+/// What mixed values are in a copy.
+llvm::SmallVector<mlir::OpFoldResult>
+lookupAll(const mlir::IRMapping &map,
+          llvm::ArrayRef<mlir::OpFoldResult> values);
 
 /// Builds softmax's ops as `linalg.generic` on tensors: matrices [M,N] and row
 /// vectors [M]. A row vector broadcasts along the columns of a matrix.

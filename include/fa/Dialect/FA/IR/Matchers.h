@@ -11,6 +11,8 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "llvm/ADT/SmallBitVector.h"
 
 #include <optional>
 #include <utility>
@@ -86,6 +88,12 @@ bool isRowwise(mlir::linalg::GenericOp op);
 bool reducesRows(mlir::linalg::GenericOp op);
 /// The value of a splat that a linalg.fill wrote.
 std::optional<llvm::APFloat> matchFill(mlir::Value v);
+
+/// Whether iterations of a grid add to tensors that they share.
+bool addsUp(mlir::scf::ForallOp grid);
+
+/// The dimension of a whole tensor that the first one of its slice is of.
+unsigned firstKeptDim(llvm::SmallBitVector dropped);
 
 } // namespace fa
 

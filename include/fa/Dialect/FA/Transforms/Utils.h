@@ -23,6 +23,17 @@ namespace fa {
 /// common subexpressions and dead ops gone.
 mlir::LogicalResult cleanUp(mlir::func::FuncOp func);
 
+/// The slice that a tile is, padded or not; null where it is none.
+mlir::tensor::ExtractSliceOp sliceBehindPadding(mlir::Value tile);
+
+/// Whether a tensor is written where it was read.
+bool isSameSlice(mlir::tensor::ExtractSliceOp read,
+                 mlir::tensor::InsertSliceOp write);
+
+/// An error where a pass is asked for tiles of a negative size.
+mlir::LogicalResult checkTileOptions(mlir::func::FuncOp func, int64_t rows,
+                                     int64_t keys);
+
 /// Whether an operation is C += A B in three loops, of any orientation.
 bool isAnyProduct(mlir::Operation *op);
 
