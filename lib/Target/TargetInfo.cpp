@@ -393,8 +393,7 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
           keys != limitToLength(keys, p.keyLength))
         continue;
       // dQ is summed by tiles of 16 rows, or by parts of their columns.
-      int64_t parts =
-          p.headDim % 8 == 0 && p.elementBits == 16 ? p.headDim / 8 : 1;
+      int64_t parts = p.headDim % 8 == 0 ? p.headDim / 8 : 1;
       int64_t most = std::min(keys / kInstructionTile,
                               rows / kInstructionTile * (parts & -parts));
       // Random bits are those of rows of queries: S and dP stay as they are.

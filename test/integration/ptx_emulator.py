@@ -132,6 +132,8 @@ class Block:
             return np.full(self.T, int(name[2:], 16), np.uint64)
         if name.startswith("0x"):
             return np.full(self.T, int(name, 16) & ((1 << bits) - 1), U[bits])
+        if bits == 1:
+            return np.full(self.T, int(name) != 0)
         return np.full(self.T, int(name) & ((1 << bits) - 1), U[bits])
 
     def put(self, name, value, mask):
@@ -547,6 +549,16 @@ class Block:
                 self.smem[where[:, None] + np.arange(size)] = raw
             else:
                 self.memory.data[self.memory.index(where, size)] = raw
+
+    def op_red(self, p, o, m):
+        """Sums in global memory, of threads that may add to one place."""
+        if "global" not in p or "add" not in p or p[-1] != "f32" or isinstance(o[1], list):
+            raise RuntimeError(f"reduction {'.'.join(p)} is not known")
+        at = self.address(o[0])[m]
+        if (at % 4).any():
+            raise RuntimeError("a reduction at an unaligned address")
+        where = self.memory.index(at, 4)[:, 0]
+        np.add.at(self.memory.data.view(np.float32), where // 4, self.f32(o[1])[m])
 
     def op_cp(self, p, o, m):
         if "commit_group" in p:

@@ -551,10 +551,7 @@ int64_t BlockPlan::mostWarps(Value tile) const {
   int64_t rows = powerOf2(type.getDimSize(0) / 16);
   // A sum that goes straight to memory meets no vectors of rows or columns:
   // its columns may be divided, too.
-  std::optional<Contraction> product =
-      tile.getDefiningOp() ? matchContraction(tile.getDefiningOp())
-                           : std::nullopt;
-  bool isSum = product && product->tensorCore() &&
+  bool isSum = tile.getDefiningOp() && matchContraction(tile.getDefiningOp()) &&
                llvm::all_of(tile.getUsers(), [](Operation *user) {
                  if (auto clip = dyn_cast<tensor::ExtractSliceOp>(user);
                      clip && clip->hasOneUse())

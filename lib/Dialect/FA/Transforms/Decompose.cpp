@@ -434,12 +434,14 @@ void BackwardBuilder::rewrite() {
       f32, 3, [&](Value batch, Value head) { return buildDelta(batch, head); });
   scf::ForallOp sums = buildSums(delta);
   SmallVector<Value> results(sums.getResults());
-  results[0] =
-      forQueryHeads(op.getElementType(), 4, [&](Value batch, Value head) {
-        Value sum = headOf(r, loc, sums.getResult(0), batch, head);
-        return b.convert(b.scale(sum, op.getScaleOrDefault()),
-                         op.getElementType());
-      });
+  // Where the sums are the gradient there is nothing to do.
+  if (op.getScaleOrDefault() != 1 || op.getElementType() != f32)
+    results[0] =
+        forQueryHeads(op.getElementType(), 4, [&](Value batch, Value head) {
+          Value sum = headOf(r, loc, sums.getResult(0), batch, head);
+          return b.convert(b.scale(sum, op.getScaleOrDefault()),
+                           op.getElementType());
+        });
   if (!addsToCaptured())
     for (Value tensor : op.getWrt())
       results.push_back(

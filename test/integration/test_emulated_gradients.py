@@ -1,0 +1,132 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Gradients by PTX for sm_80 in the emulator, against PyTorch's autograd in float64."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+import fa
+import numpy as np
+import pytest
+from ptx_emulator import Kernel, Memory, bf16_to_f32, f32_to_bf16, temporary
+from ptx_header import evaluate, parse_header
+
+torch = pytest.importorskip("torch")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+import naive  # noqa: E402
+import right  # noqa: E402
+
+
+def emulate(text, inputs, shapes):
+    """A program's results for inputs of bfloat16 (as uint16) or float32, and the results'
+    shapes; what kernels add to begins at 0."""
+    program, memory, address = parse_header(text), Memory(), {}
+    arrays = dict(enumerate(inputs))
+    for index, arg in list(program.args.items())[len(inputs) :]:
+        arrays[index] = temporary(shapes[index - len(inputs)], arg["type"])
+    for index, temp in program.temps.items():
+        arrays[index] = temporary([evaluate(e, arrays) for e in temp["shape"].split(",")], "f32")
+    for index, fields in {**program.args, **program.temps}.items():
+        if fields.get("zero") == "1":
+            arrays[index][...] = 0
+        address[index] = memory.add(arrays[index])
+    for launch in program.launches:
+        kernel, params = Kernel(text, launch["kernel"]), []
+        for index in map(int, launch["args"].split(",")):
+            a = arrays[index]
+            params += [address[index], *a.shape, *(s // a.itemsize for s in a.strides)]
+        for block in range(evaluate(launch["grid"], arrays)):
+            kernel.run(block, int(launch["block"]), int(launch["smem"]), memory, params)
+    results = list(program.args)[len(inputs) :]
+    return [memory.read_back(address[index], arrays[index]) for index in results]
+
+
+def encode(tensor):
+    x = tensor.detach().float().numpy()
+    return f32_to_bf16(x) if tensor.dtype == torch.bfloat16 else x
+
+
+def decode(array):
+    return torch.from_numpy(bf16_to_f32(array) if array.dtype == np.uint16 else array)
+
+
+SCORE = """score {
+  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+    %x = tensor.extract %slopes[%h] : tensor<?xf32>
+    %m = arith.mulf %x, %s : f32
+    %d = arith.subi %i, %j : index
+    %c = arith.constant 140 : index
+    %at = arith.addi %d, %c : index
+    %y = tensor.extract %table[%at] : tensor<?xf32>
+    %t = arith.addf %m, %y : f32
+    fa.yield %t : f32
+  }"""
+CAUSAL = """mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %seen = arith.cmpi sle, %j, %i : index
+    fa.yield %seen : i1
+  }"""
+
+
+def source(dtype, dims, scale, score, causal):
+    """Attention of two query heads and one key head; with a score function one of captured
+    slopes and distances."""
+    q, k, v = (f"tensor<?x{h}x?x{d}x{dtype}>" for h, d in zip((2, 1, 1), (*dims[:1], *dims)))
+    result = f"tensor<?x2x?x{dims[1]}x{dtype}>"
+    captured = ", %slopes: tensor<?xf32>, %table: tensor<?xf32>" if score else ""
+    return f"""func.func @f(%q: {q}, %k: {k}, %v: {v}{captured}) -> {result} {{
+      %o = fa.attention %q, %k, %v scale {scale}
+        {SCORE if score else ""} {CAUSAL if causal else ""} : ({q}, {k}, {v}) -> {result}
+      return %o : {result}
+    }}"""
+
+
+# Of 32 rows and four warps each two divide the columns of what is added to dQ.
+@pytest.mark.parametrize("tiles", [(0, 0), (32, 64)])
+@pytest.mark.parametrize("score", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "dims", "rows", "keys", "scale"),
+    [
+        ("bf16", (64, 64), 40, 72, 0.125),
+        ("bf16", (32, 48), 70, 33, 0.25),
+        ("f32", (16, 16), 40, 72, 1.0),  # sums that are the gradient as they are
+        ("f32", (64, 16), 33, 130, 0.125),
+    ],
+)
+def test_gradients(dtype, dims, rows, keys, scale, causal, score, tiles):
+    kind = {"bf16": torch.bfloat16, "f32": torch.float32}[dtype]
+    tensors = [torch.from_numpy(x).to(kind) for x in naive.inputs(1, 2, 1, rows, keys, *dims)]
+    if score:
+        tensors += [torch.tensor([1.0, 0.5]), torch.randn(300, generator=torch.manual_seed(0))]
+    tensors = [x.requires_grad_() for x in tensors]
+
+    def formula(q, k, v, *captured, dtype=None):
+        def scored(s, b, h, i, j):
+            slopes, table = captured
+            return s * slopes[h] + table[i - j + 140]
+
+        return naive.differentiable(
+            *(q, k, v),
+            score=scored if score else None,
+            mask=(lambda b, h, i, j: j <= i) if causal else None,
+            scale=scale,
+            dtype=dtype,
+        )
+
+    with torch.no_grad():
+        out, lse = formula(*(x.double() for x in tensors))
+    grad = torch.randn(out.shape, generator=torch.manual_seed(1)).to(kind)
+    text = fa.compile(
+        source(dtype, dims, scale, score, causal),
+        "sm_80",
+        rows=tiles[0],
+        keys=tiles[1],
+        backward="all",
+    ).asm["ptx"]
+    inputs = [encode(x) for x in (*tensors, out.to(kind), lse.float(), grad)]
+    found = emulate(text, inputs, [tuple(x.shape) for x in tensors])
+    for got, expected in zip(found, right.gradients(formula, tensors, (grad, None))):
+        right.assert_right_gradient(decode(got), expected)
