@@ -14,6 +14,7 @@
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 
 #include <cmath>
+#include <limits>
 
 #include "fa/Analysis/ScalarOpInterface.cpp.inc"
 
@@ -155,9 +156,15 @@ Number adjoint(math::CopySignOp, const Application &a) {
   return a.operand == 0 ? a.g * a.signOf(a.x(0)) * a.signOf(a.y) : a.none();
 }
 
-Number adjoint(math::ExpOp, const Application &a) { return a.g * a.y; }
+/// The result, a number where it is beyond all numbers: what does not depend on
+/// it any more (1 / (1 + exp(-x)) far below 0) has an adjoint of 0, not NaN.
+Number finite(Number y) {
+  double most = std::numeric_limits<float>::max();
+  return y.binary<arith::MinimumFOp>(y.constant(most));
+}
+Number adjoint(math::ExpOp, const Application &a) { return a.g * finite(a.y); }
 Number adjoint(math::Exp2Op, const Application &a) {
-  return a.g * (a.y * kLn2);
+  return a.g * (finite(a.y) * kLn2);
 }
 Number adjoint(math::ExpM1Op, const Application &a) {
   return a.g * (a.y + 1.0);

@@ -44,6 +44,9 @@ RELATIVE = 1e-5
 """float32: of the largest reference."""
 NAIVE_GRADIENT_ERRORS = 3.0
 """16 bits: how many times the plain formula's error of a gradient is allowed."""
+ROW_ROUNDINGS = 8 * 2.0**-24
+"""Of a sum in float32 of products: of so many products in turn, or of sums of those, which
+another order sums otherwise."""
 LSE = 1e-4
 LSE_ROUNDINGS = 8 * 2.0**-24
 """Of a log-sum-exp's size. Its maximum is a product that is rounded (1), times the scale
@@ -282,7 +285,11 @@ class ExpectedGradient:
 
 
 def gradients(
-    formula: Callable[..., Any], inputs: Any, results_grad: Any, samples: int = 2048
+    formula: Callable[..., Any],
+    inputs: Any,
+    results_grad: Any,
+    samples: int = 2048,
+    rounds_output: bool = False,
 ) -> list[ExpectedGradient | None]:
     """What is expected of gradients; None for an input that requires none.
 
@@ -293,6 +300,7 @@ def gradients(
         results_grad: The gradients with respect to out and lse; None for what is not used.
         samples: The largest error of the plain formula is one of so many elements at least:
             of few it is a matter of luck. Other gradients of the results make up more.
+        rounds_output: What the rounding of a 16-bit output moves is allowed (`moved_by_rows`).
     """
     dtype = dtype_of(inputs[0])
     dtypes = [dtype if dtype != "float32" else dtype_of(x) for x in inputs]
@@ -303,14 +311,55 @@ def gradients(
         x.size for x, own in zip(exact, dtypes) if x is not None and x.size and own != "float32"
     ]
     for turn in range(min(32, -(-samples // min(sizes))) if sizes else 0):
-        turned = [None if x is None else x.roll(turn, -1) for x in results_grad]
+        # Rows of one element stay as they are when they are rolled: other mantissas help.
+        size = 1 + turn / 64
+        turned = [None if x is None else size * x.roll(turn, -1) for x in results_grad]
         plain = exact_gradients(formula, inputs, turned, dtype)
         pairs = zip(plain, exact_gradients(formula, inputs, turned) if turn else exact)
-        wrong = [0.0 if y is None else difference(x, y) for x, y in pairs]
+        wrong = [0.0 if y is None else difference(x, y) / size for x, y in pairs]
         errors = list(map(max, errors, wrong))
+    moved = moved_by_rows(formula, inputs, results_grad, exact, rounds_output)
     return [
-        None if x is None else ExpectedGradient(x, own, error)
-        for x, own, error in zip(exact, dtypes, errors)
+        None if x is None else ExpectedGradient(x, own, error, size / RELATIVE)
+        for x, own, error, size in zip(exact, dtypes, errors, moved)
+    ]
+
+
+def moved_by_rows(
+    formula: Callable[..., Any],
+    inputs: Any,
+    results_grad: Any,
+    exact: list[Any],
+    rounds_output: bool,
+) -> list[float]:
+    """What gradients move by if what rows subtract is rounded: the product of the output
+    with its gradient (Dao et al. 2022, FlashAttention, appendix B.2), a sum in float32, and
+    of an output that is rounded to 16 bits if that is asked for. It is as if the
+    log-sum-exp's gradient were another. The plain formula takes the sum of the weights' gradients instead, whose
+    roundings are those of the terms that it is subtracted from."""
+    import torch
+
+    grad, lse_grad = results_grad
+    if grad is None:
+        return [0.0] * len(exact)
+    wide = [x.detach().double() if x.is_floating_point() else x.detach() for x in inputs]
+    out, lse = formula(*wide, dtype=None)
+    grad = grad.double()
+    terms = torch.nan_to_num(grad * out, 0.0, 0.0, 0.0)
+    size = ROW_ROUNDINGS * terms.abs().sum(-1)
+    rounded = out.to(inputs[0].dtype).double() if rounds_output else out
+    of_output = torch.nan_to_num(grad * (out - rounded), 0.0, 0.0, 0.0)
+    lse_grad = torch.zeros_like(lse) if lse_grad is None else lse_grad.double()
+    found = []
+    for seed in range(2):
+        signs = torch.randint(0, 2, size.shape, generator=torch.Generator().manual_seed(seed))
+        error = of_output.sum(-1) + size * (2 * signs.to(size.device) - 1)
+        if out.ndim == 3:  # packed sequences, out [T, H, Dv], lse [H, T]
+            error = error.mT
+        found.append(exact_gradients(formula, inputs, (grad, lse_grad + error)))
+    return [
+        0.0 if own is None else max(difference(x[n], own) for x in found)
+        for n, own in enumerate(exact)
     ]
 
 
