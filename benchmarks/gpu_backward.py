@@ -148,7 +148,7 @@ def race_extras(dim: int, timer: Timer) -> dict[str, Any]:
 def main() -> int:
     """Runs all parts, or those that are named."""
     options = race_options(__doc__, "gpu_backward", rounds=10)
-    options.add_argument("--dims", type=numbers, default=[64, 128], help="64,128")
+    options.add_argument("--dims", type=numbers, default=[64, 128, 256], help="64,128,256")
     options.add_argument("--parts", default="right,race,variants,extras")
     args = options.parse_args()
     parts = args.parts.split(",")

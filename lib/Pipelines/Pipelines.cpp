@@ -38,12 +38,15 @@ stagesOf(const PipelineOptions &options, const TargetInfo &target,
       stages.append({{"fa-parallelize", grid},
                      {"fa-tile", tile},
                      {"fa-pad-tiles", ""},
+                     {"fa-list-blocks", bits},
                      {"fa-split-mask-loops", bits},
                      {"fa-expand-steps", ""},
                      {"fa-fold-scale-exp2", ""},
                      {"fa-orient-products", ""}});
     else if (options.algorithm != "standard")
-      stages.append({{"fa-tile", tile}, {"fa-split-mask-loops", bits}});
+      stages.append({{"fa-tile", tile},
+                     {"fa-list-blocks", bits},
+                     {"fa-split-mask-loops", bits}});
     return stages;
   }
   if (options.algorithm == "standard")

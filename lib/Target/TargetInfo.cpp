@@ -379,7 +379,9 @@ static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
 }
 
 /// Gradients: keys outside, rows inside. Warps divide the keys; a thread holds
-/// its part of dK and dV, and of S and dP as they are computed.
+/// its part of dK and dV, and of S and dP as they are computed. Where that is
+/// too much for a thread, more warps divide the columns of dK and dV, and have
+/// S and dP twice.
 static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
                                                       const TileProblem &p) {
   TileSizes best;
@@ -387,63 +389,70 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
   int64_t leastShared = INT64_MAX, leastRegisters = INT64_MAX;
   int64_t dims = llvm::alignTo(p.headDim, 16) + llvm::alignTo(p.valueDim, 16);
   int64_t bytes = p.elementBits / 8;
-  for (int64_t keys : {128, 64, 32, 16})
-    for (int64_t rows : {64, 32, 16}) {
-      if (rows != limitToLength(rows, p.queryLength) ||
-          keys != limitToLength(keys, p.keyLength))
-        continue;
-      // dQ is summed by tiles of 16 rows, or by parts of their columns.
-      int64_t parts = p.headDim % 8 == 0 ? p.headDim / 8 : 1;
-      int64_t most = std::min(keys / kInstructionTile,
-                              rows / kInstructionTile * (parts & -parts));
-      // Random bits are those of rows of queries: S and dP stay as they are.
-      if (p.dropout)
-        most = std::min(most, rows / kInstructionTile);
-      TileSizes s;
-      s.rows = rows;
-      s.keys = keys;
-      s.stages = 2;
-      constexpr int64_t kOther = 32;
-      // S and dP; a score function's derivative needs what it was given.
-      int64_t matrices = p.scoreFunction || p.dropout ? 3 : 2;
-      for (s.warps = std::min<int64_t>(4, most);; s.warps *= 2) {
-        s.registers =
-            (keys * dims + matrices * rows * keys) / (32 * s.warps) + kOther;
-        if (s.registers <= target.registersPerThread || s.warps == 8 ||
-            2 * s.warps > most)
-          break;
+  // One stage where two fit nowhere.
+  for (int64_t stages : {2, 1})
+    for (int64_t keys : {128, 64, 32, 16})
+      for (int64_t rows : {64, 32, 16}) {
+        if (best.stages > stages ||
+            rows != limitToLength(rows, p.queryLength) ||
+            keys != limitToLength(keys, p.keyLength))
+          continue;
+        // dK and dV of tiles of 16 keys, dQ of tiles of 16 rows; of these sums
+        // warps may divide the columns. Of S and dP they divide the keys, which
+        // are rows there; but random bits are those of rows of queries.
+        int64_t parts =
+            (p.headDim | p.valueDim) % 8 ? 1 : p.headDim | p.valueDim;
+        parts = std::max<int64_t>(1, (parts & -parts) / 8);
+        int64_t ofScores = (p.dropout ? rows : keys) / kInstructionTile;
+        int64_t most = std::min({keys / kInstructionTile * parts,
+                                 rows / kInstructionTile * parts, int64_t(8)});
+        TileSizes s;
+        s.rows = rows;
+        s.keys = keys;
+        s.stages = stages;
+        constexpr int64_t kOther = 32;
+        // S and dP; a score function's derivative needs what it was given.
+        int64_t matrices = p.scoreFunction || p.dropout ? 3 : 2;
+        for (s.warps = std::min({int64_t(4), ofScores, most});; s.warps *= 2) {
+          s.registers =
+              keys * dims / (32 * s.warps) +
+              matrices * rows * keys / (32 * std::min(s.warps, ofScores)) +
+              kOther;
+          if (s.registers <= target.registersPerThread || 2 * s.warps > most)
+            break;
+        }
+        // K and V; Q, dO, the log-sum-exp and D in stages; dS, and P and dS as
+        // operands where no tensor core takes them from registers.
+        int64_t operands = p.elementBits != 16 ? 3 : p.dropout ? 2 : 1;
+        s.sharedBytes = bytes * (keys * dims + stages * rows * dims +
+                                 operands * keys * rows) +
+                        4 * 2 * stages * rows;
+        leastShared = std::min(leastShared, s.sharedBytes);
+        leastRegisters = std::min(leastRegisters, s.registers);
+        if (s.sharedBytes > target.sharedBytesPerBlock ||
+            s.registers > target.registersPerThread)
+          continue;
+        // No short steps; most keys, whose number divides what is added to dQ;
+        // then two blocks on an SM rather than one of twice the warps (measured
+        // at D=64: 264 and 246 TFLOP/s), then most rows.
+        int64_t warps = std::max<int64_t>(s.warps, 4);
+        std::tuple<bool, int64_t, int64_t, int64_t> cost = {rows < 32, -keys,
+                                                            warps, -rows};
+        if (best.rows == 0 || cost < bestCost) {
+          best = s;
+          bestCost = cost;
+        }
       }
-      // K and V; Q, dO, the log-sum-exp and D twice; dS, and P and dS as
-      // operands where no tensor core takes them from registers.
-      int64_t operands = p.elementBits != 16 ? 3 : p.dropout ? 2 : 1;
-      s.sharedBytes =
-          bytes * (keys * dims + 2 * rows * dims + operands * keys * rows) +
-          4 * 4 * rows;
-      leastShared = std::min(leastShared, s.sharedBytes);
-      leastRegisters = std::min(leastRegisters, s.registers);
-      if (s.sharedBytes > target.sharedBytesPerBlock ||
-          s.registers > target.registersPerThread)
-        continue;
-      // No short steps; most keys, whose number divides what is added to dQ;
-      // then two blocks on an SM rather than one of twice the warps (measured
-      // at D=64: 264 and 246 TFLOP/s), then most rows.
-      int64_t warps = std::max<int64_t>(s.warps, 4);
-      std::tuple<bool, int64_t, int64_t, int64_t> cost = {rows < 32, -keys,
-                                                          warps, -rows};
-      if (best.rows == 0 || cost < bestCost) {
-        best = s;
-        bestCost = cost;
-      }
-    }
   if (best.rows == 0)
     return llvm::createStringError(
         describeMisfit("no tile of gradients", target, p, leastShared,
                        leastRegisters) +
-        "; use head dims up to 128, or train with another implementation");
+        "; use head dims up to 256, or train with another implementation");
   best.reason =
-      llvm::formatv("2 stages take {0} of shared memory, of which a block can "
-                    "have {1}; a thread of {2} takes {3} of {4} registers",
-                    kib(best.sharedBytes), kib(target.sharedBytesPerBlock),
+      llvm::formatv("{0} take {1} of shared memory, of which a block can have "
+                    "{2}; a thread of {3} takes {4} of {5} registers",
+                    counted(best.stages, "stage"), kib(best.sharedBytes),
+                    kib(target.sharedBytesPerBlock),
                     counted(best.warps, "warp"), best.registers,
                     target.registersPerThread)
           .str();

@@ -27,7 +27,9 @@ def emulate(text, inputs, shapes):
     for index, arg in list(program.args.items())[len(inputs) :]:
         arrays[index] = temporary(shapes[index - len(inputs)], arg["type"])
     for index, temp in program.temps.items():
-        arrays[index] = temporary([evaluate(e, arrays) for e in temp["shape"].split(",")], "f32")
+        arrays[index] = temporary(
+            [evaluate(e, arrays) for e in temp["shape"].split(",")], temp["type"]
+        )
     for index, fields in {**program.args, **program.temps}.items():
         if fields.get("zero") == "1":
             arrays[index][...] = 0
@@ -44,6 +46,8 @@ def emulate(text, inputs, shapes):
 
 
 def encode(tensor):
+    if not tensor.is_floating_point():
+        return tensor.numpy()
     x = tensor.detach().float().numpy()
     return f32_to_bf16(x) if tensor.dtype == torch.bfloat16 else x
 
@@ -70,15 +74,25 @@ CAUSAL = """mask {
   }"""
 
 
-def source(dtype, dims, scale, score, causal):
+DOCUMENTS = """mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %mine = tensor.extract %documents[%h, %i] : tensor<?x?xi32>
+    %other = tensor.extract %documents[%h, %j] : tensor<?x?xi32>
+    %seen = arith.cmpi eq, %mine, %other : i32
+    fa.yield %seen : i1
+  }"""
+
+
+def source(dtype, dims, scale, score, mask):
     """Attention of two query heads and one key head; with a score function one of captured
     slopes and distances."""
     q, k, v = (f"tensor<?x{h}x?x{d}x{dtype}>" for h, d in zip((2, 1, 1), (*dims[:1], *dims)))
     result = f"tensor<?x2x?x{dims[1]}x{dtype}>"
     captured = ", %slopes: tensor<?xf32>, %table: tensor<?xf32>" if score else ""
+    captured += ", %documents: tensor<?x?xi32>" if mask is DOCUMENTS else ""
     return f"""func.func @f(%q: {q}, %k: {k}, %v: {v}{captured}) -> {result} {{
       %o = fa.attention %q, %k, %v scale {scale}
-        {SCORE if score else ""} {CAUSAL if causal else ""} : ({q}, {k}, {v}) -> {result}
+        {SCORE if score else ""} {mask} : ({q}, {k}, {v}) -> {result}
       return %o : {result}
     }}"""
 
@@ -98,10 +112,35 @@ def source(dtype, dims, scale, score, causal):
 )
 def test_gradients(dtype, dims, rows, keys, scale, causal, score, tiles):
     kind = {"bf16": torch.bfloat16, "f32": torch.float32}[dtype]
+    check(kind, dims, rows, keys, scale, CAUSAL if causal else "", score, tiles)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+def test_large_heads(kind, causal):
+    """Warps divide the columns of dK and dV, and have the scores twice: what is made of
+    these is written, and added, once."""
+    check(kind, (256, 192), 40, 72, 0.0625, CAUSAL if causal else "", True, (0, 0))
+
+
+@pytest.mark.parametrize("tiles", [(0, 0), (32, 64)])
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+def test_lists(kind, tiles):
+    """Which blocks of rows a block of keys meets is a list, another one for each head."""
+    check(kind, (32, 32), 150, 150, 0.25, DOCUMENTS, False, tiles)
+
+
+def check(kind, dims, rows, keys, scale, mask, score, tiles):
+    """Gradients in the emulator are right."""
     tensors = [torch.from_numpy(x).to(kind) for x in naive.inputs(1, 2, 1, rows, keys, *dims)]
     if score:
         tensors += [torch.tensor([1.0, 0.5]), torch.randn(300, generator=torch.manual_seed(0))]
     tensors = [x.requires_grad_() for x in tensors]
+    documents = torch.tensor([30, 100, 20, 64, 86, 0]).split(3)
+    documents = torch.stack([torch.arange(3).repeat_interleave(x) for x in documents]).int()
+
+    def seen(b, h, i, j):
+        return documents[h, i] == documents[h, j] if mask is DOCUMENTS else j <= i
 
     def formula(q, k, v, *captured, dtype=None):
         def scored(s, b, h, i, j):
@@ -111,7 +150,7 @@ def test_gradients(dtype, dims, rows, keys, scale, causal, score, tiles):
         return naive.differentiable(
             *(q, k, v),
             score=scored if score else None,
-            mask=(lambda b, h, i, j: j <= i) if causal else None,
+            mask=seen if mask else None,
             scale=scale,
             dtype=dtype,
         )
@@ -120,13 +159,15 @@ def test_gradients(dtype, dims, rows, keys, scale, causal, score, tiles):
         out, lse = formula(*(x.double() for x in tensors))
     grad = torch.randn(out.shape, generator=torch.manual_seed(1)).to(kind)
     text = fa.compile(
-        source(dtype, dims, scale, score, causal),
+        source({torch.bfloat16: "bf16", torch.float32: "f32"}[kind], dims, scale, score, mask),
         "sm_80",
         rows=tiles[0],
         keys=tiles[1],
         backward="all",
     ).asm["ptx"]
-    inputs = [encode(x) for x in (*tensors, out.to(kind), lse.float(), grad)]
+    assert ("prepares=" in text) == (mask is DOCUMENTS)
+    inputs = [encode(x) for x in (*tensors, *[documents] * (mask is DOCUMENTS))]
+    inputs += [encode(x) for x in (out.to(kind), lse.float(), grad)]
     found = emulate(text, inputs, [tuple(x.shape) for x in tensors])
     for got, expected in zip(found, right.gradients(formula, tensors, (grad, None))):
         right.assert_right_gradient(decode(got), expected)

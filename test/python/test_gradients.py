@@ -153,7 +153,13 @@ LENGTHS = [(1, 1), (17, 33), (33, 17), (1, 130), (100, 1), (130, 100)]
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(
     ("heads", "dims", "is_causal"),
-    [((2, 2), (16, 16), True), ((4, 1), (64, 64), False), ((4, 1), (80, 48), True)],
+    [
+        ((2, 2), (16, 16), True),
+        ((4, 1), (64, 64), False),
+        ((4, 1), (80, 48), True),
+        ((2, 1), (192, 128), False),
+        ((2, 2), (256, 256), True),
+    ],
 )
 def test_shapes(dtype, heads, dims, is_causal):
     for rows, keys in LENGTHS:

@@ -176,9 +176,11 @@ std::optional<FragmentLayout> BlockPlan::layout(Value value) const {
   auto type = dyn_cast<RankedTensorType>(value.getType());
   if (!type || !type.hasStaticShape())
     return std::nullopt;
+  int64_t rows = type.getDimSize(0);
   if (type.getRank() == 2)
-    return FragmentLayout::accumulator(type.getDimSize(0), type.getDimSize(1),
-                                       numWarps);
+    return whole.contains(value) ? wholeRows(rows, type.getDimSize(1))
+                                 : FragmentLayout::accumulator(
+                                       rows, type.getDimSize(1), numWarps);
   if (type.getRank() != 1)
     return std::nullopt;
   auto it = vectors.find(value);
@@ -450,6 +452,74 @@ LogicalResult BlockPlan::inferVectors() {
 }
 
 //===----------------------------------------------------------------------===//
+// Layouts of tiles
+//===----------------------------------------------------------------------===//
+
+/// A warp has whole rows of what meets vectors along rows or columns, or is an
+/// operand from registers, and of all that is computed with it element by
+/// element. Warps may divide the columns of other tiles: of sums of products
+/// that go to memory.
+void BlockPlan::inferWholeRows() {
+  bool changed = true;
+  auto isTile = [&](Value v) {
+    auto type = dyn_cast<RankedTensorType>(v.getType());
+    return type && type.getRank() == 2 && type.hasStaticShape() &&
+           !isLoadedTile(v) && !isGlobal(v) &&
+           !isa_and_present<tensor::EmptyOp, linalg::FillOp>(v.getDefiningOp());
+  };
+  auto add = [&](Value v) {
+    if (isTile(v))
+      changed |= whole.insert(v).second;
+  };
+  auto unify = [&](ArrayRef<Value> values) {
+    if (llvm::any_of(values, [&](Value v) { return whole.contains(v); }))
+      llvm::for_each(values, add);
+  };
+  auto visitLinalg = [&](linalg::LinalgOp op) {
+    if (isa<linalg::FillOp>(op) || matchContraction(op))
+      return;
+    SmallVector<Value> all(op->getOperands());
+    llvm::append_range(all, op->getResults());
+    bool isVector = llvm::any_of(all, [](Value v) {
+      auto type = dyn_cast<RankedTensorType>(v.getType());
+      return type && type.getRank() == 1;
+    });
+    bool isRandom = false;
+    op->walk([&](RandomBitsOp) { isRandom = true; });
+    if (isVector || isRandom)
+      llvm::for_each(all, add);
+    else
+      unify(all);
+  };
+  for (const Contraction &c : contractions)
+    if (!conversion(c.a) && !load(c.a->get()))
+      add(c.a->get());
+  while (changed) {
+    changed = false;
+    forall.walk([&](Operation *op) {
+      if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op)) {
+        visitLinalg(linalgOp);
+        if (std::optional<Contraction> c = matchContraction(op))
+          unify({op->getResult(0), c->op.getDpsInits()[0]});
+      } else if (auto loop = dyn_cast<scf::ForOp>(op)) {
+        for (auto [i, result] : llvm::enumerate(loop.getResults()))
+          unify({result, loop.getInitArgs()[i], loop.getRegionIterArg(i),
+                 loop.getYieldedValues()[i]});
+      } else if (auto branch = dyn_cast<scf::IfOp>(op)) {
+        for (auto [i, result] : llvm::enumerate(branch.getResults()))
+          unify({result, branch.thenYield().getOperand(i),
+                 branch.elseYield().getOperand(i)});
+      } else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
+        if (slice.getType().getRank() == 1)
+          add(slice.getSource());
+        else
+          unify({slice.getSource(), slice.getResult()});
+      }
+    });
+  }
+}
+
+//===----------------------------------------------------------------------===//
 // Budget
 //===----------------------------------------------------------------------===//
 
@@ -457,9 +527,12 @@ int64_t BlockPlan::registersOf(Value v, unsigned warps) const {
   auto type = dyn_cast<RankedTensorType>(v.getType());
   if (!type || !type.hasStaticShape() || isGlobal(v) || isLoadedTile(v))
     return 0;
-  if (type.getRank() == 2)
+  if (type.getRank() == 2) {
+    if (whole.contains(v))
+      warps = rowWarps(type.getDimSize(0), warps);
     return type.getDimSize(0) * ((type.getDimSize(1) + 7) / 8 * 8) /
            (32 * warps) * type.getElementTypeBitWidth() / 32;
+  }
   return std::max<int64_t>(2, type.getDimSize(0) / (8 * warps));
 }
 
@@ -549,17 +622,25 @@ int64_t BlockPlan::mostWarps(Value tile) const {
     return 0;
   auto powerOf2 = [](int64_t x) { return x & -x; };
   int64_t rows = powerOf2(type.getDimSize(0) / 16);
-  // A sum that goes straight to memory meets no vectors of rows or columns:
-  // its columns may be divided, too.
-  bool isSum = tile.getDefiningOp() && matchContraction(tile.getDefiningOp()) &&
-               llvm::all_of(tile.getUsers(), [](Operation *user) {
-                 if (auto clip = dyn_cast<tensor::ExtractSliceOp>(user);
-                     clip && clip->hasOneUse())
-                   user = *clip->getUsers().begin();
-                 return isa<AccumulateSliceOp>(user);
-               });
   int64_t columns = type.getDimSize(1);
-  return isSum && columns % 8 == 0 ? rows * powerOf2(columns / 8) : rows;
+  return whole.contains(tile) || columns % 8 ? rows
+                                             : rows * powerOf2(columns / 8);
+}
+
+/// Warps of these that divide a tile's rows.
+unsigned BlockPlan::rowWarps(int64_t rows, unsigned warps) {
+  return rows < 16 ? warps : std::gcd(int64_t(warps), rows / 16);
+}
+
+/// Whether a loop carries sums whose columns warps can divide.
+bool BlockPlan::carriesParts() const {
+  bool found = false;
+  forall.walk([&](scf::ForOp loop) {
+    for (Value v : loop.getRegionIterArgs())
+      if (auto type = dyn_cast<RankedTensorType>(v.getType()))
+        found |= type.getRank() == 2 && !isGlobal(v) && !whole.contains(v);
+  });
+  return found;
 }
 
 LogicalResult BlockPlan::chooseWarps() {
@@ -611,8 +692,10 @@ LogicalResult BlockPlan::chooseWarps() {
     numWarps = options.warps;
   } else {
     numWarps = std::min<int64_t>(4, most);
+    // Beyond that warps have copies of the scores, and divide sums' columns.
+    bool copies = carriesParts();
     while (estimateRegisters(numWarps) > options.target->registers &&
-           numWarps < 8 && most >= 2 * numWarps)
+           numWarps < 8 && (most >= 2 * numWarps || copies))
       numWarps *= 2;
   }
   estimate = estimateRegisters(numWarps);
@@ -723,7 +806,8 @@ void BlockPlan::chooseHoisted() {
     if (!a || !loop || !c.tensorCore() || a->loop == loop ||
         (a->loop && loop->isAncestor(a->loop)))
       continue;
-    int64_t regs = c.m / 16 / numWarps * ((c.k + 15) / 16) * 4;
+    int64_t regs =
+        layout(c.op->getResult(0))->rowTiles() * ((c.k + 15) / 16) * 4;
     if (estimate + regs > options.hoistRegisters)
       continue;
     estimate += regs;
@@ -766,7 +850,10 @@ LogicalResult BlockPlan::compute() {
   if (consumers())
     return failure(failed(inferVectors()) || failed(placeRings()));
   collectVectorLoads();
-  if (failed(collectLoads()) || failed(inferVectors()) || failed(chooseWarps()))
+  if (failed(collectLoads()) || failed(inferVectors()))
+    return failure();
+  inferWholeRows();
+  if (failed(chooseWarps()))
     return failure();
   chooseRings();
   if (failed(placeShared()))

@@ -123,6 +123,11 @@ public:
   }
   /// The layout of a tile that lives in registers; nothing for other types.
   std::optional<FragmentLayout> layout(mlir::Value value) const;
+  /// The layout of a tile whose rows are not divided among warps: if there are
+  /// more warps than tiles of 16 rows, some hold the same.
+  FragmentLayout wholeRows(int64_t rows, int64_t cols) const {
+    return FragmentLayout::accumulator(rows, cols, rowWarps(rows, numWarps));
+  }
 
   /// The value is (a new version of) a tensor in global memory.
   bool isGlobal(mlir::Value value) const;
@@ -133,6 +138,9 @@ public:
 private:
   mlir::LogicalResult collectLoads();
   mlir::LogicalResult inferVectors();
+  void inferWholeRows();
+  bool carriesParts() const;
+  static unsigned rowWarps(int64_t rows, unsigned warps);
   int64_t mostWarps(mlir::Value tile) const;
   mlir::LogicalResult chooseWarps();
   int64_t registersOf(mlir::Value v, unsigned warps) const;
@@ -155,6 +163,8 @@ private:
   llvm::MapVector<mlir::Value, LoadPlan> loads;
   llvm::DenseMap<mlir::OpOperand *, LoadPlan> conversions;
   llvm::DenseMap<mlir::Value, FragmentLayout::Kind> vectors;
+  /// Tiles whose rows warps do not divide.
+  llvm::DenseSet<mlir::Value> whole;
   llvm::DenseSet<mlir::OpOperand *> hoistedOperands;
   llvm::SmallVector<Contraction> contractions;
 };

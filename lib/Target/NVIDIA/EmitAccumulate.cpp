@@ -47,9 +47,10 @@ LogicalResult KernelEmitter::emitAccumulateSlice(AccumulateSliceOp op) {
   FragmentLayout rows = FragmentLayout::row(layout.rows(), layout.warps());
   for (unsigned v = 0; v < rows.numRegs(); ++v) {
     OpBuilder::InsertionGuard whole(b);
-    Value row = rowOf(rows, v);
+    Value row = rowOf(rows, v), condition = isFirstCopy(layout);
     if (rowLimit)
-      enterWhere(less(row, rowLimit));
+      condition = both(condition, less(row, rowLimit));
+    enterWhere(condition);
     SmallVector<Value> indices(dest->offsets);
     indices[dest->dims[0]] = add(indices[dest->dims[0]], row);
     indices[dest->dims[1]] =
@@ -107,10 +108,7 @@ LogicalResult KernelEmitter::emitAccumulate(AccumulateOp op) {
   // Lanes that hold other columns, or rows.
   SmallVector<unsigned> distances;
   Value isFirst;
-  auto require = [&](Value condition) {
-    isFirst = isFirst ? b.createOrFold<arith::AndIOp>(loc, isFirst, condition)
-                      : condition;
-  };
+  auto require = [&](Value condition) { isFirst = both(isFirst, condition); };
   if (!byCol) {
     distances.append({1, 2});
     require(less(remC(lane(), 4), i32(1)));
@@ -119,17 +117,17 @@ LogicalResult KernelEmitter::emitAccumulate(AccumulateOp op) {
     distances.append({4, 8, 16});
     require(less(lane(), i32(4)));
   }
+  if (Value copy = isFirstCopy(*layout))
+    require(copy);
   Block &places = op.getPlaces().front();
   for (auto &[key, sum] : sums) {
     for (unsigned distance : distances)
       sum = arith::AddFOp::create(b, loc, sum, shuffle(sum, distance));
     OpBuilder::InsertionGuard guard(b);
     Value zero = arith::ConstantOp::create(b, loc, b.getF32FloatAttr(0));
-    Value condition =
-        arith::CmpFOp::create(b, loc, arith::CmpFPredicate::UNE, sum, zero);
-    if (isFirst)
-      condition = arith::AndIOp::create(b, loc, isFirst, condition);
-    enterWhere(condition);
+    enterWhere(
+        both(isFirst, arith::CmpFOp::create(b, loc, arith::CmpFPredicate::UNE,
+                                            sum, zero)));
     unsigned reg = first[key];
     IRMapping map;
     Value row = rowOf(*layout, reg), col = colOf(*layout, reg);

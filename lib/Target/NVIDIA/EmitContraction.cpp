@@ -117,7 +117,7 @@ SmallVector<Value, 4> KernelEmitter::loadMatrices(const SharedLayout &layout,
 SmallVector<Value, 4> KernelEmitter::loadA(const Contraction &c,
                                            const LoadPlan &load,
                                            unsigned rowTile, unsigned step) {
-  FragmentLayout result = FragmentLayout::accumulator(c.m, c.n, plan.warps());
+  FragmentLayout result = *plan.layout(c.op->getResult(0));
   unsigned rowsPerWarp = 16 * result.rowTiles();
   Value base = sharedTile(load);
   if (!c.aOuterK)
@@ -136,7 +136,7 @@ SmallVector<Value, 4> KernelEmitter::loadA(const Contraction &c,
 SmallVector<Value, 4> KernelEmitter::packA(const Contraction &c,
                                            ArrayRef<Value> regs,
                                            unsigned rowTile, unsigned step) {
-  FragmentLayout layout = FragmentLayout::accumulator(c.m, c.k, plan.warps());
+  FragmentLayout layout = *plan.layout(c.a->get());
   Value zero = arith::ConstantOp::create(b, loc, b.getZeroAttr(c.elementType));
   SmallVector<Value, 4> parts;
   for (unsigned half = 0; half < 2; ++half)
@@ -162,7 +162,7 @@ SmallVector<Value, 4> KernelEmitter::packA(const Contraction &c,
 
 LogicalResult KernelEmitter::emitTensorCore(const Contraction &c,
                                             SmallVectorImpl<Value> &acc) {
-  FragmentLayout layout = FragmentLayout::accumulator(c.m, c.n, plan.warps());
+  FragmentLayout layout = *plan.layout(c.op->getResult(0));
   unsigned steps = (c.k + 15) / 16, rowTiles = layout.rowTiles();
   const LoadPlan *a = plan.load(c.a->get());
   if (!a)
@@ -172,8 +172,7 @@ LogicalResult KernelEmitter::emitTensorCore(const Contraction &c,
     bPlan = plan.conversion(c.b);
   SmallVector<Value> aRegs;
   if (!a) {
-    auto regs = registers(c.a->get(),
-                          FragmentLayout::accumulator(c.m, c.k, plan.warps()));
+    auto regs = registers(c.a->get(), *plan.layout(c.a->get()));
     if (failed(regs))
       return failure();
     aRegs = *regs;
@@ -236,7 +235,7 @@ LogicalResult KernelEmitter::emitTensorCore(const Contraction &c,
 /// operands from shared memory.
 LogicalResult KernelEmitter::emitMultiplyAdds(const Contraction &c,
                                               SmallVectorImpl<Value> &acc) {
-  FragmentLayout layout = FragmentLayout::accumulator(c.m, c.n, plan.warps());
+  FragmentLayout layout = *plan.layout(c.op->getResult(0));
   const LoadPlan *a = plan.load(c.a->get());
   if (!a)
     a = plan.conversion(c.a);
@@ -328,7 +327,7 @@ LogicalResult KernelEmitter::storeOperand(OpOperand *operand) {
 
 LogicalResult KernelEmitter::emitContraction(const Contraction &c) {
   Value result = c.op->getResult(0);
-  FragmentLayout layout = FragmentLayout::accumulator(c.m, c.n, plan.warps());
+  FragmentLayout layout = *plan.layout(c.op->getResult(0));
   auto init = registers(c.op.getDpsInits()[0], layout);
   if (failed(init) || failed(convertOperand(c.a)) ||
       failed(convertOperand(c.b)))
@@ -348,8 +347,7 @@ LogicalResult KernelEmitter::hoistFragments(scf::ForOp loop) {
     if (!c || op->getParentOfType<scf::ForOp>() != loop || !plan.hoisted(c->a))
       return;
     const LoadPlan *a = plan.load(c->a->get());
-    FragmentLayout layout =
-        FragmentLayout::accumulator(c->m, c->n, plan.warps());
+    FragmentLayout layout = *plan.layout(op->getResult(0));
     SmallVector<Value> list;
     for (unsigned t = 0; t < layout.rowTiles(); ++t)
       for (unsigned step = 0; step < (c->k + 15) / 16; ++step)

@@ -219,8 +219,7 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
   if (!rows || failed(checkBody(op)))
     return op->emitOpError("cannot be distributed: of reductions only those "
                            "along a tile's rows (dimension 1) can");
-  FragmentLayout layout =
-      FragmentLayout::accumulator(ranges[0], ranges[1], plan.warps());
+  FragmentLayout layout = plan.wholeRows(ranges[0], ranges[1]);
   FragmentLayout vector = FragmentLayout::row(ranges[0], plan.warps());
 
   SmallVector<Operation *> combiners;

@@ -482,6 +482,10 @@ LogicalResult KernelEmitter::emitStore(Operation *op, Value source,
   return success();
 }
 
+Value KernelEmitter::both(Value x, Value y) {
+  return x ? b.createOrFold<arith::AndIOp>(loc, x, y) : y;
+}
+
 void KernelEmitter::enterWhere(Value condition) {
   if (!condition)
     return;
@@ -567,22 +571,21 @@ void KernelEmitter::storeRows(const TileValue &source,
       pairs && isPacked(type, layout) ? layout.colTiles() / 4 * 4 : 0;
   for (unsigned v = 0; v < rows.numRegs(); ++v) {
     OpBuilder::InsertionGuard whole(b);
-    Value row = rowOf(rows, v), condition;
+    Value row = rowOf(rows, v), condition = isFirstCopy(layout);
     if (rowLimit)
-      condition = less(row, rowLimit);
-    if (vector) {
-      Value first = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
-                                          remC(lane(), 4), i32(0));
-      condition = condition
-                      ? b.createOrFold<arith::AndIOp>(loc, condition, first)
-                      : first;
-    }
+      condition = both(condition, less(row, rowLimit));
+    if (vector)
+      condition = both(condition,
+                       arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                             remC(lane(), 4), i32(0)));
     SmallVector<Value> indices(dest.offsets);
     indices[dest.dims[0]] = add(indices[dest.dims[0]], row);
     if (chunks) {
       SmallVector<Value> of(indices);
-      of[dest.dims[1]] =
-          add(of[dest.dims[1]], toIndex(mulC(remC(lane(), 4), 8)));
+      Value first = mulC(remC(lane(), 4), 8);
+      if (Value ofWarp = warpCol(layout))
+        first = add(first, ofWarp);
+      of[dest.dims[1]] = add(of[dest.dims[1]], toIndex(first));
       Value pointer = elementPointer(*dest.base, of);
       for (unsigned n = 0; n < chunks; n += 4) {
         SmallVector<Value> words;

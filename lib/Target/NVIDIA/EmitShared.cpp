@@ -228,6 +228,8 @@ void KernelEmitter::copyElements(const LoadPlan &load, const GlobalSlice &slice,
 void KernelEmitter::storeShared(const LoadPlan &to, const TileValue &source) {
   const FragmentLayout &from = source.layout;
   const SharedLayout &layout = to.layout;
+  OpBuilder::InsertionGuard guard(b);
+  enterWhere(isFirstCopy(from));
   Value zero = arith::ConstantOp::create(b, loc, b.getZeroAttr(to.elementType));
   bool packed = isPacked(to.elementType, from) && layout.elementBytes() == 2 &&
                 layout.cols() % 8 == 0;

@@ -58,8 +58,14 @@ Value KernelEmitter::readThread() {
 }
 
 Value KernelEmitter::rowWarp(const FragmentLayout &layout) {
-  return layout.rowWarps() == layout.warps() ? warp()
-                                             : remC(warp(), layout.rowWarps());
+  return layout.rowWarps() == plan.warps() ? warp()
+                                           : remC(warp(), layout.rowWarps());
+}
+Value KernelEmitter::isFirstCopy(const FragmentLayout &layout) {
+  unsigned warps = layout.rowWarps() * layout.colWarps();
+  if (warps >= plan.warps())
+    return {};
+  return less(warp(), i32(warps));
 }
 Value KernelEmitter::warpCol(const FragmentLayout &layout) {
   if (layout.colWarps() == 1)

@@ -188,6 +188,8 @@ private:
   /// Goes on where a condition holds, for the insertion guard's life; anywhere
   /// for a null one.
   void enterWhere(mlir::Value condition);
+  /// Whether both hold; the first may be null, for one that does.
+  mlir::Value both(mlir::Value x, mlir::Value y);
   /// Whether two columns of a thread lie side by side in memory and are sure to
   /// be aligned; if so the kernel asks for it.
   bool takesPairs(const GlobalSlice &slice, const FragmentLayout &layout,
@@ -451,6 +453,9 @@ private:
   /// column, null where that is 0.
   mlir::Value rowWarp(const FragmentLayout &layout);
   mlir::Value warpCol(const FragmentLayout &layout);
+  /// Where warps have copies of a tile, whether this one's is the first: what
+  /// must be done once is done there. Null where there is one.
+  mlir::Value isFirstCopy(const FragmentLayout &layout);
   /// The coordinates of a register's element, as index values; null where the
   /// layout has none.
   mlir::Value rowOf(const FragmentLayout &layout, unsigned reg);

@@ -22,7 +22,8 @@ namespace fa::nvidia {
 /// 8*n + 2*(lane%4) + e%2. Columns are padded to a multiple of 8. Where there
 /// are more warps than tiles of 16 rows, `rowWarps()` of them divide the rows
 /// and the others the columns: those of warp w begin at
-/// 8 * colTiles() * (w / rowWarps()).
+/// 8 * colTiles() * (w / rowWarps()). A block of more warps than the layout's
+/// has copies of the tile: warp w holds what warp w % warps() does.
 ///
 /// `Row`: a vector along the rows of an accumulator: register (t, h) holds
 /// row 16*(warp*rowTiles + t) + lane/4 + 8*h, the same in all four lanes of a
@@ -56,9 +57,12 @@ public:
   int64_t rows() const { return numRows; }
   int64_t cols() const { return numCols; }
   unsigned warps() const { return numWarps; }
+  /// A thread has the same elements in the same registers.
   bool operator==(const FragmentLayout &o) const {
     return layoutKind == o.layoutKind && numRows == o.numRows &&
-           numCols == o.numCols && numWarps == o.numWarps;
+           numCols == o.numCols &&
+           (layoutKind == Kind::Column ||
+            (rowWarps() == o.rowWarps() && colWarps() == o.colWarps()));
   }
 
   /// Warps that divide the rows, and those that divide the columns.

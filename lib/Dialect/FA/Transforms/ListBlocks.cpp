@@ -1,7 +1,9 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Loops over keys visit a list of blocks where only data tell which are seen.
+// Loops over keys visit a list of blocks where only data tell which are seen;
+// and so do loops over rows, where everything that is said of keys here holds
+// of rows, and what is said of rows of keys (MaskedLoop).
 
 #include "MaskedLoop.h"
 #include "fa/Dialect/FA/IR/Granularity.h"
@@ -44,10 +46,14 @@ public:
   void rewrite();
 
 private:
+  /// The dimension of the scores that the loop walks along.
+  unsigned keyDim() const { return masked.transposed ? 0 : 1; }
+  StringRef findAround();
   bool findConditions();
   bool canClone(Value value, bool everywhere = false);
   bool dependsOn(Value value);
   Value clone(OpBuilder &b, Value value, IRMapping &map);
+  OpFoldResult clone(OpBuilder &b, OpFoldResult size, IRMapping &map);
   std::pair<Value, Value> buildBounds();
   ListBlocksOp buildList(OpBuilder &b, ArrayRef<Value> ivs, ValueRange outs);
   std::pair<int64_t, int64_t> everyOf(ListBlocksOp list, Value seen, Value row);
@@ -59,16 +65,17 @@ private:
   unsigned indexBits;
   Location loc;
   scf::ForallOp forall;
-  /// Over blocks of rows.
-  scf::ForOp rowLoop;
+  /// Around the loop, each with how far it counts, but for that of the rows.
+  SmallVector<std::pair<Value, OpFoldResult>> around;
+  OpFoldResult endOfRows;
   /// Conditions on coordinates alone, and whether these are the whole mask.
   SmallVector<std::pair<Value, bool>> conditions;
   bool isWhole = true;
   /// Of the conditions those that are the same for a whole block: they hold
   /// where it is listed.
   SmallVector<std::pair<Value, bool>> implied;
-  /// Keys at these and beyond are not seen: j < limit.
-  SmallVector<Value> limits;
+  /// Keys at these and beyond are not seen: j < limit; and so are rows.
+  SmallVector<Value> limits, rowLimits;
   Value from, to;
   /// Blocks of rows and of keys.
   OpFoldResult rowBlocks, keyBlocks;
@@ -79,17 +86,16 @@ private:
 // What can be listed
 //===----------------------------------------------------------------------===//
 
-/// Whether `key` is the loop's first key plus the element's column.
-static bool isKeyOf(Value key, const MaskedLoop &masked) {
+/// Whether a coordinate is the block's first plus the element's in a dimension.
+static bool isPlaceIn(Value place, unsigned dim, Value first) {
   auto is = [&](Value a, Value b) {
-    auto column = a.getDefiningOp<linalg::IndexOp>();
-    auto loop = masked.loop;
-    return column && column.getDim() == 1 && b == loop.getInductionVar();
+    auto offset = a.getDefiningOp<linalg::IndexOp>();
+    return offset && offset.getDim() == dim && b == first;
   };
   SmallVector<Value> terms;
-  if (auto sum = key.getDefiningOp<arith::AddIOp>())
+  if (auto sum = place.getDefiningOp<arith::AddIOp>())
     terms = {sum.getLhs(), sum.getRhs()};
-  else if (auto apply = key.getDefiningOp<affine::AffineApplyOp>()) {
+  else if (auto apply = place.getDefiningOp<affine::AffineApplyOp>()) {
     AffineMap map = apply.getAffineMap();
     terms.assign(apply.getOperands().begin(), apply.getOperands().end());
     if (terms.size() != 2)
@@ -143,39 +149,70 @@ bool BlockLister::findConditions() {
       continue;
     }
     auto compare = condition.getDefiningOp<arith::CmpIOp>();
-    if (compare && !negated &&
-        compare.getPredicate() == arith::CmpIPredicate::slt &&
-        isKeyOf(compare.getLhs(), masked) &&
-        loop.isDefinedOutsideOfLoop(compare.getRhs()))
+    bool isLimit = compare && !negated &&
+                   compare.getPredicate() == arith::CmpIPredicate::slt &&
+                   loop.isDefinedOutsideOfLoop(compare.getRhs());
+    if (isLimit &&
+        isPlaceIn(compare.getLhs(), keyDim(), loop.getInductionVar()))
       limits.push_back(compare.getRhs());
+    else if (isLimit && isPlaceIn(compare.getLhs(), 1 - keyDim(), masked.outer))
+      rowLimits.push_back(compare.getRhs());
     else
       conditions.push_back({condition, negated});
   }
   return !conditions.empty();
 }
 
-StringRef BlockLister::match() {
-  rowLoop = dyn_cast<scf::ForOp>(loop->getParentOp());
-  forall = rowLoop ? dyn_cast<scf::ForallOp>(rowLoop->getParentOp())
-                   : scf::ForallOp();
+/// The loops around the one over keys: of heads, of what shares a key head.
+StringRef BlockLister::findAround() {
+  StringRef reason = "the loop is not one over keys in one over rows in an "
+                     "scf.forall, all of which count from 0 by 1 or by blocks";
+  auto visit = [&](Value iv, OpFoldResult lower, OpFoldResult upper,
+                   OpFoldResult step) {
+    bool isOfRows = iv == masked.outer;
+    if (isOfRows)
+      endOfRows = upper;
+    else
+      around.push_back({iv, upper});
+    return isConstantIntValue(lower, 0) &&
+           isConstantIntValue(step, isOfRows ? masked.rows : 1);
+  };
+  Operation *op = loop->getParentOp();
+  for (; auto outer = dyn_cast<scf::ForOp>(op); op = op->getParentOp())
+    if (!visit(outer.getInductionVar(), OpFoldResult(outer.getLowerBound()),
+               getAsOpFoldResult(outer.getUpperBound()),
+               OpFoldResult(outer.getStep())))
+      return reason;
+  forall = dyn_cast<scf::ForallOp>(op);
   if (!forall ||
       forall->getParentOp() != forall->getParentOfType<func::FuncOp>())
-    return "the loop is not one over keys in one over rows in an scf.forall";
-  auto isPlain = [](OpFoldResult lower, OpFoldResult step) {
-    return isConstantIntValue(lower, 0) && isConstantIntValue(step, 1);
-  };
-  for (auto [lower, step] :
-       llvm::zip(forall.getMixedLowerBound(), forall.getMixedStep()))
-    if (!isPlain(lower, step))
-      return "the scf.forall does not count from 0";
-  if (!isConstantIntValue(OpFoldResult(rowLoop.getLowerBound()), 0) ||
-      !isConstantIntValue(OpFoldResult(rowLoop.getStep()), masked.rows) ||
-      masked.step != masked.keys || masked.keys % 2)
+    return reason;
+  std::reverse(around.begin(), around.end());
+  SmallVector<std::pair<Value, OpFoldResult>> inner;
+  std::swap(inner, around);
+  for (auto [iv, lower, upper, step] :
+       llvm::zip(forall.getInductionVars(), forall.getMixedLowerBound(),
+                 forall.getMixedUpperBound(), forall.getMixedStep()))
+    if (!visit(iv, lower, upper, step))
+      return reason;
+  around.append(inner);
+  return endOfRows ? "" : reason;
+}
+
+StringRef BlockLister::match() {
+  if (StringRef reason = findAround(); !reason.empty())
+    return reason;
+  if (masked.step != masked.keys || masked.keys % 2)
     return "tiles do not lie side by side, or have an odd number of keys";
   if (!findConditions())
     return "no part of the mask depends on coordinates alone";
-  for (Value end : {loop.getUpperBound(), rowLoop.getUpperBound()})
-    if (!canClone(end, /*everywhere=*/true))
+  SmallVector<OpFoldResult> ends = {getAsOpFoldResult(loop.getUpperBound()),
+                                    endOfRows};
+  for (auto &[iv, end] : around)
+    ends.push_back(end);
+  for (OpFoldResult end : ends)
+    if (auto value = dyn_cast<Value>(end);
+        value && !canClone(value, /*everywhere=*/true))
       return "the number of keys or rows is not the same for all";
   SmallVector<Value> needed(limits);
   for (auto &[condition, negated] : conditions)
@@ -193,9 +230,9 @@ StringRef BlockLister::match() {
 /// everywhere) and what is outside by what can be copied.
 bool BlockLister::canClone(Value value, bool everywhere) {
   return canCopy(value, forall.getRegion(), [&](Value leaf) {
-    bool isCoordinate = leaf == loop.getInductionVar() ||
-                        leaf == rowLoop.getInductionVar() ||
-                        llvm::is_contained(forall.getInductionVars(), leaf);
+    bool isCoordinate =
+        leaf == loop.getInductionVar() || leaf == masked.outer ||
+        llvm::is_contained(llvm::make_first_range(around), leaf);
     return isCoordinate && !everywhere;
   });
 }
@@ -212,7 +249,13 @@ Value BlockLister::clone(OpBuilder &b, Value value, IRMapping &map) {
   return map.lookup(value);
 }
 
-/// Whether the mask of a block depends on an induction variable of the forall.
+OpFoldResult BlockLister::clone(OpBuilder &b, OpFoldResult size,
+                                IRMapping &map) {
+  auto value = dyn_cast<Value>(size);
+  return value ? getAsOpFoldResult(clone(b, value, map)) : size;
+}
+
+/// Whether the mask of a block depends on an induction variable around it.
 bool BlockLister::dependsOn(Value iv) {
   SmallVector<Value> worklist = {from, to};
   for (auto &[condition, negated] : conditions)
@@ -269,10 +312,10 @@ std::pair<int64_t, int64_t> BlockLister::everyOf(ListBlocksOp list, Value seen,
 ListBlocksOp BlockLister::buildList(OpBuilder &b, ArrayRef<Value> ivs,
                                     ValueRange outs) {
   IRMapping map;
-  map.map(forall.getInductionVars(), ValueRange(ivs).drop_back());
-  map.map(rowLoop.getInductionVar(), ivs.back());
+  for (auto [outer, iv] : llvm::zip(around, ivs))
+    map.map(outer.first, iv);
+  map.map(masked.outer, ivs.back());
   Value first = clone(b, from, map), last = clone(b, to, map);
-  Value end = clone(b, rowLoop.getUpperBound(), map);
   AffineExpr row, rows;
   bindDims(b.getContext(), row);
   bindSymbols(b.getContext(), rows);
@@ -283,7 +326,7 @@ ListBlocksOp BlockLister::buildList(OpBuilder &b, ArrayRef<Value> ivs,
           AffineMap::get(1, 1,
                          {rows - row, b.getAffineConstantExpr(masked.rows)},
                          b.getContext()),
-          {ivs.back(), end}));
+          {OpFoldResult(ivs.back()), clone(b, endOfRows, map)}));
   auto list = ListBlocksOp::create(
       b, loc, TypeRange(outs), size, first, last, outs[0], outs[1],
       b.getDenseI64ArrayAttr({masked.rows, masked.keys}),
@@ -293,7 +336,8 @@ ListBlocksOp BlockLister::buildList(OpBuilder &b, ArrayRef<Value> ivs,
                               {loc, loc, loc});
   for (Operation &op : masked.scores.getBody()->without_terminator())
     if (auto coordinate = dyn_cast<linalg::IndexOp>(op))
-      map.map(coordinate.getResult(), body->getArgument(coordinate.getDim()));
+      map.map(coordinate.getResult(),
+              body->getArgument(coordinate.getDim() == keyDim() ? 1 : 0));
   map.map(loop.getInductionVar(), body->getArgument(2));
   Value seen;
   for (auto &[condition, negated] : conditions) {
@@ -320,11 +364,11 @@ void BlockLister::follow(ValueRange lists) {
   };
   SmallVector<Value> place;
   auto type = cast<RankedTensorType>(lists[0].getType());
-  for (auto [d, iv] : llvm::enumerate(forall.getInductionVars()))
-    place.push_back(type.getDimSize(d) == 1 ? constant(0) : iv);
+  for (auto [d, outer] : llvm::enumerate(around))
+    place.push_back(type.getDimSize(d) == 1 ? constant(0) : outer.first);
   AffineExpr d0 = b.getAffineDimExpr(0);
   place.push_back(affine::AffineApplyOp::create(
-      b, loc, d0.floorDiv(masked.rows), ValueRange(rowLoop.getInductionVar())));
+      b, loc, d0.floorDiv(masked.rows), ValueRange(masked.outer)));
   SmallVector<Value> only(place);
   only.push_back(constant(0));
   Value count = tensor::ExtractOp::create(b, loc, lists[0], only);
@@ -352,6 +396,13 @@ void BlockLister::follow(ValueRange lists) {
     return;
   OpBuilder at(masked.scores);
   Value isFull = arith::TruncIOp::create(at, loc, at.getI1Type(), entry);
+  for (Value limit : rowLimits) {
+    Value end = affine::AffineApplyOp::create(at, loc, d0 + masked.rows,
+                                              ValueRange(masked.outer));
+    Value exist =
+        arith::CmpIOp::create(at, loc, arith::CmpIPredicate::sle, end, limit);
+    isFull = arith::AndIOp::create(at, loc, isFull, exist);
+  }
   masked.chooseUnmasked(at, isFull);
 }
 
@@ -359,25 +410,26 @@ void BlockLister::rewrite() {
   std::tie(from, to) = buildBounds();
   OpBuilder b(forall);
   SmallVector<OpFoldResult> sizes;
-  for (auto [iv, upper] :
-       llvm::zip(forall.getInductionVars(), forall.getMixedUpperBound()))
-    sizes.push_back(dependsOn(iv) ? upper : OpFoldResult(b.getIndexAttr(1)));
   IRMapping outside;
-  auto blocks = [&](scf::ForOp of, int64_t size) {
-    Value end = clone(b, of.getUpperBound(), outside);
+  for (auto &[iv, upper] : around)
+    sizes.push_back(dependsOn(iv) ? clone(b, upper, outside)
+                                  : OpFoldResult(b.getIndexAttr(1)));
+  auto blocks = [&](OpFoldResult end, int64_t size) {
     return affine::makeComposedFoldedAffineApply(
         b, loc, b.getAffineSymbolExpr(0).ceilDiv(size), {end});
   };
+  OpFoldResult end = clone(b, endOfRows, outside);
+  OpFoldResult endOfKeys =
+      clone(b, getAsOpFoldResult(loop.getUpperBound()), outside);
   OpFoldResult zero = b.getIndexAttr(0), one = b.getIndexAttr(1);
   SmallVector<OpFoldResult> lower(sizes.size() + 1, zero), upper(sizes),
       step(sizes.size(), one);
-  upper.push_back(
-      getAsOpFoldResult(clone(b, rowLoop.getUpperBound(), outside)));
+  upper.push_back(end);
   step.push_back(b.getIndexAttr(masked.rows));
-  sizes.push_back(blocks(rowLoop, masked.rows));
+  sizes.push_back(blocks(end, masked.rows));
   SmallVector<OpFoldResult> counts(sizes), entries(sizes);
   counts.push_back(one);
-  entries.push_back(blocks(loop, masked.keys));
+  entries.push_back(blocks(endOfKeys, masked.keys));
   SmallVector<Value> outs;
   for (ArrayRef<OpFoldResult> shape : {ArrayRef(counts), ArrayRef(entries)})
     outs.push_back(
@@ -423,18 +475,18 @@ struct ListBlocksPass : fa::impl::ListBlocksPassBase<ListBlocksPass> {
   using ListBlocksPassBase::ListBlocksPassBase;
   void runOnOperation() override {
     func::FuncOp func = getOperation();
-    SmallVector<OnlineSoftmaxOp> merges;
-    func.walk([&](OnlineSoftmaxOp op) { merges.push_back(op); });
+    SmallVector<TileStepOpInterface> steps;
+    func.walk([&](TileStepOpInterface op) { steps.push_back(op); });
     bool changed = false;
-    for (OnlineSoftmaxOp merge : merges)
-      changed |= list(merge);
+    for (TileStepOpInterface step : steps)
+      changed |= list(step);
     if (changed && failed(cleanUp(func)))
       signalPassFailure();
   }
 
-  bool list(OnlineSoftmaxOp merge) {
+  bool list(TileStepOpInterface step) {
     StringRef reason;
-    std::optional<MaskedLoop> masked = MaskedLoop::match(merge, reason);
+    std::optional<MaskedLoop> masked = MaskedLoop::match(step, reason);
     if (!masked)
       return false; // fa-split-mask-loops says why.
     MaskIntervals intervals = masked->computeIntervals();
@@ -452,9 +504,11 @@ struct ListBlocksPass : fa::impl::ListBlocksPassBase<ListBlocksPass> {
       return false;
     }
     lister.rewrite();
+    std::string over = masked->transposed ? "rows" : "keys";
     remark::passed(loc, options("Listed"))
-        << "the loop over keys follows a list of blocks that is made of the "
-           "mask, which depends on data";
+        << "the loop over " + over +
+               " follows a list of blocks that is made of the mask, which "
+               "depends on data";
     return true;
   }
 };

@@ -63,12 +63,19 @@ static std::optional<int64_t> boundAlong(TileStepOpInterface step,
       slice.getMixedSizes()[firstKeptDim(slice.getDroppedDims())]);
 }
 
-/// Whether the loop is over blocks of rows: its variable is where their slice
-/// begins.
+/// Where a tile begins in a dimension of the scores, if that is no constant.
+static Value offsetAlong(TileStepOpInterface step, unsigned dim) {
+  tensor::ExtractSliceOp slice = sliceBehindPadding(step.getOperandAlong(dim));
+  if (!slice)
+    return {};
+  unsigned kept = firstKeptDim(slice.getDroppedDims());
+  return dyn_cast<Value>(slice.getMixedOffsets()[kept]);
+}
+
+/// Whether the loop is over blocks of rows: each of its steps has others.
 static bool isOverRows(scf::ForOp loop, TileStepOpInterface step) {
-  tensor::ExtractSliceOp slice = sliceBehindPadding(step.getOperandAlong(0));
-  return slice &&
-         llvm::is_contained(slice.getOffsets(), Value(loop.getInductionVar()));
+  Value row = offsetAlong(step, 0);
+  return row && !loop.isDefinedOutsideOfLoop(row);
 }
 
 std::optional<MaskedLoop> MaskedLoop::match(TileStepOpInterface tile,
@@ -98,6 +105,11 @@ std::optional<MaskedLoop> MaskedLoop::match(TileStepOpInterface tile,
   masked.transposed = isOverRows(masked.loop, tile);
   masked.rows = masked.transposed ? *keys : *rows;
   masked.keys = masked.transposed ? *rows : *keys;
+  masked.outer = offsetAlong(tile, masked.transposed ? 1 : 0);
+  // A merge has no slice of the queries: its rows are those of the loop around.
+  if (auto around = dyn_cast<scf::ForOp>(masked.loop->getParentOp());
+      around && !masked.outer)
+    masked.outer = around.getInductionVar();
   std::optional<int64_t> step =
       getConstantIntValue(OpFoldResult(masked.loop.getStep()));
   if (!step || *step < 1 || masked.loop.getUnsignedCmp() ||

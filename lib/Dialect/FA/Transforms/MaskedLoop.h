@@ -24,6 +24,8 @@ struct MaskedLoop {
   int64_t rows, keys;
   int64_t step;
   bool transposed = false;
+  /// The first row of a tile (the first key, if transposed), or null.
+  mlir::Value outer;
 
   /// Matches the loop around a step, or says why it does not match. No reason
   /// means that there is nothing to say.
