@@ -644,7 +644,7 @@ bool BlockPlan::carriesParts() const {
 }
 
 LogicalResult BlockPlan::chooseWarps() {
-  int64_t divisor = 0;
+  int64_t divisor = 0, ofParts = 0;
   Operation *bad = nullptr;
   auto visit = [&](Value v) {
     auto type = dyn_cast<RankedTensorType>(v.getType());
@@ -656,6 +656,8 @@ LogicalResult BlockPlan::chooseWarps() {
     if (rows % 16)
       bad = v.getDefiningOp();
     divisor = std::gcd(divisor, rows % 16 ? rows : 16 * mostWarps(v));
+    if (!whole.contains(v))
+      ofParts = std::gcd(ofParts, mostWarps(v));
   };
   forall.walk([&](linalg::LinalgOp op) {
     // One value throughout has any layout.
@@ -693,9 +695,10 @@ LogicalResult BlockPlan::chooseWarps() {
   } else {
     numWarps = std::min<int64_t>(4, most);
     // Beyond that warps have copies of the scores, and divide sums' columns.
-    bool copies = carriesParts();
+    if (carriesParts())
+      most = std::max(most, ofParts);
     while (estimateRegisters(numWarps) > options.target->registers &&
-           numWarps < 8 && (most >= 2 * numWarps || copies))
+           numWarps < 8 && most >= 2 * numWarps)
       numWarps *= 2;
   }
   estimate = estimateRegisters(numWarps);
