@@ -172,23 +172,6 @@ bool BlockPlan::isLoadedTile(Value value) const {
   }
 }
 
-std::optional<FragmentLayout> BlockPlan::layout(Value value) const {
-  auto type = dyn_cast<RankedTensorType>(value.getType());
-  if (!type || !type.hasStaticShape())
-    return std::nullopt;
-  int64_t rows = type.getDimSize(0);
-  if (type.getRank() == 2)
-    return whole.contains(value) ? wholeRows(rows, type.getDimSize(1))
-                                 : FragmentLayout::accumulator(
-                                       rows, type.getDimSize(1), numWarps);
-  if (type.getRank() != 1)
-    return std::nullopt;
-  auto it = vectors.find(value);
-  if (it != vectors.end() && it->second == FragmentLayout::Kind::Column)
-    return FragmentLayout::column(type.getDimSize(0), numWarps);
-  return FragmentLayout::row(type.getDimSize(0), numWarps);
-}
-
 //===----------------------------------------------------------------------===//
 // Loads and rings
 //===----------------------------------------------------------------------===//
@@ -353,170 +336,11 @@ LogicalResult BlockPlan::collectLoads() {
       bool inRegisters = operand == c->a && c->tensorCore() && !c->aOuterK;
       if (inRegisters)
         continue;
-      auto type = cast<RankedTensorType>(operand->get().getType());
-      LoadPlan conversion;
-      conversion.tile = operand->get();
-      conversion.elementType = c->elementType;
-      conversion.layout = SharedLayout(type.getDimSize(0), type.getDimSize(1),
-                                       type.getElementTypeBitWidth() / 8);
-      conversions.insert({operand, conversion});
+      addConversion(operand, c->elementType);
     }
     return WalkResult::advance();
   });
   return failure(walk.wasInterrupted());
-}
-
-//===----------------------------------------------------------------------===//
-// Layouts of vectors
-//===----------------------------------------------------------------------===//
-
-LogicalResult BlockPlan::inferVectors() {
-  using Kind = FragmentLayout::Kind;
-  bool changed = true;
-  Operation *conflict = nullptr;
-  Operation *current = nullptr;
-  auto isVector = [&](Value v) {
-    auto type = dyn_cast<RankedTensorType>(v.getType());
-    return type && type.getRank() == 1 && !isLoadedTile(v) && !isGlobal(v) &&
-           !isa_and_present<tensor::EmptyOp, linalg::FillOp>(v.getDefiningOp());
-  };
-  auto set = [&](Value v, Kind kind) {
-    if (!isVector(v))
-      return;
-    auto [it, inserted] = vectors.insert({v, kind});
-    changed |= inserted;
-    if (!inserted && it->second != kind && !conflict)
-      conflict = current;
-  };
-  auto unify = [&](ArrayRef<Value> values) {
-    for (Value v : values) {
-      auto it = vectors.find(v);
-      if (it == vectors.end())
-        continue;
-      Kind kind = it->second;
-      for (Value w : values)
-        set(w, kind);
-      return;
-    }
-  };
-  auto visitLinalg = [&](linalg::LinalgOp op) {
-    SmallVector<AffineMap> maps = op.getIndexingMapsArray();
-    SmallVector<Value> same;
-    for (auto [operand, map] : llvm::zip(op->getOperands(), maps)) {
-      if (map.getNumResults() != 1 || !isa<AffineDimExpr>(map.getResult(0)))
-        continue;
-      if (op.getNumLoops() == 1)
-        same.push_back(operand);
-      else
-        set(operand, map.getDimPosition(0) == 0 ? Kind::Row : Kind::Column);
-    }
-    for (auto [i, result] : llvm::enumerate(op->getResults())) {
-      AffineMap map = maps[op.getNumDpsInputs() + i];
-      if (map.getNumResults() != 1 || !isa<AffineDimExpr>(map.getResult(0)))
-        continue;
-      if (op.getNumLoops() == 1)
-        same.push_back(result);
-      else
-        set(result, map.getDimPosition(0) == 0 ? Kind::Row : Kind::Column);
-    }
-    unify(same);
-  };
-  while (changed && !conflict) {
-    changed = false;
-    forall.walk([&](Operation *op) {
-      current = op;
-      if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op))
-        visitLinalg(linalgOp);
-      else if (auto loop = dyn_cast<scf::ForOp>(op))
-        for (auto [i, result] : llvm::enumerate(loop.getResults()))
-          unify({result, loop.getInitArgs()[i], loop.getRegionIterArg(i),
-                 loop.getYieldedValues()[i]});
-      else if (auto branch = dyn_cast<scf::IfOp>(op))
-        for (auto [i, result] : llvm::enumerate(branch.getResults()))
-          unify({result, branch.thenYield().getOperand(i),
-                 branch.elseYield().getOperand(i)});
-      else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
-        unify({slice.getSource(), slice.getResult()});
-      else if (auto role = dyn_cast<hopper::ConsumersOp>(op))
-        for (auto [result, yielded] :
-             llvm::zip(role.getResults(),
-                       role.getBody().front().getTerminator()->getOperands()))
-          unify({result, yielded});
-    });
-  }
-  if (conflict)
-    return conflict->emitOpError(
-        "uses a vector along the rows and along the columns of tiles; store it "
-        "to memory and load it again, or compute it twice");
-  return success();
-}
-
-//===----------------------------------------------------------------------===//
-// Layouts of tiles
-//===----------------------------------------------------------------------===//
-
-/// A warp has whole rows of what meets vectors along rows or columns, or is an
-/// operand from registers, and of all that is computed with it element by
-/// element. Warps may divide the columns of other tiles: of sums of products
-/// that go to memory.
-void BlockPlan::inferWholeRows() {
-  bool changed = true;
-  auto isTile = [&](Value v) {
-    auto type = dyn_cast<RankedTensorType>(v.getType());
-    return type && type.getRank() == 2 && type.hasStaticShape() &&
-           !isLoadedTile(v) && !isGlobal(v) &&
-           !isa_and_present<tensor::EmptyOp, linalg::FillOp>(v.getDefiningOp());
-  };
-  auto add = [&](Value v) {
-    if (isTile(v))
-      changed |= whole.insert(v).second;
-  };
-  auto unify = [&](ArrayRef<Value> values) {
-    if (llvm::any_of(values, [&](Value v) { return whole.contains(v); }))
-      llvm::for_each(values, add);
-  };
-  auto visitLinalg = [&](linalg::LinalgOp op) {
-    if (isa<linalg::FillOp>(op) || matchContraction(op))
-      return;
-    SmallVector<Value> all(op->getOperands());
-    llvm::append_range(all, op->getResults());
-    bool isVector = llvm::any_of(all, [](Value v) {
-      auto type = dyn_cast<RankedTensorType>(v.getType());
-      return type && type.getRank() == 1;
-    });
-    bool isRandom = false;
-    op->walk([&](RandomBitsOp) { isRandom = true; });
-    if (isVector || isRandom)
-      llvm::for_each(all, add);
-    else
-      unify(all);
-  };
-  for (const Contraction &c : contractions)
-    if (!conversion(c.a) && !load(c.a->get()))
-      add(c.a->get());
-  while (changed) {
-    changed = false;
-    forall.walk([&](Operation *op) {
-      if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op)) {
-        visitLinalg(linalgOp);
-        if (std::optional<Contraction> c = matchContraction(op))
-          unify({op->getResult(0), c->op.getDpsInits()[0]});
-      } else if (auto loop = dyn_cast<scf::ForOp>(op)) {
-        for (auto [i, result] : llvm::enumerate(loop.getResults()))
-          unify({result, loop.getInitArgs()[i], loop.getRegionIterArg(i),
-                 loop.getYieldedValues()[i]});
-      } else if (auto branch = dyn_cast<scf::IfOp>(op)) {
-        for (auto [i, result] : llvm::enumerate(branch.getResults()))
-          unify({result, branch.thenYield().getOperand(i),
-                 branch.elseYield().getOperand(i)});
-      } else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
-        if (slice.getType().getRank() == 1)
-          add(slice.getSource());
-        else
-          unify({slice.getSource(), slice.getResult()});
-      }
-    });
-  }
 }
 
 //===----------------------------------------------------------------------===//
@@ -528,8 +352,8 @@ int64_t BlockPlan::registersOf(Value v, unsigned warps) const {
   if (!type || !type.hasStaticShape() || isGlobal(v) || isLoadedTile(v))
     return 0;
   if (type.getRank() == 2) {
-    if (whole.contains(v))
-      warps = rowWarps(type.getDimSize(0), warps);
+    if (isWhole(v))
+      warps = FragmentLayout::mostRowWarps(type.getDimSize(0), warps);
     return type.getDimSize(0) * ((type.getDimSize(1) + 7) / 8 * 8) /
            (32 * warps) * type.getElementTypeBitWidth() / 32;
   }
@@ -623,13 +447,7 @@ int64_t BlockPlan::mostWarps(Value tile) const {
   auto powerOf2 = [](int64_t x) { return x & -x; };
   int64_t rows = powerOf2(type.getDimSize(0) / 16);
   int64_t columns = type.getDimSize(1);
-  return whole.contains(tile) || columns % 8 ? rows
-                                             : rows * powerOf2(columns / 8);
-}
-
-/// Warps of these that divide a tile's rows.
-unsigned BlockPlan::rowWarps(int64_t rows, unsigned warps) {
-  return rows < 16 ? warps : std::gcd(int64_t(warps), rows / 16);
+  return isWhole(tile) || columns % 8 ? rows : rows * powerOf2(columns / 8);
 }
 
 /// Whether a loop carries sums whose columns warps can divide.
@@ -638,7 +456,7 @@ bool BlockPlan::carriesParts() const {
   forall.walk([&](scf::ForOp loop) {
     for (Value v : loop.getRegionIterArgs())
       if (auto type = dyn_cast<RankedTensorType>(v.getType()))
-        found |= type.getRank() == 2 && !isGlobal(v) && !whole.contains(v);
+        found |= type.getRank() == 2 && !isGlobal(v) && !isWhole(v);
   });
   return found;
 }
@@ -656,7 +474,7 @@ LogicalResult BlockPlan::chooseWarps() {
     if (rows % 16)
       bad = v.getDefiningOp();
     divisor = std::gcd(divisor, rows % 16 ? rows : 16 * mostWarps(v));
-    if (!whole.contains(v))
+    if (!isWhole(v))
       ofParts = std::gcd(ofParts, mostWarps(v));
   };
   forall.walk([&](linalg::LinalgOp op) {
@@ -666,7 +484,7 @@ LogicalResult BlockPlan::chooseWarps() {
     for (Value v : op->getResults())
       visit(v);
     for (OpOperand *operand : op.getDpsInputOperands())
-      if (!matchContraction(op))
+      if (!matchContraction(op) && isLoadedTile(operand->get()))
         if (auto type = dyn_cast<RankedTensorType>(operand->get().getType()))
           if (type.getRank() == 2 && type.hasStaticShape())
             divisor = std::gcd(divisor, type.getDimSize(0));
@@ -731,10 +549,8 @@ int64_t BlockPlan::placeLoads() {
   };
   for (auto &entry : loads)
     take(entry.second);
-  for (const Contraction &c : contractions)
-    for (OpOperand *operand : {c.a, c.b})
-      if (auto it = conversions.find(operand); it != conversions.end())
-        take(it->second);
+  for (auto &entry : conversions)
+    take(entry.second);
   return offset;
 }
 
@@ -855,9 +671,10 @@ LogicalResult BlockPlan::compute() {
   collectVectorLoads();
   if (failed(collectLoads()) || failed(inferVectors()))
     return failure();
-  inferWholeRows();
+  inferClasses();
   if (failed(chooseWarps()))
     return failure();
+  chooseLayouts();
   chooseRings();
   if (failed(placeShared()))
     return failure();

@@ -114,8 +114,9 @@ public:
   llvm::SmallVector<const LoadPlan *> loadsReadIn(mlir::Operation *op) const;
   /// The shared memory for a computed operand that must pass through it.
   const LoadPlan *conversion(mlir::OpOperand *operand) const {
-    auto it = conversions.find(operand);
-    return it == conversions.end() ? nullptr : &it->second;
+    return converted.contains(operand)
+               ? &conversions.find(operand->get())->second
+               : nullptr;
   }
   /// The operand's fragments are read once, before the loop.
   bool hoisted(mlir::OpOperand *operand) const {
@@ -126,7 +127,8 @@ public:
   /// The layout of a tile whose rows are not divided among warps: if there are
   /// more warps than tiles of 16 rows, some hold the same.
   FragmentLayout wholeRows(int64_t rows, int64_t cols) const {
-    return FragmentLayout::accumulator(rows, cols, rowWarps(rows, numWarps));
+    return FragmentLayout::accumulator(
+        rows, cols, FragmentLayout::mostRowWarps(rows, numWarps));
   }
 
   /// The value is (a new version of) a tensor in global memory.
@@ -138,9 +140,29 @@ public:
 private:
   mlir::LogicalResult collectLoads();
   mlir::LogicalResult inferVectors();
-  void inferWholeRows();
   bool carriesParts() const;
-  static unsigned rowWarps(int64_t rows, unsigned warps);
+
+  //--- Layouts (BlockLayouts.cpp)
+  /// Tiles, and vectors along their rows and columns, that are computed with
+  /// each other element by element: warps divide them alike.
+  struct LayoutClass {
+    int64_t rows = 0, cols = 0;
+    /// A warp has all columns of its rows.
+    bool whole = false;
+    /// Warps that divide the rows.
+    unsigned rowWarps = 0;
+  };
+  void inferClasses();
+  void chooseLayouts();
+  llvm::SmallVector<unsigned> optionsOf(const LayoutClass &c) const;
+  std::optional<int64_t> costOfLayouts() const;
+  bool isTakenFromRegisters(const Contraction &c) const;
+  bool isComputed(mlir::Value value) const;
+  bool isWhole(mlir::Value value) const {
+    auto it = classOf.find(value);
+    return it != classOf.end() && classes[it->second].whole;
+  }
+  void addConversion(mlir::OpOperand *operand, mlir::Type elementType);
   int64_t mostWarps(mlir::Value tile) const;
   mlir::LogicalResult chooseWarps();
   int64_t registersOf(mlir::Value v, unsigned warps) const;
@@ -161,10 +183,12 @@ private:
   unsigned numWarps = 0, numTeams = 1;
   int64_t smemBytes = 0, estimate = 0;
   llvm::MapVector<mlir::Value, LoadPlan> loads;
-  llvm::DenseMap<mlir::OpOperand *, LoadPlan> conversions;
+  /// Computed operands that pass through shared memory, and their tiles there.
+  llvm::DenseSet<mlir::OpOperand *> converted;
+  llvm::MapVector<mlir::Value, LoadPlan> conversions;
   llvm::DenseMap<mlir::Value, FragmentLayout::Kind> vectors;
-  /// Tiles whose rows warps do not divide.
-  llvm::DenseSet<mlir::Value> whole;
+  llvm::DenseMap<mlir::Value, unsigned> classOf;
+  llvm::SmallVector<LayoutClass> classes;
   llvm::DenseSet<mlir::OpOperand *> hoistedOperands;
   llvm::SmallVector<Contraction> contractions;
 };

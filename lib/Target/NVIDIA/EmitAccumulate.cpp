@@ -44,7 +44,7 @@ LogicalResult KernelEmitter::emitAccumulateSlice(AccumulateSliceOp op) {
   // Additions of two numbers came with sm_90, like wgmma.
   bool pairs =
       plan.target().wgmma && takesPairs(*dest, layout, colLimit, /*bytes=*/4);
-  FragmentLayout rows = FragmentLayout::row(layout.rows(), layout.warps());
+  FragmentLayout rows = layout.alongRows();
   for (unsigned v = 0; v < rows.numRegs(); ++v) {
     OpBuilder::InsertionGuard whole(b);
     Value row = rowOf(rows, v), condition = isFirstCopy(layout);

@@ -254,7 +254,7 @@ LogicalResult KernelEmitter::emitMultiplyAdds(const Contraction &c,
         sharedOffset(load.layout, outerK ? k : other, outerK ? other : k);
     return loadElement(sharedPointer(add(offset, base)), load.elementType);
   };
-  FragmentLayout rows = FragmentLayout::row(c.m, plan.warps());
+  FragmentLayout rows = layout.alongRows();
   SmallVector<Value> as, bs;
   for (unsigned r = 0; r < rows.numRegs(); ++r)
     as.push_back(element(*a, aBase, c.aOuterK, toI32(rowOf(rows, r))));
@@ -280,12 +280,8 @@ LogicalResult KernelEmitter::shareEarly(Value value) {
   for (OpOperand &use : value.getUses())
     if (plan.conversion(&use) && !frames.empty() && frames.back().hasMet &&
         use.getOwner()->getParentOp() == frames.back().source &&
-        value.getParentBlock() == use.getOwner()->getBlock()) {
-      if (failed(storeOperand(&use)))
-        return failure();
-      written.insert(&use);
-      shared.insert(&use);
-    }
+        value.getParentBlock() == use.getOwner()->getBlock())
+      return storeOperand(&use);
   return success();
 }
 
@@ -293,9 +289,9 @@ LogicalResult KernelEmitter::shareEarly(Value value) {
 LogicalResult KernelEmitter::convertOperand(OpOperand *operand) {
   if (!plan.conversion(operand))
     return success();
-  if (written.erase(operand)) {
+  if (written.contains(operand->get())) {
     // No barrier since: it is not there for others yet.
-    if (shared.erase(operand))
+    if (shared.contains(operand->get()))
       barrier();
     return success();
   }
@@ -322,6 +318,8 @@ LogicalResult KernelEmitter::storeOperand(OpOperand *operand) {
   t.layout = *layout;
   t.regs = *regs;
   storeShared(*to, t);
+  written.insert(operand->get());
+  shared.insert(operand->get());
   return success();
 }
 

@@ -122,10 +122,8 @@ FailureOr<Value> KernelEmitter::operandElement(linalg::LinalgOp op,
   if (map.getNumResults() == 1 && layout.kind() == Kind::Accumulator) {
     if (auto dim = dyn_cast<AffineDimExpr>(map.getResult(0))) {
       if (dim.getPosition() == 0)
-        return once(FragmentLayout::row(layout.rows(), layout.warps()),
-                    layout.rowReg(reg));
-      return once(FragmentLayout::column(layout.cols(), layout.warps()),
-                  layout.colReg(reg));
+        return once(layout.alongRows(), layout.rowReg(reg));
+      return once(layout.alongColumns(), layout.colReg(reg));
     }
   }
   if (map.getNumResults() == 0 && t->kind == TileValue::Kind::Slice)
@@ -220,7 +218,7 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
     return op->emitOpError("cannot be distributed: of reductions only those "
                            "along a tile's rows (dimension 1) can");
   FragmentLayout layout = plan.wholeRows(ranges[0], ranges[1]);
-  FragmentLayout vector = FragmentLayout::row(ranges[0], plan.warps());
+  FragmentLayout vector = layout.alongRows();
 
   SmallVector<Operation *> combiners;
   SmallVector<Value> mapped(outs);

@@ -239,7 +239,7 @@ LogicalResult KernelEmitter::emitColumn(tensor::ExtractSliceOp op) {
   Type type = op.getType().getElementType();
   // The first lane of a quad has it.
   Value leader = mulC(divC(lane(), 4), 4);
-  FragmentLayout layout = FragmentLayout::row(rows, plan.warps());
+  FragmentLayout layout = from->alongRows();
   SmallVector<Value> column;
   for (unsigned v = 0; v < layout.numRegs(); ++v)
     column.push_back(NVVM::ShflOp::create(
@@ -566,7 +566,7 @@ void KernelEmitter::storeRows(const TileValue &source,
     colLimit = index(layout.cols());
   bool pairs = !vector && takesPairs(dest, layout, colLimit, bytes);
 
-  FragmentLayout rows = FragmentLayout::row(layout.rows(), layout.warps());
+  FragmentLayout rows = layout.alongRows();
   unsigned chunks =
       pairs && isPacked(type, layout) ? layout.colTiles() / 4 * 4 : 0;
   for (unsigned v = 0; v < rows.numRegs(); ++v) {

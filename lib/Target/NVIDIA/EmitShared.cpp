@@ -244,7 +244,7 @@ void KernelEmitter::storeShared(const LoadPlan &to, const TileValue &source) {
   }
   if (layout.paddedCols() <= 8 * from.colTiles() * from.colWarps())
     return;
-  FragmentLayout rows = FragmentLayout::row(from.rows(), from.warps());
+  FragmentLayout rows = from.alongRows();
   for (unsigned v = 0; v < rows.numRegs(); ++v)
     for (unsigned e = 0; e < 2; ++e)
       storeElement(zero,

@@ -7,10 +7,8 @@
 
 using namespace fa::nvidia;
 
-unsigned FragmentLayout::rowWarps() const {
-  if (layoutKind == Kind::Column || numRows < 16)
-    return numWarps;
-  return std::gcd(int64_t(numWarps), numRows / 16);
+unsigned FragmentLayout::mostRowWarps(int64_t rows, unsigned warps) {
+  return rows < 16 ? warps : std::gcd(int64_t(warps), rows / 16);
 }
 
 unsigned FragmentLayout::numRegs() const {
@@ -55,7 +53,7 @@ FragmentLayout::Coord FragmentLayout::coord(unsigned thread,
   unsigned warp = thread / 32, lane = thread % 32;
   if (layoutKind != Kind::Column)
     c.row += int64_t(16) * rowTiles() * (warp % rowWarps()) + lane / 4;
-  if (layoutKind == Kind::Accumulator)
+  if (layoutKind != Kind::Row)
     c.col += int64_t(8) * colTiles() * (warp / rowWarps());
   if (layoutKind != Kind::Row)
     c.col += 2 * (lane % 4);
@@ -72,7 +70,7 @@ FragmentLayout::Slot FragmentLayout::slot(int64_t row, int64_t col) const {
   }
   if (layoutKind != Kind::Row)
     lane += col % 8 / 2;
-  if (layoutKind == Kind::Accumulator) {
+  if (layoutKind != Kind::Row) {
     warp += rowWarps() * (col / (8 * colTiles()));
     col %= 8 * colTiles();
   }

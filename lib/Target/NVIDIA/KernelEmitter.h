@@ -479,9 +479,9 @@ private:
   int64_t committed = 0;
   llvm::DenseMap<const LoadPlan *, int64_t> inFlight;
   llvm::DenseMap<mlir::OpOperand *, llvm::SmallVector<mlir::Value>> fragments;
-  /// Operands of products to come that were written to shared memory early, and
-  /// those of them that no barrier has made visible yet.
-  llvm::DenseSet<mlir::OpOperand *> written, shared;
+  /// Operands of products that were written to shared memory, and those of them
+  /// that no barrier has made visible yet.
+  llvm::DenseSet<mlir::Value> written, shared;
   llvm::SmallVector<std::pair<TensorMap, mlir::Value>> maps;
   /// How many tiles went through a ring so far (i32).
   llvm::DenseMap<mlir::Value, mlir::Value> ringCounts;

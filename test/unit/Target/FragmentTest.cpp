@@ -16,13 +16,16 @@ namespace {
 
 struct Shape {
   int64_t rows, cols;
-  unsigned warps;
+  unsigned warps, rowWarps = 0;
 };
 const Shape shapes[] = {{16, 8, 1},   {64, 64, 4},  {128, 64, 4},
                         {128, 64, 8}, {64, 20, 2},  {32, 256, 2},
                         {128, 80, 4}, {256, 16, 4}, {16, 1, 1}};
-// More warps than tiles of 16 rows: they divide the columns, too.
-const Shape divided[] = {{64, 64, 8}, {64, 128, 8}, {32, 96, 4}, {16, 32, 4}};
+// More warps than tiles of 16 rows, or more than are to divide rows: the others
+// divide the columns.
+const Shape divided[] = {{64, 64, 8},      {64, 128, 8},    {32, 96, 4},
+                         {16, 32, 4},      {128, 64, 8, 4}, {128, 128, 8, 2},
+                         {128, 128, 8, 1}, {64, 256, 8, 2}};
 
 TEST(FragmentTest, AccumulatorFollowsTheInstructionsTable) {
   // PTX ISA, mma.m16n8k16: c0, c1 at row lane/4, c2, c3 eight below; columns
@@ -41,7 +44,8 @@ TEST(FragmentTest, AccumulatorHoldsEachElementOnce) {
   std::vector<Shape> all(std::begin(shapes), std::end(shapes));
   all.insert(all.end(), std::begin(divided), std::end(divided));
   for (const Shape &s : all) {
-    auto layout = FragmentLayout::accumulator(s.rows, s.cols, s.warps);
+    auto layout =
+        FragmentLayout::accumulator(s.rows, s.cols, s.warps, s.rowWarps);
     std::map<std::pair<int64_t, int64_t>, int> seen;
     for (unsigned thread = 0; thread < 32 * s.warps; ++thread)
       for (unsigned reg = 0; reg < layout.numRegs(); ++reg) {
@@ -87,15 +91,32 @@ TEST(FragmentTest, RowVectorsAreTheSameInAQuad) {
   }
 }
 
-TEST(FragmentTest, ColumnVectorsGoWithColumns) {
-  for (const Shape &s : shapes) {
-    auto layout = FragmentLayout::accumulator(s.rows, s.cols, s.warps);
-    auto column = FragmentLayout::column(s.cols, s.warps);
+TEST(FragmentTest, VectorsGoWithRowsAndColumns) {
+  std::vector<Shape> all(std::begin(shapes), std::end(shapes));
+  all.insert(all.end(), std::begin(divided), std::end(divided));
+  for (const Shape &s : all) {
+    auto layout =
+        FragmentLayout::accumulator(s.rows, s.cols, s.warps, s.rowWarps);
+    FragmentLayout row = layout.alongRows(), column = layout.alongColumns();
     for (unsigned thread = 0; thread < 32 * s.warps; ++thread)
-      for (unsigned reg = 0; reg < layout.numRegs(); ++reg)
-        EXPECT_EQ(column.coord(thread, layout.colReg(reg)).col,
-                  layout.coord(thread, reg).col);
+      for (unsigned reg = 0; reg < layout.numRegs(); ++reg) {
+        auto c = layout.coord(thread, reg);
+        EXPECT_EQ(row.coord(thread, layout.rowReg(reg)).row, c.row);
+        EXPECT_EQ(column.coord(thread, layout.colReg(reg)).col, c.col);
+      }
   }
+}
+
+TEST(FragmentTest, LayoutsAreEqualIfThreadsHaveTheSame) {
+  auto four = FragmentLayout::accumulator(64, 64, 4);
+  EXPECT_FALSE(FragmentLayout::accumulator(64, 64, 8) == four);
+  EXPECT_TRUE(FragmentLayout::accumulator(64, 64, 4, 4) == four);
+  // Warps have copies of a vector along the rows.
+  EXPECT_TRUE(FragmentLayout::row(64, 8) == four.alongRows());
+  EXPECT_TRUE(FragmentLayout::column(64, 8) == four.alongColumns());
+  auto parts = FragmentLayout::accumulator(64, 64, 8, 2);
+  EXPECT_FALSE(parts.alongColumns() == four.alongColumns());
+  EXPECT_FALSE(parts.alongRows() == four.alongRows());
 }
 
 TEST(SharedLayoutTest, PlacesEachElementOnce) {

@@ -19,9 +19,9 @@ namespace fa::nvidia {
 /// split over its warps, each warp holds `rowTiles()` consecutive tiles of 16
 /// rows; register (t, n, e) of a thread holds row
 /// 16*(warp*rowTiles + t) + lane/4 + 8*(e/2) and column
-/// 8*n + 2*(lane%4) + e%2. Columns are padded to a multiple of 8. Where there
-/// are more warps than tiles of 16 rows, `rowWarps()` of them divide the rows
-/// and the others the columns: those of warp w begin at
+/// 8*n + 2*(lane%4) + e%2. Columns are padded to a multiple of 8. `rowWarps()`
+/// warps divide the rows, as many as there are tiles of 16 rows if nothing else
+/// is said, and the others the columns: those of warp w begin at
 /// 8 * colTiles() * (w / rowWarps()). A block of more warps than the layout's
 /// has copies of the tile: warp w holds what warp w % warps() does.
 ///
@@ -30,7 +30,8 @@ namespace fa::nvidia {
 /// quad.
 ///
 /// `Column`: a vector along the columns: register (n, e) holds column
-/// 8*n + 2*(lane%4) + e, the same in all lanes with equal lane%4.
+/// 8*n + 2*(lane%4) + e, the same in all lanes with equal lane%4; of an
+/// accumulator whose columns are divided those of the warp's part.
 class FragmentLayout {
 public:
   enum class Kind { Accumulator, Row, Column };
@@ -41,17 +42,33 @@ public:
     unsigned thread, reg;
   };
 
-  static FragmentLayout accumulator(int64_t rows, int64_t cols,
-                                    unsigned warps) {
-    return FragmentLayout(Kind::Accumulator, rows, cols, warps);
+  /// With 0 row warps as many as can.
+  static FragmentLayout accumulator(int64_t rows, int64_t cols, unsigned warps,
+                                    unsigned rowWarps = 0) {
+    return FragmentLayout(Kind::Accumulator, rows, cols, warps,
+                          rowWarps ? rowWarps : mostRowWarps(rows, warps));
   }
-  static FragmentLayout row(int64_t rows, unsigned warps) {
-    return FragmentLayout(Kind::Row, rows, 1, warps);
+  static FragmentLayout row(int64_t rows, unsigned warps,
+                            unsigned rowWarps = 0) {
+    return FragmentLayout(Kind::Row, rows, 1, warps,
+                          rowWarps ? rowWarps : mostRowWarps(rows, warps));
   }
-  static FragmentLayout column(int64_t cols, unsigned warps) {
-    return FragmentLayout(Kind::Column, 1, cols, warps);
+  static FragmentLayout column(int64_t cols, unsigned warps,
+                               unsigned rowWarps = 0) {
+    return FragmentLayout(Kind::Column, 1, cols, warps,
+                          rowWarps ? rowWarps : warps);
   }
-  FragmentLayout() : FragmentLayout(Kind::Row, 0, 0, 1) {}
+  FragmentLayout() : FragmentLayout(Kind::Row, 0, 0, 1, 1) {}
+  /// How many of these warps can divide rows.
+  static unsigned mostRowWarps(int64_t rows, unsigned warps);
+
+  /// The layouts of vectors along the rows and the columns of this accumulator.
+  FragmentLayout alongRows() const {
+    return row(numRows, numWarps, numRowWarps);
+  }
+  FragmentLayout alongColumns() const {
+    return column(numCols, numWarps, numRowWarps);
+  }
 
   Kind kind() const { return layoutKind; }
   int64_t rows() const { return numRows; }
@@ -59,16 +76,18 @@ public:
   unsigned warps() const { return numWarps; }
   /// A thread has the same elements in the same registers.
   bool operator==(const FragmentLayout &o) const {
+    bool sameRows = layoutKind == Kind::Column || rowWarps() == o.rowWarps();
+    bool sameParts = colWarps() == o.colWarps() &&
+                     (colWarps() == 1 || layoutKind == Kind::Row ||
+                      rowWarps() == o.rowWarps());
     return layoutKind == o.layoutKind && numRows == o.numRows &&
-           numCols == o.numCols &&
-           (layoutKind == Kind::Column ||
-            (rowWarps() == o.rowWarps() && colWarps() == o.colWarps()));
+           numCols == o.numCols && sameRows && sameParts;
   }
 
   /// Warps that divide the rows, and those that divide the columns.
-  unsigned rowWarps() const;
+  unsigned rowWarps() const { return numRowWarps; }
   unsigned colWarps() const {
-    return layoutKind == Kind::Accumulator ? numWarps / rowWarps() : 1;
+    return layoutKind == Kind::Row ? 1 : numWarps / numRowWarps;
   }
   /// Tiles of 16 rows in a warp, tiles of 8 columns in a row of a warp.
   unsigned rowTiles() const { return numRows / (16 * rowWarps()); }
@@ -96,11 +115,13 @@ public:
   }
 
 private:
-  FragmentLayout(Kind kind, int64_t rows, int64_t cols, unsigned warps)
-      : layoutKind(kind), numRows(rows), numCols(cols), numWarps(warps) {}
+  FragmentLayout(Kind kind, int64_t rows, int64_t cols, unsigned warps,
+                 unsigned rowWarps)
+      : layoutKind(kind), numRows(rows), numCols(cols), numWarps(warps),
+        numRowWarps(rowWarps) {}
   Kind layoutKind;
   int64_t numRows, numCols;
-  unsigned numWarps;
+  unsigned numWarps, numRowWarps;
 };
 
 /// A row-major tile in shared memory, in chunks of 16 bytes that are permuted
