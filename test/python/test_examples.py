@@ -152,30 +152,44 @@ def test_gpt2_takes_the_door_of_transformers_where_it_trains(gpt2, tmp_path, mon
     assert (status, calls) == (0, 8 * 2)
 
 
+class Noted(torch.autograd.Function):
+    """x, whose gradient's computation is in the profile as "note"."""
+
+    @staticmethod
+    def forward(context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        with torch.profiler.record_function("note"):
+            return gradient.clone()
+
+
 def test_gpt2_ranges_of_attention_cover_forward_and_backward(gpt2):
+    def attend(query, key, value, scale):
+        with torch.profiler.record_function("note"):
+            return Noted.apply(gpt2.by_fa(Noted.apply(query), key, value, scale))
+
     args = gpt2.parse(TINY)
-    implementation = gpt2.Implementation(gpt2.of_model(gpt2.by_fa))
+    implementation = gpt2.Implementation(gpt2.of_model(attend))
     model = gpt2.model_of(implementation, "float32", args)
     ids = next(gpt2.batches(gpt2.library_text(), args))
     events = gpt2.profile(
         implementation, lambda: model(ids, labels=ids, use_cache=False).loss.backward()
     )
-    marks = [
-        event
-        for event in events
-        if event.get("cat") == "user_annotation" and event["name"] == gpt2.RANGE
-    ]
-    assert len(marks) == 2 * args.layers * gpt2.PROFILED
-    assert all(event["dur"] > 0 for event in marks)
-    backward = [
-        event["ts"]
-        for event in events
-        if event.get("cat") == "cpu_op" and event["name"] == "fa::attention_backward"
-    ]
-    assert len(backward) == args.layers * gpt2.PROFILED
-    assert all(
-        any(event["ts"] <= at <= event["ts"] + event["dur"] for event in marks) for at in backward
-    )
+
+    def spans(name):
+        found = [event for event in events if event.get("name") == name and "dur" in event]
+        return [(event["ts"], event["ts"] + event["dur"]) for event in found]
+
+    marks, notes = spans(gpt2.RANGE), spans("note")
+    layers = args.layers * gpt2.PROFILED
+    # Of each layer a forward, and in its backward the first and the last that there is to do.
+    assert (len(marks), len(notes)) == (2 * layers, 3 * layers)
+    assert all(any(a <= x and y <= b for a, b in marks) for x, y in notes)
+    # Projections are the model's, before and after.
+    products = spans("aten::addmm")
+    assert products and not any(a <= x <= b for a, b in marks for x, _ in products)
 
 
 def test_gpt2_share_of_attention_is_by_launches(gpt2):
