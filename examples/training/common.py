@@ -208,13 +208,16 @@ def save(figure: Any, path: pathlib.Path) -> None:
     plt.close(figure)
 
 
-def finish(args: argparse.Namespace, result: dict[str, Any], plot: Any) -> None:
-    """Writes the JSON and, where matplotlib is installed, the plot: plot(result, path)."""
+def keep(args: argparse.Namespace, result: dict[str, Any], plot: Any) -> str:
+    """Writes the JSON and, where matplotlib is installed, the plot: plot(result, path).
+
+    Returns:
+        what was written, in words.
+    """
     write(args.out, result)
     path = args.plot or args.out.with_suffix(".png")
     try:
         plot(result, path)
     except ImportError as error:
-        print(f"no plot: {error}; pip install matplotlib", file=sys.stderr)
-        path = None
-    print(f"wrote {args.out}" + (f" and {path}" if path else ""))
+        return f"wrote {args.out}, no plot: {error}; pip install matplotlib"
+    return f"wrote {args.out} and {path}"

@@ -536,6 +536,7 @@ def main(arguments: list[str] | None = None) -> int:
                 raise
             run = dict(error=common.first_line(error))
         runs[f"{name} {dtype}"] = run
+        common.write(args.out, result)
         if args.device == "cuda":
             gc.collect()
             torch.cuda.empty_cache()
@@ -547,7 +548,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"  {label:18} {value:.2e}")
     verdict = "within" if found["is_within"] else "OUTSIDE"
     print(f"fa is {verdict} the limit of {found['limit']:.2e}: 3 times eager's, plus 1e-5")
-    common.finish(args, result, plot)
+    print(common.keep(args, result, plot))
     return 0 if found["is_within"] else 1
 
 

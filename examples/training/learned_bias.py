@@ -262,7 +262,7 @@ def main(arguments: list[str] | None = None) -> int:
             f"{kind}: loss {runs['fa']['losses'][0]:.3f} to {found['last']:.3f}, guessing is "
             f"{found['guessing']:.3f}: {'learned' if found['is_learned'] else 'NOT LEARNED'}"
         )
-    common.finish(args, result, plot)
+    print(common.keep(args, result, plot))
     return 0 if all(x["is_learned"] and x["is_within"] for x in result["judged"].values()) else 1
 
 

@@ -261,7 +261,7 @@ def main(arguments: list[str] | None = None) -> int:
         exponents=exponents,
         is_linear=is_right,
     )
-    common.finish(args, result, plot)
+    print(common.keep(args, result, plot))
     return 0 if is_right else 1
 
 

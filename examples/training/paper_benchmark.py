@@ -463,12 +463,12 @@ def main(arguments: list[str] | None = None) -> int:
         row = race(length, rounds_of(row, length, args), contenders, out, args)
         result["rows"].append(row)
         print(line(row), flush=True)
-        common.write(args.out, result)
+        common.keep(args, result, plot)
     for name, why in out.items():
         if why != OUT_OF_MEMORY:
             print(f"  {name}: {why}")
             is_right &= not is_own(name)
-    common.finish(args, result, plot)
+    print(common.keep(args, result, plot))
     if not is_right:
         print("WRONG: an error above is more than what is allowed, or fa refused a call")
     return 0 if is_right else 1
