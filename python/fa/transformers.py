@@ -33,7 +33,8 @@ from torch import Tensor
 from fa import scores as fa_scores
 from fa._attention import attention
 from fa._torch import compile as _compile  # noqa: F401 (registers the operators)
-from fa._torch.sdpa import slower, why_left
+from fa._torch import op
+from fa._torch.sdpa import slower, training_of, why_left
 from fa._torch.statistics import Calls, listed
 from fa._trace.trace import key_length, query_length, trace
 
@@ -62,7 +63,7 @@ class Statistics(Calls):
     Attributes:
         routed: calls that fa computed.
         fell_back: calls that PyTorch computed, by the reason, as those of
-            `fa.torch.SdpaStatistics`: "gradient" above all.
+            `fa.torch.SdpaStatistics`.
         mask_tensors: matrices [B, 1, Sq, Sk] that were made of mask functions, by the
             reason: "fell back", "not traced", "read" by the model itself, or "cropped".
     """
@@ -98,9 +99,13 @@ def _count(reason: str | None) -> None:
 
 
 _REMEDIES = {
-    "gradient": "which records its gradient: call the model under torch.no_grad() for inference",
+    "gradient": "which records its gradient, and PyTorch takes less time for it and its backward "
+    "(docs/pytorch.md says where): call the model under torch.no_grad() for inference",
     "dtype": "load the model in float16, bfloat16 or float32",
-    "head dim": "fa takes head dims up to 256",
+    "head dim": "fa takes head dims up to 256, on a GPU where a gradient is recorded up to 160, "
+    "in float32 up to 112",
+    "deterministic": "whose gradients fa adds up in any order on a GPU: leave out "
+    "torch.use_deterministic_algorithms to have it computed by fa",
 }
 """What a user can do about reasons that are said, once each."""
 
@@ -418,26 +423,28 @@ def _refuse(kwargs: dict[str, Any]) -> None:
 
 
 def _reason(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    matrix: Tensor | None,
+    tensors: tuple[Tensor | None, ...],
     others: tuple[Any, ...],
-    dropout: float,
-    is_causal: bool,
-    scaling: float | None,
+    options: tuple[Any, ...],
+    has_function: bool,
     has_softcap: bool,
 ) -> str | None:
     """What keeps fa from a call, a key of `Statistics.fell_back`; None if nothing does.
 
-    The only place that decides it: what `fa.torch.sdpa` would leave to PyTorch, and
-    whatever records a gradient: training stays with PyTorch.
+    The only place that decides it: what `fa.torch.sdpa` does not take, and what PyTorch
+    computes in less time.
+
+    Args:
+        tensors: query, key, value and the matrix that is added or hides.
+        others: sinks and position bias.
+        options: dropout, is_causal and scaling.
+        has_function: whether there is a mask function.
+        has_softcap: whether there is a softcap.
     """
-    options = (dropout, is_causal, scaling, True)
-    reason = why_left((query, key, value, matrix), options, others)
+    reason = why_left(tensors, (*options, True), others)
     if reason is None and not any(x is not None for x in others) and not has_softcap:
         # With these PyTorch would write the matrix of scores.
-        return slower(query, key, value)
+        return slower(*tensors[:3], None, training_of(tensors, *options[:2], has_function))
     return reason
 
 
@@ -580,9 +587,13 @@ def attention_forward(
     is_causal = bool(queries > 1 and attention_mask is None and is_causal)
     if position_bias is not None and position_bias.shape[-1] > keys:
         position_bias = position_bias[..., :keys]
-    others = (s_aux, position_bias)
+    query, key, value = op.autocast(query, key, value)
     reason = _reason(
-        *(query, key, value, matrix, others, dropout, is_causal, scaling, softcap is not None)
+        (query, key, value, matrix),
+        (s_aux, position_bias),
+        (dropout, is_causal, scaling),
+        function is not None,
+        softcap is not None,
     )
     _count(reason)
     if reason is not None:

@@ -25,6 +25,8 @@ import fa.torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from fa import math as m  # noqa: E402
 from fa import scores  # noqa: E402
+from fa._torch import op  # noqa: E402
+from fa._torch import sdpa as fa_sdpa  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -958,6 +960,25 @@ def test_sdpa():
     wide = [x.detach().double().requires_grad_() for x in tensors]
     exact = torch.autograd.grad(F.scaled_dot_product_attention(*wide), wide, grad.double())
     assert_right(found, [right.ExpectedGradient(x.cpu().numpy()) for x in exact])
+
+
+@pytest.mark.parametrize("door", ["attention", "sdpa", "flex_attention", "use_sdpa"])
+def test_the_forward_runs_once(door, monkeypatch):
+    """The backward has its log-sum-exp from there, and computes none again."""
+    monkeypatch.setattr(fa_sdpa, "slower", lambda *call: None)
+    calls = []
+    own = op.attend
+    monkeypatch.setattr(op, "attend", lambda call: (calls.append(call), own(call))[1])
+    q, k, v = inputs((4, 4))
+    with fa.torch.use_sdpa():
+        function = {
+            "attention": fa.attention,
+            "sdpa": fa.torch.sdpa,
+            "flex_attention": fa.torch.flex_attention,
+            "use_sdpa": F.scaled_dot_product_attention,
+        }[door]
+        function(q, k, v).sum().backward()
+    assert len(calls) == 1 and q.grad.abs().max() > 0
 
 
 def test_training():

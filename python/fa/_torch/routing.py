@@ -34,12 +34,12 @@ class SdpaStatistics(Calls):
 
     Attributes:
         routed: calls that fa computed.
-        fell_back: calls that PyTorch computed, by the reason: "gradient",
-            "dropout", "dtype", "device", "shape", "heads", "head dim", "scale",
+        fell_back: calls that PyTorch computed, by the reason: "dropout", "dtype",
+            "device", "shape", "heads", "head dim", "scale",
             "attn_mask with is_causal", "attn_mask dtype", "attn_mask shape",
-            "tensor class", "function transform", "torch.jit" or "forward gradient";
-            and where PyTorch is faster (docs/pytorch.md), "few queries",
-            "few scores", "float32" or "bfloat16".
+            "deterministic", "tensor class", "function transform", "torch.jit" or
+            "forward gradient"; and where PyTorch is faster (docs/pytorch.md),
+            "gradient", "few queries", "few scores", "float32" or "bfloat16".
     """
 
 
@@ -59,9 +59,11 @@ def _count(reason: str | None) -> None:
             statistics.count(reason)
 
 
-def _reason(tensors: Any, *options: Any) -> str | None:
-    reason = sdpa.why_left(tensors, options)
-    return sdpa.slower(*tensors[:4]) if reason is None else reason
+def _reason(tensors: Any, dropout_p: float, is_causal: bool, *options: Any) -> str | None:
+    reason = sdpa.why_left(tensors, (dropout_p, is_causal, *options))
+    if reason is None:
+        return sdpa.slower(*tensors, sdpa.training_of(tensors, dropout_p, is_causal))
+    return reason
 
 
 def _usual(query: Any, key: Any, value: Any, attn_mask: Any, options: Any) -> Tensor | str | None:
@@ -154,8 +156,8 @@ def enable_sdpa() -> None:
     In the whole process: in `torch.nn.functional`, and in modules that imported
     the function from there under its name. A reference to it that is kept
     elsewhere (an attribute, a default argument) stays PyTorch's. Calls that fa
-    does not take go to PyTorch's own, as do those that need a gradient;
-    `sdpa_statistics` says how many, and why. The fused inference path of
+    does not take go to PyTorch's own, as do those that PyTorch computes in less
+    time, its backward included; `sdpa_statistics` says how many, and why. The fused inference path of
     `torch.nn.MultiheadAttention` and `TransformerEncoderLayer`, which does not
     call it, is off meanwhile. Code compiled before is compiled again.
     """

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -148,12 +148,17 @@ def why_not(
     return None
 
 
+_MAX_GRADIENT_HEAD_DIM = {torch.float32: 112, torch.float16: 160, torch.bfloat16: 160}
+"""Head dims up to which a GPU has tiles for the gradients of every function: of some it has
+them further ("Gradients" in docs/pytorch.md)."""
+
+
 def why_left(
     tensors: tuple[Tensor | None, ...],
     options: tuple[Any, ...],
     others: tuple[Tensor | None, ...] = (),
 ) -> str | None:
-    """`why_not` of a call that PyTorch can compute, or "gradient" where it records one.
+    """`why_not` of a call that PyTorch can compute, its gradient included if it records one.
 
     Args:
         tensors: query, key, value and attn_mask.
@@ -161,8 +166,12 @@ def why_left(
         others: what else the result depends on.
     """
     reason = why_not(*tensors, *options)
-    if reason is None and op.records_gradient(*tensors, *others):
-        return "gradient"
+    query, _, value, _ = tensors
+    if reason is None and query.is_cuda and op.records_gradient(*tensors, *others):
+        if max(query.size(-1), value.size(-1)) > _MAX_GRADIENT_HEAD_DIM[query.dtype]:
+            return "head dim"
+        if torch.are_deterministic_algorithms_enabled():
+            return "deterministic"
     return reason
 
 
@@ -187,18 +196,126 @@ def _multiprocessors(device: int) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+@torch.compiler.assume_constant_result
+@functools.cache
+def _capability(device: int) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
+
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+class _Won(NamedTuple):
+    """Training whose forward and backward take no more time by fa than by PyTorch."""
+
+    calls: tuple[str, ...]
+    """What `training_of` says of them."""
+    dtypes: tuple[torch.dtype, ...]
+    keys: int = 0
+    """From so many keys on."""
+    head_dim: int = _MAX_HEAD_DIM
+    """Up to this one."""
+    below: tuple[int, int] = (99, 0)
+    """On GPUs of a lower compute capability."""
+
+
+_ON_CPUS = (
+    # Forward and backward together on an Intel Xeon with AMX, one thread, PyTorch's time over
+    # fa's: "CPU, forward and backward" in benchmarks/README.md. What is not here is below 1,
+    # at some length or head dim at least, and bfloat16 without AMX has not been measured.
+    _Won(("causal",), (torch.float32,), keys=512),
+    _Won(("full", "causal"), (torch.float16,)),
+    _Won(("function",), (torch.float32,), keys=512),
+    _Won(("function",), (torch.float16,)),
+    _Won(("written",), (torch.float32, *_HALF), keys=2048),
+)
+_ON_GPUS = (
+    # The backward alone, on an H200: "Gradients with the Ampere schedule, bf16" in
+    # benchmarks/README.md. FlashAttention-2, which PyTorch runs up to sm_89, takes 1.05 to 1.36
+    # times as long as fa at D=64; at D=128 it is faster (0.73 to 0.89), and cuDNN, which
+    # PyTorch runs on sm_90 and sm_100, is at every head dim (0.39 to 0.86).
+    _Won(("full", "causal"), _HALF, head_dim=64, below=(9, 0)),
+    # A matrix of masks makes PyTorch run its memory-efficient kernel, on sm_90 and sm_100
+    # cuDNN. Neither has been measured: fa takes the former's calls for the memory, which for
+    # a learned matrix is one of all heads' scores, and for a mask function the matrix itself.
+    _Won(("masked",), _HALF, below=(9, 0)),
+    _Won(("function", "written"), _HALF),
+)
+
+
+def training_of(
+    tensors: tuple[Tensor | None, ...],
+    dropout_p: float,
+    is_causal: bool,
+    has_function: bool = False,
+) -> str:
+    """What PyTorch would compute in the place of fa where a gradient is recorded.
+
+    Args:
+        tensors: query, key, value and attn_mask.
+        dropout_p: the share of weights that are dropped.
+        is_causal: whether there is the causal mask.
+        has_function: whether there is a mask function, of which PyTorch needs the matrix.
+
+    Returns:
+        "full" or "causal" for one of its fused kernels, "masked" for one that reads a matrix,
+        "function" for one whose matrix has to be made, "written" where the matrix of scores,
+        or its gradient, is written to memory; "" where no gradient is recorded.
+    """
+    if not op.records_gradient(*tensors):
+        return ""
+    query, attn_mask = tensors[0], tensors[3]
+    if attn_mask is not None and attn_mask.requires_grad:
+        return "written"
+    if dropout_p > 0 and query.is_cpu:  # whose fused kernel has none
+        return "written"
+    if has_function:
+        return "function"
+    if attn_mask is not None:
+        return "masked"
+    return "causal" if is_causal else "full"
+
+
+def _is_won(query: Tensor, key: Tensor, value: Tensor, training: str) -> bool:
+    """Whether training by fa takes no longer: one of the lines above says so."""
+    if query.is_cuda:
+        lines, capability = _ON_GPUS, _capability(query.get_device())
+    elif query.is_cpu:
+        lines, capability = _ON_CPUS, (0, 0)
+    else:
+        return False
+    head_dim = max(query.size(-1), value.size(-1))
+    for line in lines:
+        if training in line.calls and query.dtype in line.dtypes and capability < line.below:
+            if key.size(-2) >= line.keys and head_dim <= line.head_dim:
+                return True
+    return False
+
+
 def slower(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    training: str = "",
 ) -> str | None:
     """Why PyTorch's own computes a call in less time, of which `why_not` says nothing.
 
-    "few queries", "few scores" or "float32" (on a GPU), "bfloat16" (on a CPU), None where fa
-    is at least as fast. Measured: "Where PyTorch is faster" in docs/pytorch.md.
+    "few queries", "few scores" or "float32" (on a GPU), "bfloat16" (on a CPU), "gradient" (of
+    forward and backward together), None where fa is at least as fast. Measured: "Where
+    PyTorch is faster" in docs/pytorch.md.
+
+    Args:
+        query, key, value, attn_mask: as for `why_not`.
+        training: what `training_of` gave.
     """
+    is_left = training != "" and not _is_won(query, key, value, training)
     if not query.is_cuda:
         # Matrix instructions of bfloat16, which fa's CPU target does not use.
         is_wide = query.dtype is torch.bfloat16 and query.is_cpu and query.size(-2) > 4
-        return "bfloat16" if is_wide and _has_amx() else None
+        if is_wide and (is_left or training == "") and _has_amx():
+            return "bfloat16"
+        return "gradient" if is_left else None
     if query.dtype is torch.float32:
         return "float32"
     queries, has_many = query.size(-2), key.size(-2) >= _MANY
@@ -216,7 +333,7 @@ def slower(
         keys = key.size(-2)
         if attn_mask is not None and keys <= 2048 and heads * queries * keys <= 1 << 26:
             return "few scores"
-    return None
+    return "gradient" if is_left else None
 
 
 _known_masks: dict[Any, int] = {}
@@ -456,9 +573,11 @@ def compute(
         if not torch.compiler.is_dynamo_compiling():
             q, k, v = (x.resolve_neg() for x in (q, k, v))
             captured = [x.resolve_neg() for x in captured]
-        out = torch.ops.fa.attention(
-            q, k, v, captured, variant=variant, is_causal=bool(is_causal), scale=factor
-        )
+        options = {"variant": variant, "is_causal": bool(is_causal), "scale": factor}
+        if op.records_gradient(q, k, v, *captured):  # the backward needs the log-sum-exp
+            out = torch.ops.fa.attention_with_lse(q, k, v, captured, **options)[0]
+        else:
+            out = torch.ops.fa.attention(q, k, v, captured, **options)
     else:
         out = attend(Call(q, k, v, op.traced_of(variant, captured), bool(is_causal), factor))
     if rank == 3 and not enable_gqa:
