@@ -768,6 +768,80 @@ def test_the_same_tensor_more_than_once():
     assert_right([found], right.gradients(formula, (x,), (grad, None)))
 
 
+@pytest.mark.parametrize("name", ["alibi", "16-bit table", "strided", "dropout"])
+def test_the_operators_give_the_same(name):
+    """Eager mode does without them where autograd alone sees the call."""
+    variant = SCORES.get(name, SCORES["bias"])
+    options = {"dropout_p": 0.25, "dropout_seed": 7} if name == "dropout" else {}
+    leaves = tensors = (*inputs(), *learned(*variant.captured(4, 33, 40)))
+    if name == "strided":
+        leaves = (*tensors[:3], normal(4, 33, 80).requires_grad_())
+        tensors = (*tensors[:3], leaves[3][..., ::2])
+    found = []
+    for is_eager in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if not is_eager:
+                patch.setattr(op, "_is_eager", lambda tensors: False)
+            out, lse = variant.attention(*tensors, **options)
+        assert ("fa_attention" in out.grad_fn.name()) == (not is_eager)
+        grads = grads_like(out, lse, "out and lse")
+        found.append(torch.autograd.grad((out, lse), leaves, grads))
+    for x, y in zip(*found):
+        assert x.dtype == y.dtype
+        assert_same(x, y)
+
+
+def test_modes_see_the_operators():
+    """What watches or replaces operators, forth and back."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Seen(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.names = []
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.names.append(function.name())
+            return function(*args, **(kwargs or {}))
+
+    q, k, v = inputs()
+    with Seen() as seen:
+        out = fa.attention(q, k, v)
+    assert "fa::attention_with_lse" in seen.names
+    for own in (out, fa.attention(q, k, v)):
+        with Seen() as seen:
+            own.sum().backward()
+        assert "fa::attention_backward" in seen.names
+
+
+def test_hooks_of_what_is_saved():
+    """It is kept where they say, and nowhere else."""
+    import weakref
+
+    q, k, v = (x.detach() for x in inputs())
+    slopes = normal(4).requires_grad_()
+
+    def attention(q):
+        score = lambda s, b, h, i, j: s + slopes[h] * j / 8  # noqa: E731
+        return fa.attention(q, k, v, score_mod=score)
+
+    (expected,) = torch.autograd.grad(attention(q).sum(), slopes)
+    kept = []
+
+    def pack(tensor):
+        kept.append(tensor.clone())
+        return len(kept) - 1
+
+    copy = q.clone()
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda number: kept[number]):
+        out = attention(copy)
+    assert len(kept) == 6  # query, key, value, slopes, the output and the log-sum-exp
+    left = weakref.ref(copy)
+    del copy
+    assert left() is None
+    assert_same(torch.autograd.grad(out.sum(), slopes)[0], expected)
+
+
 @pytest.mark.parametrize("use_reentrant", [False, True])
 def test_checkpoints(use_reentrant):
     from torch.utils.checkpoint import checkpoint

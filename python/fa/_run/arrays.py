@@ -177,28 +177,27 @@ def _torch_library(torch: Any) -> Library:
         return view(tensor, has_memory=False)
 
     def view(tensor: Any, has_memory: bool = True) -> View:
-        if tensor.dtype not in types:
+        dtype = types.get(tensor.dtype)
+        if dtype is None:
             raise _dtype_error(tensor, tensor.dtype)
         if tensor.layout is not torch.strided:
             raise TypeError(
                 f"expected a strided tensor, got one of layout {tensor.layout} and shape "
                 f"{list(tensor.shape)}; convert it with to_dense()"
             )
-        device = tensor.device
-        if device.type not in ("cpu", "cuda") and (has_memory or device.type != "meta"):
-            raise TypeError(f"expected a tensor on cpu or cuda, got {device}; move it")
+        index = None
+        if not tensor.is_cpu:
+            device = tensor.device
+            if device.type != "cuda" and (has_memory or device.type != "meta"):
+                raise TypeError(f"expected a tensor on cpu or cuda, got {device}; move it")
+            index = device.index if device.type == "cuda" else None
         if has_memory and tensor.is_neg():
             raise ValueError(
                 "expected a tensor with its values in memory, got a lazily negated one of shape "
                 f"{list(tensor.shape)}; call resolve_neg()"
             )
-        return View(
-            tensor.data_ptr() if has_memory else 0,
-            types[tensor.dtype],
-            tuple(tensor.shape),
-            tensor.stride(),
-            device.index if device.type == "cuda" else None,
-        )
+        pointer = tensor.data_ptr() if has_memory else 0
+        return View(pointer, dtype, tuple(tensor.shape), tensor.stride(), index)
 
     _watch(torch)
     # PyTorch has it from version 2.11 on. What is no tensor of these classes,

@@ -40,10 +40,12 @@ def is_floating(type: str) -> bool:
 
 
 @functools.cache
-def _kernel(config: AttentionConfig, target: str, wrt: tuple[int, ...]) -> Kernel:
+def _kernel(*config: Any, target: str, wrt: tuple[int, ...]) -> Kernel:
+    """The kernel of an `AttentionConfig` with these values."""
     first = 3  # query, key and value come before captured arrays
     numbers = "+".join(str(first + number) for number in wrt) or "none"
-    return Kernel(config.ir(), target, backward=numbers, keep_stages=False)
+    ir = AttentionConfig(*config).ir()
+    return Kernel(ir, target, backward=numbers, keep_stages=False)
 
 
 def _check_results(views: Sequence[View], names: Sequence[str], q: View, v: View) -> None:
@@ -60,13 +62,17 @@ def _check_results(views: Sequence[View], names: Sequence[str], q: View, v: View
             )
 
 
-def differentiate(call: Call, results: Results, wrt: Sequence[int] = ()) -> list[Any]:
+def differentiate(
+    call: Call, results: Results, wrt: Sequence[int] = (), has_run: bool = False
+) -> list[Any]:
     """Gradients with respect to q, k, v and captured arrays.
 
     Args:
         call: the forward's call.
         results: what it gave, and the gradients with respect to that.
         wrt: numbers of captured arrays, all of floating-point type, in order.
+        has_run: these very arrays have been the forward's, and the results are its own, of
+            which autograd gives gradients of their shapes and types: nothing is checked again.
 
     Raises:
         ValueError: shapes or types that do not fit.
@@ -75,23 +81,29 @@ def differentiate(call: Call, results: Results, wrt: Sequence[int] = ()) -> list
     has_lse = results.lse_grad is not None
     names = ("out", "lse", "out_grad", "lse_grad")[: 4 if has_lse else 3]
     library, views = views_of((q, k, v), ("query", "key", "value"))
-    check(*views)
-    check_captured(traced, *views[:2])
     given = [_readable(array) for array in results[: len(names)]]
-    of_results = views_of((q, *given), ("query", *names))[1][1:]
     device = views[0].device
-    _check_results(of_results, names, views[0], views[2])
+    if has_run:
+        of_results = [library.view(array) for array in given]
+    else:
+        check(*views)
+        check_captured(traced, *views[:2])
+        of_results = views_of((q, *given), ("query", *names))[1][1:]
+        _check_results(of_results, names, views[0], views[2])
     captured = captured_views(traced, q, library, views[0])
     made = [library.empty(q, view.shape, view.dtype, device) for view in views]
     made += [library.empty(q, captured[number].shape, "f32", device) for number in wrt]
     heads, dims = views[0].shape[1], views[0].shape[3]
     if heads > 0:
-        check_extents(traced, *views[:2])
-        config = AttentionConfig(
+        if not has_run:
+            check_extents(traced, *views[:2])
+            scale = check_scale(scale)
+        kernel = _kernel(
             *(views[0].dtype, heads, views[1].shape[1], dims, views[2].shape[3]),
-            *(bool(is_causal), check_scale(scale), has_lse, traced.variant),
+            *(bool(is_causal), scale, has_lse, traced.variant and traced.variant.without_arrays()),
+            target=target_of(device),
+            wrt=tuple(wrt),
         )
-        kernel = _kernel(config, target_of(device), tuple(wrt))
         kernel.run(library, [*views, *captured, *of_results, *map(library.view, made)])
     for place, number in enumerate(wrt):
         made[3 + place] = _shaped_like(
@@ -108,13 +120,18 @@ def _readable(array: Any) -> Any:
     and a GPU wants unit stride and rows of vectors that begin at 16 bytes."""
     if not is_torch_tensor(array) or array.dim() == 0:
         return array
-    size = array.element_size()
-    places = []
-    if array.is_cuda and array.dim() == 4 and array.shape[-1] * size % 16 == 0:
-        places = [array.data_ptr(), *(size * stride for stride in array.stride()[:-1])]
-    if array.stride(-1) == 1 and all(place % 16 == 0 for place in places):
+    if array.stride(-1) == 1 and (not array.is_cuda or _has_vectors(array)):
         return array
     return array.clone(memory_format=sys.modules["torch"].contiguous_format)
+
+
+def _has_vectors(array: Any) -> bool:
+    """Whether rows of a tensor that could be read as vectors of 16 bytes begin at such."""
+    size = array.element_size()
+    if array.dim() != 4 or array.shape[-1] * size % 16 != 0:
+        return True
+    places = (array.data_ptr(), *(size * stride for stride in array.stride()[:-1]))
+    return all(place % 16 == 0 for place in places)
 
 
 def _converted(array: Any, dtype: Any) -> Any:

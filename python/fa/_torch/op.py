@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fa._run.arrays import describe
+from fa._run.arrays import describe, is_seen_by
 from fa._run.backward import Results, differentiate
 from fa._run.call import Call, attend
 from fa._run.checks import check, number_of_argument
@@ -214,6 +214,90 @@ def records_gradient(*tensors: Any) -> bool:
     )
 
 
+# --- Gradients of eager mode -----------------------------------------------------------
+
+
+class Attention(torch.autograd.Function):
+    """`fa::attention_with_lse` and its gradient where autograd alone has to see the call.
+
+    The operators' way through PyTorch's dispatcher is one in Python, of 100 us forth and
+    as many back.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, call: Call, query: Tensor, key: Tensor, value: Tensor, *captured: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        out, lse = attend(call)
+        # What is saved is the tensors' only place: hooks may keep them elsewhere.
+        none = call.traced._replace(arrays=())
+        ctx.call = call._replace(q=None, k=None, v=None, traced=none)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(query, key, value, *captured, out, lse)
+        return out, lse
+
+    @staticmethod
+    def backward(ctx: Any, out_grad: Any, lse_grad: Any) -> tuple[Any, ...]:
+        saved = ctx.saved_tensors
+        query, key, value, *captured, out, lse = saved
+        found: list[Any] = [None] * (4 + len(captured))
+        if out_grad is None:
+            if lse_grad is None:
+                return tuple(found)
+            out_grad = torch.zeros_like(out)
+        wrt = [
+            number
+            for number, tensor in enumerate(captured)
+            if ctx.needs_input_grad[4 + number] and tensor.is_floating_point()
+        ]
+        call, results = ctx.call, (out, lse, out_grad, lse_grad)
+        grads = (out_grad,) if lse_grad is None else (out_grad, lse_grad)
+        if torch.compiler.is_compiling() or is_seen_by(torch, (*saved, *grads)):
+            gradients = torch.ops.fa.attention_backward(
+                *(query, key, value, captured, *results),
+                wrt=wrt,
+                variant=_text_of(call.traced),
+                is_causal=call.is_causal,
+                scale=call.scale,
+            )
+        else:
+            traced = call.traced._replace(arrays=tuple(captured))
+            call = call._replace(q=query, k=key, v=value, traced=traced)
+            gradients = differentiate(call, Results(*results), wrt, has_run=True)
+        found[1:4] = gradients[:3]
+        for number, gradient in zip(wrt, gradients[3:]):
+            found[4 + number] = gradient
+        return tuple(found)
+
+
+def _is_eager(tensors: Sequence[Tensor]) -> bool:
+    """Whether no mode, transform or class of tensors is there that would see an operator."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+        return False
+    for tensor in tensors:
+        kind = type(tensor)
+        if (kind is not Tensor and kind is not torch.nn.Parameter) or tensor.is_meta:
+            return False
+    return True
+
+
+def _text_of(traced: Traced) -> str:
+    return "" if traced.variant is None else traced.variant.to_text(traced.extents)
+
+
+def record(call: Call) -> tuple[Tensor, Tensor]:
+    """The output and the log-sum-exp of a call that records a gradient, whose tensors are not
+    lazily negated."""
+    q, k, v, traced = call[:4]
+    if _is_eager((q, k, v, *traced.arrays)):
+        types = () if traced.variant is None else traced.variant.captured
+        arrays = tuple(map(_with_unit_stride, traced.arrays, types))
+        call = call._replace(traced=traced._replace(arrays=arrays), return_lse=True)
+        return Attention.apply(call, q, k, v, *arrays)
+    options = {"variant": _text_of(traced), "is_causal": call.is_causal, "scale": call.scale}
+    return torch.ops.fa.attention_with_lse(q, k, v, list(traced.arrays), **options)
+
+
 NO_SCHEDULE = (
     "expected no schedule where PyTorch compiles a call, records a gradient or stands in for "
     "tensors, got one; leave it out, or call under torch.no_grad() outside of torch.compile"
@@ -295,7 +379,6 @@ def call(request: Call) -> Any:
     if request.schedule is not None:
         raise ValueError(NO_SCHEDULE)
     q, k, v, traced = request[:4]
-    text = "" if traced.variant is None else traced.variant.to_text(traced.extents)
     arrays = [torch.as_tensor(array).resolve_neg() for array in traced.arrays]
     factor = None if request.scale is None else number_of_argument("scale", request.scale)
     for number, array in enumerate(arrays):
@@ -305,9 +388,12 @@ def call(request: Call) -> Any:
                 "query, got it on meta, where there are no values; move it"
             )
     q, k, v = (x.resolve_neg() if isinstance(x, Tensor) else x for x in (q, k, v))
+    if records_gradient(q, k, v, *arrays):  # which needs the log-sum-exp
+        traced = Traced(traced.variant, tuple(arrays), traced.number, traced.extents)
+        results = record(Call(q, k, v, traced, bool(request.is_causal), factor))
+        return results if request.return_lse else results[0]
+    text = _text_of(traced)
     options = {"variant": text, "is_causal": bool(request.is_causal), "scale": factor}
     if request.return_lse:
         return torch.ops.fa.attention_with_lse(q, k, v, arrays, **options)
-    if records_gradient(q, k, v, *arrays):  # which needs the log-sum-exp
-        return torch.ops.fa.attention_with_lse(q, k, v, arrays, **options)[0]
     return torch.ops.fa.attention(q, k, v, arrays, **options)

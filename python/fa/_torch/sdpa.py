@@ -573,11 +573,16 @@ def compute(
         if not torch.compiler.is_dynamo_compiling():
             q, k, v = (x.resolve_neg() for x in (q, k, v))
             captured = [x.resolve_neg() for x in captured]
-        options = {"variant": variant, "is_causal": bool(is_causal), "scale": factor}
-        if op.records_gradient(q, k, v, *captured):  # the backward needs the log-sum-exp
-            out = torch.ops.fa.attention_with_lse(q, k, v, captured, **options)[0]
+        is_recording = op.records_gradient(q, k, v, *captured)  # which needs the log-sum-exp
+        if is_recording and not torch.compiler.is_dynamo_compiling():
+            traced = op.traced_of(variant, captured)
+            out = op.record(Call(q, k, v, traced, bool(is_causal), factor))[0]
         else:
-            out = torch.ops.fa.attention(q, k, v, captured, **options)
+            options = {"variant": variant, "is_causal": bool(is_causal), "scale": factor}
+            if is_recording:
+                out = torch.ops.fa.attention_with_lse(q, k, v, captured, **options)[0]
+            else:
+                out = torch.ops.fa.attention(q, k, v, captured, **options)
     else:
         out = attend(Call(q, k, v, op.traced_of(variant, captured), bool(is_causal), factor))
     if rank == 3 and not enable_gqa:
