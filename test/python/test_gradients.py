@@ -814,6 +814,14 @@ def test_modes_see_the_operators():
         assert "fa::attention_backward" in seen.names
 
 
+def test_batched_gradients_are_refused():
+    """By PyTorch, of an operator that has no rule for them, and not by what they lack."""
+    q, k, v = inputs()
+    out = fa.attention(q, k, v)
+    with pytest.raises(RuntimeError, match="Batching rule not implemented"):
+        torch.autograd.grad(out, (q, k, v), normal(3, *out.shape), is_grads_batched=True)
+
+
 def test_hooks_of_what_is_saved():
     """It is kept where they say, and nowhere else."""
     import weakref

@@ -217,6 +217,10 @@ def records_gradient(*tensors: Any) -> bool:
 # --- Gradients of eager mode -----------------------------------------------------------
 
 
+_BATCHED = torch._C._parse_dispatch_key("Batched")
+"""Of the gradients of torch.autograd.grad(..., is_grads_batched=True)."""
+
+
 class Attention(torch.autograd.Function):
     """`fa::attention_with_lse` and its gradient where autograd alone has to see the call.
 
@@ -252,7 +256,8 @@ class Attention(torch.autograd.Function):
         ]
         call, results = ctx.call, (out, lse, out_grad, lse_grad)
         grads = (out_grad,) if lse_grad is None else (out_grad, lse_grad)
-        if torch.compiler.is_compiling() or is_seen_by(torch, (*saved, *grads)):
+        is_batched = any([torch._C._dispatch_keys(x).has(_BATCHED) for x in grads])
+        if torch.compiler.is_compiling() or is_batched or is_seen_by(torch, (*saved, *grads)):
             gradients = torch.ops.fa.attention_backward(
                 *(query, key, value, captured, *results),
                 wrt=wrt,
