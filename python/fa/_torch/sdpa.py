@@ -223,14 +223,15 @@ _ON_CPUS = (
     # Forward and backward together on an Intel Xeon with AMX, one thread, PyTorch's time over
     # fa's: "CPU, forward and backward" in benchmarks/README.md. What is not here is below 1,
     # at some length or head dim at least, and bfloat16 without AMX has not been measured.
-    _Won(("causal",), (torch.float32,), keys=512),
-    _Won(("full", "causal"), (torch.float16,)),
-    _Won(("function",), (torch.float32,), keys=512),
-    _Won(("function",), (torch.float16,)),
-    _Won(("written",), (torch.float32, *_HALF), keys=2048),
+    _Won(("causal",), (torch.float32,), keys=512),  # 1.08 to 1.40
+    _Won(("full", "causal"), (torch.float16,)),  # 1.00 to 2.30
+    _Won(("function",), (torch.float32,), keys=512),  # 1.25 to 3.55
+    _Won(("function",), (torch.float16,)),  # 1.71 to 4.11
+    _Won(("written",), (torch.float32, *_HALF), keys=2048),  # 0.98 to 1.78
 )
 _ON_GPUS = (
-    # The backward alone, on an H200: "Gradients with the Ampere schedule, bf16" in
+    # The backward alone, on an H200, both kernels those that lesser GPUs get as well, of which
+    # none has been measured: "Gradients with the Ampere schedule, bf16" in
     # benchmarks/README.md. FlashAttention-2, which PyTorch runs up to sm_89, takes 1.05 to 1.36
     # times as long as fa at D=64; at D=128 it is faster (0.73 to 0.89), and cuDNN, which
     # PyTorch runs on sm_90 and sm_100, is at every head dim (0.39 to 0.86).
