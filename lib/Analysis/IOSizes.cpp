@@ -3,6 +3,7 @@
 
 #include "IOEvents.h"
 
+#include "fa/Analysis/ScalarOpInterface.h"
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/IR/Matchers.h"
 
@@ -446,6 +447,37 @@ ValueRange64 SizeTracer::evaluate(Value value, const RangeMap &known) {
   return evaluateStep(value, known);
 }
 
+/// By an operation's integer form, if it has one.
+std::optional<ValueRange64> SizeTracer::evaluateForm(Operation *op,
+                                                     const RangeMap &known) {
+  IntegerForm form = getIntegerForm(op);
+  bool ofConditions = llvm::any_of(op->getOperandTypes(),
+                                   [](Type type) { return type.isInteger(1); });
+  if (!form.isKnown() || ofConditions)
+    return std::nullopt;
+  SmallVector<ValueRange64> operands;
+  for (Value operand : op->getOperands())
+    operands.push_back(evaluateStep(operand, known));
+  for (unsigned i : form.nonNegative)
+    if (operands[i].lo < 0)
+      return std::nullopt;
+  bool isMin = form.kind == IntegerForm::Kind::Minimum;
+  std::optional<ValueRange64> result;
+  for (AffineExpr expr : form.map.getResults()) {
+    ValueRange64 x = evaluateExpr(expr, operands, form.map.getNumDims());
+    if (!result)
+      result = x;
+    else if (isMin)
+      result = {std::min(result->lo, x.lo), std::min(result->hi, x.hi)};
+    else
+      result = {std::max(result->lo, x.lo), std::max(result->hi, x.hi)};
+  }
+  auto type = dyn_cast<IntegerType>(op->getResult(0).getType());
+  bool wraps = type && (!llvm::isIntN(type.getWidth(), result->lo) ||
+                        !llvm::isIntN(type.getWidth(), result->hi));
+  return wraps ? ValueRange64() : result;
+}
+
 ValueRange64 SizeTracer::evaluateStep(Value value, const RangeMap &known) {
   if (--budget < 0)
     return {};
@@ -461,45 +493,11 @@ ValueRange64 SizeTracer::evaluateStep(Value value, const RangeMap &known) {
     return i ? evaluateSize(getSize(dim.getSource(), *i), known)
              : ValueRange64();
   }
-  auto results = [&](AffineMap map) {
-    SmallVector<ValueRange64> operands, ranges;
-    for (Value operand : op->getOperands())
-      operands.push_back(evaluateStep(operand, known));
-    for (AffineExpr expr : map.getResults())
-      ranges.push_back(evaluateExpr(expr, operands, map.getNumDims()));
-    return ranges;
-  };
-  auto least = [](ValueRange64 a, ValueRange64 b) -> ValueRange64 {
-    return {std::min(a.lo, b.lo), std::min(a.hi, b.hi)};
-  };
-  auto most = [](ValueRange64 a, ValueRange64 b) -> ValueRange64 {
-    return {std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
-  };
-  auto reduce = [](ArrayRef<ValueRange64> ranges, auto f) {
-    ValueRange64 result = ranges.front();
-    for (ValueRange64 x : ranges.drop_front())
-      result = f(result, x);
-    return result;
-  };
-  if (auto apply = dyn_cast<affine::AffineApplyOp>(op))
-    return results(apply.getMap()).front();
-  if (auto min = dyn_cast<affine::AffineMinOp>(op))
-    return reduce(results(min.getMap()), least);
-  if (auto max = dyn_cast<affine::AffineMaxOp>(op))
-    return reduce(results(max.getMap()), most);
   auto operand = [&](unsigned i) {
     return evaluateStep(op->getOperand(i), known);
   };
-  if (isa<arith::IndexCastOp>(op))
-    return operand(0);
-  if (isa<arith::AddIOp>(op))
-    return add(operand(0), operand(1));
-  if (isa<arith::SubIOp>(op))
-    return add(operand(0), multiply(operand(1), -1));
-  if (isa<arith::MinSIOp>(op))
-    return least(operand(0), operand(1));
-  if (isa<arith::MaxSIOp>(op))
-    return most(operand(0), operand(1));
+  if (std::optional<ValueRange64> range = evaluateForm(op, known))
+    return *range;
   if (isa<arith::AndIOp>(op) && value.getType().isInteger(1)) {
     ValueRange64 a = operand(0), b = operand(1);
     if ((a.isPoint() && a.lo == 0) || (b.isPoint() && b.lo == 0))

@@ -52,6 +52,8 @@ public:
 
 private:
   ValueRange64 evaluateStep(mlir::Value value, const RangeMap &known);
+  std::optional<ValueRange64> evaluateForm(mlir::Operation *op,
+                                           const RangeMap &known);
   ValueRange64 evaluateSize(const Size &size, const RangeMap &known);
   /// Values left before an evaluation gives up.
   int64_t budget = 0;

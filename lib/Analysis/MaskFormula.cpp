@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "MaskFormula.h"
+#include "fa/Analysis/ScalarOpInterface.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Matchers.h"
@@ -289,14 +289,6 @@ std::optional<Term> FormulaBuilder::divide(const std::optional<Term> &x,
                 divide(x->operands[1], c, kind), x->condition);
 }
 
-std::optional<Term> FormulaBuilder::cast(Value from, Type to, bool isUnsigned) {
-  std::optional<Term> x = term(from);
-  if (!x || (isUnsigned && widthOf(to) > widthOf(from.getType()) &&
-             !isNonNegative(*x)))
-    return std::nullopt;
-  return checked(x, to, false);
-}
-
 std::optional<Term> FormulaBuilder::substitute(AffineExpr expr,
                                                ArrayRef<Term> dims,
                                                ArrayRef<Term> symbols) {
@@ -318,30 +310,18 @@ std::optional<Term> FormulaBuilder::substitute(AffineExpr expr,
   return divide(lhs, c.getValue(), expr.getKind());
 }
 
-std::optional<Term> FormulaBuilder::termOfAffine(AffineMap map,
-                                                 ValueRange operands,
-                                                 Term::Kind kind) {
-  SmallVector<Term> values;
-  for (Value operand : operands) {
-    std::optional<Term> x = term(operand);
-    if (!x)
-      return std::nullopt;
-    values.push_back(*x);
-  }
-  ArrayRef<Term> all(values);
+std::optional<Term> FormulaBuilder::termOfForm(const IntegerForm &form,
+                                               ArrayRef<Term> operands) {
+  Term::Kind kind = form.kind == IntegerForm::Kind::Minimum ? Term::Kind::Min
+                                                            : Term::Kind::Max;
+  unsigned numDims = form.map.getNumDims();
   std::optional<Term> result;
-  for (auto [i, expr] : llvm::enumerate(map.getResults())) {
-    std::optional<Term> x = substitute(expr, all.take_front(map.getNumDims()),
-                                       all.drop_front(map.getNumDims()));
+  for (auto [i, expr] : llvm::enumerate(form.map.getResults())) {
+    std::optional<Term> x = substitute(expr, operands.take_front(numDims),
+                                       operands.drop_front(numDims));
     result = i == 0 ? x : choice(kind, result, x);
   }
   return result;
-}
-
-/// Whether an op says that it does not wrap as a signed integer.
-template <typename OpTy> static bool hasNoSignedWrap(OpTy op) {
-  return bitEnumContainsAll(op.getOverflowFlags(),
-                            arith::IntegerOverflowFlags::nsw);
 }
 
 /// An operand's constant.
@@ -354,81 +334,26 @@ static std::optional<int64_t> constantOf(Value value) {
 }
 
 std::optional<Term> FormulaBuilder::termOfOp(Operation *op) {
-  if (op->getNumResults() != 1)
-    return std::nullopt;
-  Type type = op->getResult(0).getType();
-  auto operand = [&](unsigned i) { return term(op->getOperand(i)); };
-  if (auto add = dyn_cast<arith::AddIOp>(op))
-    return checked(this->add(operand(0), operand(1)), type,
-                   hasNoSignedWrap(add));
-  if (auto sub = dyn_cast<arith::SubIOp>(op))
-    return checked(add(operand(0), scale(operand(1), -1)), type,
-                   hasNoSignedWrap(sub));
-  if (auto mul = dyn_cast<arith::MulIOp>(op)) {
-    for (unsigned i : {0, 1})
-      if (std::optional<int64_t> c = constantOf(op->getOperand(i)))
-        return checked(scale(operand(1 - i), *c), type, hasNoSignedWrap(mul));
-    return std::nullopt;
-  }
-  if (auto shift = dyn_cast<arith::ShLIOp>(op)) {
-    std::optional<int64_t> c = constantOf(shift.getRhs());
-    if (!c || *c < 0 || *c > 16)
-      return std::nullopt;
-    return checked(scale(operand(0), int64_t(1) << *c), type,
-                   hasNoSignedWrap(shift));
-  }
-  if (isa<arith::IndexCastOp, arith::ExtSIOp, arith::TruncIOp>(op))
-    return cast(op->getOperand(0), type, false);
-  if (isa<arith::IndexCastUIOp, arith::ExtUIOp>(op))
-    return cast(op->getOperand(0), type, true);
-  if (isa<arith::MinSIOp>(op))
-    return choice(Term::Kind::Min, operand(0), operand(1));
-  if (isa<arith::MaxSIOp>(op))
-    return choice(Term::Kind::Max, operand(0), operand(1));
-  if (isa<arith::MinUIOp, arith::MaxUIOp>(op)) {
-    std::optional<Term> x = operand(0), y = operand(1);
-    if (!x || !y || !isNonNegative(*x) || !isNonNegative(*y))
-      return std::nullopt;
-    return choice(isa<arith::MinUIOp>(op) ? Term::Kind::Min : Term::Kind::Max,
-                  x, y);
-  }
-  if (isa<math::AbsIOp>(op))
-    return checked(choice(Term::Kind::Max, operand(0), scale(operand(0), -1)),
-                   type, false);
   if (auto select = dyn_cast<arith::SelectOp>(op))
-    return choice(Term::Kind::Select, operand(1), operand(2),
-                  select.getCondition());
-  if (auto apply = dyn_cast<affine::AffineApplyOp>(op))
-    return termOfAffine(apply.getMap(), apply.getOperands(), Term::Kind::Min);
-  if (auto min = dyn_cast<affine::AffineMinOp>(op))
-    return termOfAffine(min.getMap(), min.getOperands(), Term::Kind::Min);
-  if (auto max = dyn_cast<affine::AffineMaxOp>(op))
-    return termOfAffine(max.getMap(), max.getOperands(), Term::Kind::Max);
-
-  // Quotients and remainders by constants. Rounding to 0 and unsigned division
-  // are floor division where the dividend is not negative.
-  if (op->getNumOperands() != 2)
+    return choice(Term::Kind::Select, term(select.getTrueValue()),
+                  term(select.getFalseValue()), select.getCondition());
+  IntegerForm form = getIntegerForm(op);
+  if (!form.isKnown())
     return std::nullopt;
-  std::optional<int64_t> c = constantOf(op->getOperand(1));
-  if (!c)
-    return std::nullopt;
-  bool isShift = isa<arith::ShRSIOp, arith::ShRUIOp>(op);
-  if (isShift && (*c < 0 || *c > 36))
-    return std::nullopt;
-  int64_t divisor = isShift ? int64_t(1) << *c : *c;
-  if (isa<arith::FloorDivSIOp, arith::ShRSIOp>(op))
-    return divide(operand(0), divisor, AffineExprKind::FloorDiv);
-  if (isa<arith::CeilDivSIOp>(op))
-    return divide(operand(0), divisor, AffineExprKind::CeilDiv);
-  bool isQuotient = isa<arith::DivSIOp, arith::DivUIOp, arith::ShRUIOp>(op),
-       isRemainder = isa<arith::RemSIOp, arith::RemUIOp>(op);
-  if (!isQuotient && !isRemainder)
-    return std::nullopt;
-  std::optional<Term> x = operand(0);
-  if (!x || !isNonNegative(*x))
-    return std::nullopt;
-  return divide(x, divisor,
-                isQuotient ? AffineExprKind::FloorDiv : AffineExprKind::Mod);
+  SmallVector<Term> operands(op->getNumOperands());
+  for (auto [i, operand] : llvm::enumerate(op->getOperands())) {
+    if (!form.reads(i))
+      continue;
+    std::optional<Term> x = term(operand);
+    if (!x)
+      return std::nullopt;
+    operands[i] = *x;
+  }
+  for (unsigned i : form.nonNegative)
+    if (!isNonNegative(operands[i]))
+      return std::nullopt;
+  return checked(termOfForm(form, operands), op->getResult(0).getType(),
+                 !mayWrap(op));
 }
 
 std::optional<Term> FormulaBuilder::term(Value value) {

@@ -12,6 +12,8 @@
 
 namespace fa {
 
+struct IntegerForm;
+
 /// Dimensions of a formula's affine expressions; its symbols are uniform
 /// values. Row i = row offset + Row.
 enum MaskDim : unsigned {
@@ -69,13 +71,12 @@ public:
 private:
   std::optional<Term> term(mlir::Value value);
   std::optional<Term> termOfOp(mlir::Operation *op);
-  std::optional<Term> termOfAffine(mlir::AffineMap map,
-                                   mlir::ValueRange operands, Term::Kind kind);
+  std::optional<Term> termOfForm(const IntegerForm &form,
+                                 llvm::ArrayRef<Term> operands);
   std::optional<Term> substitute(mlir::AffineExpr expr,
                                  llvm::ArrayRef<Term> dims,
                                  llvm::ArrayRef<Term> symbols);
   std::optional<Term> uniformTerm(mlir::Value value);
-  std::optional<Term> cast(mlir::Value from, mlir::Type to, bool isUnsigned);
   std::optional<Term> scale(const std::optional<Term> &x, int64_t factor);
   std::optional<Term> add(const std::optional<Term> &x,
                           const std::optional<Term> &y);

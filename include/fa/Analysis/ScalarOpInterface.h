@@ -2,13 +2,67 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The table of scalar semantics: what is known of the operations that score
-// functions consist of.
+// functions and masks consist of. It stands before all other analyses and the
+// dialect, which ask it.
 
 #ifndef FA_ANALYSIS_SCALAROPINTERFACE_H
 #define FA_ANALYSIS_SCALAROPINTERFACE_H
 
+#include "mlir/IR/AffineMap.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/OpDefinition.h"
+
+#include <limits>
+
+namespace fa {
+
+/// The numbers that a value can be, in float64. A NaN is in every range, and a
+/// zero has no sign: 1 / x is not negative where x is not.
+struct NumberRange {
+  double lo = -std::numeric_limits<double>::infinity();
+  double hi = std::numeric_limits<double>::infinity();
+  bool isNonNegative() const { return lo >= 0; }
+  bool isNonPositive() const { return hi <= 0; }
+};
+
+/// How a value changes as another one grows.
+enum class Trend { None, Grows, Falls, Unknown };
+
+/// The trend of -x, where x has this one.
+Trend negate(Trend x);
+/// Of what grows with both of two values.
+Trend join(Trend x, Trend y);
+/// Of f(x), where x has the trend `inner` and f `outer` in x.
+Trend compose(Trend outer, Trend inner);
+
+/// What an operation computes of integers: results of an affine map of its
+/// operands (dimensions first, then symbols), and of several the least or the
+/// largest.
+struct IntegerForm {
+  enum class Kind { Unknown, Minimum, Maximum };
+  Kind kind = Kind::Unknown;
+  mlir::AffineMap map = {};
+  /// Operands that must not be negative; where one is, it computes something
+  /// else.
+  llvm::SmallVector<unsigned, 2> nonNegative = {};
+
+  bool isKnown() const { return kind != Kind::Unknown; }
+  /// Whether it depends on an operand, or asks that one not to be negative.
+  bool reads(unsigned operand) const;
+  /// Its trend in an operand, if operands have these ranges.
+  Trend getTrend(unsigned operand,
+                 llvm::ArrayRef<NumberRange> operandRanges) const;
+};
+
+/// The form of an operation; unknown where it has no model.
+IntegerForm getIntegerForm(mlir::Operation *op);
+
+/// Whether an operation may compute something else than its integer form, since
+/// that has more bits than the result; said by its overflow flags. On 64 bits
+/// and on indices it is taken not to.
+bool mayWrap(mlir::Operation *op);
+
+} // namespace fa
 
 #include "fa/Analysis/ScalarOpInterface.h.inc"
 
@@ -18,8 +72,10 @@ class DialectRegistry;
 
 namespace fa {
 
-/// Gives operations of arith and math their models. An operation without one
-/// has no derivative: a float that comes of it can't be differentiated.
+/// Gives operations of affine, arith and math their models. Of an operation
+/// without one nothing is known: a float that comes of it can't be
+/// differentiated, and a mask that it is part of is evaluated element by
+/// element.
 void registerScalarModels(mlir::DialectRegistry &registry);
 
 } // namespace fa

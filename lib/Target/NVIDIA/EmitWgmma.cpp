@@ -8,11 +8,13 @@
 
 #include "KernelEmitter.h"
 #include "PTXText.h"
+#include "fa/Analysis/ScalarOpInterface.h"
 
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/Matchers.h"
 
 using namespace mlir;
+using namespace fa;
 using namespace fa::nvidia;
 using namespace fa::hopper;
 
@@ -260,17 +262,23 @@ bool SignFinder::ofResult(OpResult v) {
     return isNonNegative(generic.getBody()->getTerminator()->getOperand(n));
   if (isa<PinOp, WaitGroupOp>(op))
     return isNonNegative(op->getOperand(n));
-  if (isa<math::ExpOp, math::Exp2Op, math::AbsFOp>(op))
-    return true;
-  if (auto select = dyn_cast<arith::SelectOp>(op))
-    return isNonNegative(select.getTrueValue()) &&
-           isNonNegative(select.getFalseValue());
   if (isa<linalg::FillOp>(op))
     return isNonNegative(op->getOperand(0));
-  return isa<arith::ExtFOp, arith::TruncFOp, arith::AddFOp, arith::MulFOp,
-             arith::MaxNumFOp, arith::MinNumFOp, arith::MaximumFOp,
-             arith::MinimumFOp, math::FmaOp>(op) &&
-         all(op->getOperands());
+  auto scalar = dyn_cast<ScalarOpInterface>(op);
+  if (!scalar)
+    return false;
+  // Of any operands, or of some that are not negative.
+  SmallVector<NumberRange> ranges(op->getNumOperands());
+  if (scalar.inferRange(ranges).isNonNegative())
+    return true;
+  SmallVector<Value> numbers;
+  for (auto [operand, range] : llvm::zip(op->getOperands(), ranges)) {
+    if (!isa<FloatType>(operand.getType()))
+      continue;
+    range.lo = 0;
+    numbers.push_back(operand);
+  }
+  return scalar.inferRange(ranges).isNonNegative() && all(numbers);
 }
 
 LogicalResult KernelEmitter::emitExceeds(ExceedsOp op) {

@@ -5,6 +5,7 @@
 // force.
 
 #include "fa/Dialect/FA/IR/Granularity.h"
+#include "fa/Analysis/ScalarOpInterface.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -23,7 +24,9 @@ namespace {
 /// (tensor<?x?xi1>). The type of %x is `type`.
 int64_t granularityOf(const std::string &body, int64_t multiple = 1,
                       const std::string &type = "index") {
-  MLIRContext ctx;
+  DialectRegistry registry;
+  registerScalarModels(registry);
+  MLIRContext ctx(registry);
   ctx.loadDialect<arith::ArithDialect, affine::AffineDialect, func::FuncDialect,
                   tensor::TensorDialect>();
   std::string text = R"(

@@ -6,6 +6,7 @@
 
 #include "fa/Analysis/MaskIntervals.h"
 #include "Interpreter.h"
+#include "fa/Analysis/ScalarOpInterface.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -34,6 +35,9 @@ constexpr int64_t kRows = 4, kKeys = 3;
 class MaskProgram {
 public:
   explicit MaskProgram(const std::string &body) {
+    DialectRegistry registry;
+    registerScalarModels(registry);
+    ctx.appendDialectRegistry(registry);
     ctx.loadDialect<arith::ArithDialect, affine::AffineDialect,
                     func::FuncDialect, linalg::LinalgDialect, math::MathDialect,
                     scf::SCFDialect, tensor::TensorDialect>();

@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "fa/Dialect/FA/IR/Granularity.h"
+#include "fa/Analysis/ScalarOpInterface.h"
 
-#include "mlir/Dialect/Affine/IR/AffineOps.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Matchers.h"
 
 #include <numeric>
@@ -41,11 +40,11 @@ public:
 private:
   using Kind = Shape::Kind;
   Shape compute(Value value);
+  std::optional<Shape> ofForm(Operation *op, ArrayRef<Shape> operands);
   Shape ofExpr(AffineExpr expr, ArrayRef<Shape> operands, unsigned numDims);
   static Shape sum(Shape x, Shape y);
-  static Shape difference(Shape x, Shape y);
+  static Shape negated(Shape x);
   static Shape quotient(Shape x, int64_t divisor);
-  static Shape converted(Shape x, Type from, Type to, bool isUnsigned);
   static Shape merged(ArrayRef<Shape> operands);
   Value coordinate;
   const DenseMap<Value, int64_t> &multiples;
@@ -69,21 +68,9 @@ Shape GranularityFinder::sum(Shape x, Shape y) {
           x.isNonNegative && y.isNonNegative};
 }
 
-Shape GranularityFinder::difference(Shape x, Shape y) {
-  if (y.kind != Kind::Uniform)
-    return merged({x, y});
-  y.isNonNegative = false;
-  return sum(x, y);
-}
-
-/// Coordinates and lengths fit 32 bits.
-Shape GranularityFinder::converted(Shape x, Type from, Type to,
-                                   bool isUnsigned) {
-  auto width = [](Type type) {
-    return type.isIndex() ? 64 : type.getIntOrFloatBitWidth();
-  };
-  bool wraps = width(to) < 32 || (isUnsigned && !x.isNonNegative);
-  return wraps && width(from) != width(to) ? merged({x}) : x;
+/// -x: a product with another number may wrap, and then it is no multiple.
+Shape GranularityFinder::negated(Shape x) {
+  return x.kind == Kind::Uniform ? Shape{Kind::Uniform, x.n} : merged({x});
 }
 
 Shape GranularityFinder::quotient(Shape x, int64_t divisor) {
@@ -106,27 +93,32 @@ Shape GranularityFinder::ofExpr(AffineExpr expr, ArrayRef<Shape> operands,
   if (expr.getKind() == AffineExprKind::Add)
     return sum(x, y);
   auto c = dyn_cast<AffineConstantExpr>(binary.getRHS());
+  if (c && expr.getKind() == AffineExprKind::Mul && c.getValue() == -1)
+    return negated(x);
   if (c && expr.getKind() == AffineExprKind::FloorDiv)
     return quotient(x, c.getValue());
   return merged({x, y});
 }
 
-/// The constant by which an operation divides, rounding down; 0 where it does
-/// not.
-static int64_t divisorOf(Operation *op, bool isNonNegative) {
-  APInt c;
-  if (op->getNumOperands() != 2 ||
-      !matchPattern(op->getOperand(1), m_ConstantInt(&c)) ||
-      c.getSignificantBits() > 32)
-    return 0;
-  int64_t value = c.getSExtValue();
-  if (isa<arith::FloorDivSIOp>(op) ||
-      (isNonNegative && isa<arith::DivSIOp, arith::DivUIOp>(op)))
-    return std::max<int64_t>(value, 0);
-  if ((isa<arith::ShRSIOp>(op) || (isNonNegative && isa<arith::ShRUIOp>(op))) &&
-      value >= 0 && value < 31)
-    return int64_t(1) << value;
-  return 0;
+/// By the operation's integer form, where that holds.
+std::optional<Shape> GranularityFinder::ofForm(Operation *op,
+                                               ArrayRef<Shape> operands) {
+  IntegerForm form = getIntegerForm(op);
+  if (!form.isKnown() || !llvm::all_of(form.nonNegative, [&](unsigned i) {
+        return operands[i].isNonNegative;
+      }))
+    return std::nullopt;
+  // Coordinates and lengths fit 32 bits, and not fewer.
+  auto width = [](Value v) {
+    return v.getType().isIndex() ? 64 : v.getType().getIntOrFloatBitWidth();
+  };
+  if (width(op->getResult(0)) < 32 &&
+      width(op->getResult(0)) != width(op->getOperand(0)))
+    return std::nullopt;
+  SmallVector<Shape> results;
+  for (AffineExpr expr : form.map.getResults())
+    results.push_back(ofExpr(expr, operands, form.map.getNumDims()));
+  return results.size() == 1 ? results[0] : merged(results);
 }
 
 Shape GranularityFinder::compute(Value value) {
@@ -143,20 +135,8 @@ Shape GranularityFinder::compute(Value value) {
   SmallVector<Shape> operands;
   for (Value operand : op->getOperands())
     operands.push_back(shapeOf(operand));
-  if (isa<arith::IndexCastOp, arith::IndexCastUIOp, arith::ExtSIOp,
-          arith::ExtUIOp, arith::TruncIOp>(op))
-    return converted(operands[0], op->getOperand(0).getType(), value.getType(),
-                     isa<arith::IndexCastUIOp, arith::ExtUIOp>(op));
-  if (isa<arith::AddIOp>(op))
-    return sum(operands[0], operands[1]);
-  if (isa<arith::SubIOp>(op))
-    return difference(operands[0], operands[1]);
-  if (auto apply = dyn_cast<affine::AffineApplyOp>(op))
-    return ofExpr(apply.getAffineMap().getResult(0), operands,
-                  apply.getAffineMap().getNumDims());
-  if (int64_t divisor =
-          operands.size() == 2 ? divisorOf(op, operands[0].isNonNegative) : 0)
-    return quotient(operands[0], divisor);
+  if (std::optional<Shape> shape = ofForm(op, operands))
+    return *shape;
   return merged(operands);
 }
 

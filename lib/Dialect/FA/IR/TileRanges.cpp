@@ -4,7 +4,6 @@
 #include "fa/Dialect/FA/IR/TileRanges.h"
 #include "fa/Dialect/FA/IR/Granularity.h"
 
-#include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -138,6 +137,27 @@ std::optional<TileRanges::Known> TileRanges::quotient(const Known &x,
                x.bits};
 }
 
+TileRanges::Known TileRanges::choice(const Known &x, const Known &y,
+                                     IntegerForm::Kind kind) {
+  auto create = [&](Value a, Value c) -> Value {
+    if (kind == IntegerForm::Kind::Minimum)
+      return arith::MinSIOp::create(b, loc, a, c);
+    return arith::MaxSIOp::create(b, loc, a, c);
+  };
+  return {{create(x.range.lo, y.range.lo), create(x.range.hi, y.range.hi)},
+          std::max(x.bits, y.bits),
+          x.mayBeUnlimited || y.mayBeUnlimited};
+}
+
+/// The y of -y; null in other expressions.
+static AffineExpr negatedIn(AffineExpr expr) {
+  auto binary = dyn_cast<AffineBinaryOpExpr>(expr);
+  bool isNegated =
+      binary && expr.getKind() == AffineExprKind::Mul &&
+      binary.getRHS() == getAffineConstantExpr(-1, expr.getContext());
+  return isNegated ? binary.getLHS() : AffineExpr();
+}
+
 std::optional<TileRanges::Known> TileRanges::ofExpr(AffineExpr expr,
                                                     ArrayRef<Known> operands,
                                                     unsigned numDims) {
@@ -157,8 +177,10 @@ std::optional<TileRanges::Known> TileRanges::ofExpr(AffineExpr expr,
   if (!x)
     return std::nullopt;
   if (expr.getKind() == AffineExprKind::Add) {
-    std::optional<Known> y = ofExpr(binary.getRHS(), operands, numDims);
-    return y ? sum(*x, *y, false) : std::nullopt;
+    AffineExpr rhs = binary.getRHS(), subtracted = negatedIn(rhs);
+    std::optional<Known> y =
+        ofExpr(subtracted ? subtracted : rhs, operands, numDims);
+    return y ? sum(*x, *y, bool(subtracted)) : std::nullopt;
   }
   auto c = dyn_cast<AffineConstantExpr>(binary.getRHS());
   if (c && expr.getKind() == AffineExprKind::Mul)
@@ -168,16 +190,16 @@ std::optional<TileRanges::Known> TileRanges::ofExpr(AffineExpr expr,
   return std::nullopt;
 }
 
-/// As in the mask analysis, arithmetic on indices and 64-bit integers is taken
-/// not to wrap; narrower arithmetic must be shown not to.
-std::optional<TileRanges::Known> TileRanges::exact(std::optional<Known> result,
-                                                   Operation *def) {
-  auto type = dyn_cast<IntegerType>(def->getResult(0).getType());
-  auto flags = dyn_cast<arith::ArithIntegerOverflowFlagsInterface>(def);
-  bool mayWrap = type && type.getWidth() < 64 && result &&
-                 result->bits > type.getWidth() &&
-                 !(flags && flags.hasNoSignedWrap());
-  return mayWrap ? std::nullopt : result;
+std::optional<TileRanges::Known> TileRanges::ofForm(const IntegerForm &form,
+                                                    ArrayRef<Known> operands) {
+  std::optional<Known> result;
+  for (AffineExpr expr : form.map.getResults()) {
+    std::optional<Known> next = ofExpr(expr, operands, form.map.getNumDims());
+    if (!next)
+      return std::nullopt;
+    result = result ? choice(*result, *next, form.kind) : *next;
+  }
+  return result;
 }
 
 std::optional<TileRanges::Known> TileRanges::ofOperation(Operation *def) {
@@ -191,53 +213,33 @@ std::optional<TileRanges::Known> TileRanges::ofOperation(Operation *def) {
       return std::nullopt;
     operands.push_back(*x);
   }
-  auto constantOf = [&](unsigned i) -> std::optional<int64_t> {
-    APInt c;
-    if (!matchPattern(def->getOperand(i), m_ConstantInt(&c)) ||
-        c.getSignificantBits() > 32)
-      return std::nullopt;
-    return c.getSExtValue();
-  };
-  if (isa<arith::AddIOp, arith::SubIOp>(def))
-    return exact(sum(operands[0], operands[1], isa<arith::SubIOp>(def)), def);
-  if (isa<arith::MulIOp>(def))
-    if (std::optional<int64_t> c = constantOf(1))
-      return exact(scaled(operands[0], *c), def);
-  if (isa<arith::FloorDivSIOp>(def))
-    if (std::optional<int64_t> c = constantOf(1))
-      return quotient(operands[0], *c);
-  bool isCondition = def->getOperand(0).getType().isInteger(1);
-  if (isa<arith::IndexCastOp, arith::ExtSIOp>(def) && !isCondition) {
-    // An index may have 32 bits.
-    bool narrows = def->getResult(0).getType().isIndex()
-                       ? operands[0].mayBeUnlimited
-                       : !exact(operands[0], def);
-    return narrows ? std::nullopt : std::optional<Known>(operands[0]);
-  }
-  auto both = [&](auto create, unsigned bits) -> Known {
-    const TileRange &x = operands[0].range, &y = operands[1].range;
-    return {{create(x.lo, y.lo), create(x.hi, y.hi)},
-            bits,
-            operands[0].mayBeUnlimited || operands[1].mayBeUnlimited};
-  };
-  unsigned bits =
-      operands.size() > 1 ? std::max(operands[0].bits, operands[1].bits) : 0;
-  if (isa<arith::MinSIOp>(def))
-    return both(
-        [&](Value x, Value y) -> Value {
-          return arith::MinSIOp::create(b, loc, x, y);
-        },
-        bits);
-  if (isa<arith::MaxSIOp>(def))
-    return both(
-        [&](Value x, Value y) -> Value {
-          return arith::MaxSIOp::create(b, loc, x, y);
-        },
-        bits);
-  if (auto apply = dyn_cast<affine::AffineApplyOp>(def))
-    return ofExpr(apply.getAffineMap().getResult(0), operands,
-                  apply.getAffineMap().getNumDims());
-  return std::nullopt;
+  IntegerForm form = getIntegerForm(def);
+  // Of conditions there are no numbers, and of no number is it known that it is
+  // not negative.
+  if (!form.isKnown() || !form.nonNegative.empty() ||
+      llvm::any_of(def->getOperandTypes(),
+                   [](Type type) { return type.isInteger(1); }))
+    return std::nullopt;
+  std::optional<Known> result = ofForm(form, operands);
+  return result && fits(*result, operands, def) ? result : std::nullopt;
+}
+
+/// Whether a result is what its form says. As in the mask analysis, arithmetic
+/// on indices and 64-bit integers is taken not to wrap; narrower arithmetic
+/// must be shown not to.
+bool TileRanges::fits(const Known &result, ArrayRef<Known> operands,
+                      Operation *def) {
+  Type type = def->getResult(0).getType();
+  // An index may have 32 bits.
+  if (type.isIndex())
+    return !result.mayBeUnlimited;
+  bool isLarger = llvm::none_of(
+      llvm::zip(operands, def->getOperandTypes()), [&](auto operand) {
+        auto [known, from] = operand;
+        return from == type && known.bits >= result.bits;
+      });
+  return !isLarger || !mayWrap(def) ||
+         result.bits <= type.getIntOrFloatBitWidth();
 }
 
 //===----------------------------------------------------------------------===//

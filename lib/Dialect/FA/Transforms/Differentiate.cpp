@@ -162,19 +162,27 @@ LogicalResult ReverseMode::reverseOp(Operation *op, IRMapping &map,
                       }));
   if (!needed)
     return success();
-  if (!scalar)
+  auto hasNone = [&] {
     return op->emitOpError(
         "has no derivative; write the score function with arith and math "
         "operations on floats, or give it a model (lib/Analysis/"
         "ScalarModels.cpp)");
+  };
+  if (!scalar)
+    return hasNone();
   SmallVector<Value> operands;
   for (Value operand : op->getOperands())
     operands.push_back(toF32(map.lookupOrDefault(operand)));
   Value result = toF32(map.lookup(op->getResult(0)));
-  for (auto [n, operand] : llvm::enumerate(op->getOperands()))
-    if (isDifferentiable(operand))
-      if (Value part = scalar.buildAdjoint(b, n, operands, result, g))
-        add(adjoints, operand, part);
+  for (auto [n, operand] : llvm::enumerate(op->getOperands())) {
+    if (!active.contains(operand))
+      continue;
+    FailureOr<Value> part = scalar.buildAdjoint(b, n, operands, result, g);
+    if (failed(part))
+      return hasNone();
+    if (*part && isDifferentiable(operand))
+      add(adjoints, operand, *part);
+  }
   return success();
 }
 

@@ -4,12 +4,12 @@
 // Blocks of keys from the last to the first, where scores grow with the key.
 
 #include "fa/Analysis/MaskIntervals.h"
+#include "fa/Analysis/Trend.h"
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/IR/Matchers.h"
 #include "fa/Dialect/FA/Transforms/Passes.h"
 #include "fa/Dialect/FA/Transforms/Utils.h"
 
-#include "mlir/Analysis/FlatLinearValueConstraints.h"
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Arith/Utils/Utils.h"
@@ -34,144 +34,6 @@ using namespace fa;
 //===----------------------------------------------------------------------===//
 // How scores change from key to key
 //===----------------------------------------------------------------------===//
-
-namespace {
-enum class Trend { None, Grows, Falls, Unknown };
-enum class Sign { NotNegative, NotPositive, Unknown };
-} // namespace
-
-static Trend negate(Trend x) {
-  return x == Trend::Grows   ? Trend::Falls
-         : x == Trend::Falls ? Trend::Grows
-                             : x;
-}
-static Sign negate(Sign x) {
-  return x == Sign::NotNegative   ? Sign::NotPositive
-         : x == Sign::NotPositive ? Sign::NotNegative
-                                  : x;
-}
-/// Of a sum, a maximum or a minimum.
-static Trend join(Trend x, Trend y) {
-  if (x == Trend::None || x == y)
-    return y;
-  return y == Trend::None ? x : Trend::Unknown;
-}
-static Trend times(Trend x, Sign factor) {
-  if (x == Trend::None || factor == Sign::NotNegative)
-    return x;
-  return factor == Sign::NotPositive ? negate(x) : Trend::Unknown;
-}
-static Sign times(Sign x, Sign y) {
-  if (x == Sign::Unknown || y == Sign::Unknown)
-    return Sign::Unknown;
-  return x == y ? Sign::NotNegative : Sign::NotPositive;
-}
-
-static bool keepsSign(Operation *op) {
-  return isa<arith::IndexCastOp, arith::SIToFPOp, arith::ExtSIOp, arith::ExtFOp,
-             arith::TruncFOp>(op);
-}
-
-namespace {
-/// The trend of values in the body that computes a block of scores.
-class TrendFinder {
-public:
-  explicit TrendFinder(Value firstKey) : firstKey(firstKey) {}
-  Trend find(Value v);
-
-private:
-  Trend findOf(Operation *op);
-  Sign signOf(Value v);
-  Sign findSign(Value v);
-
-  Value firstKey;
-  /// What was found, since values may be read many times.
-  DenseMap<Value, Trend> trends;
-  DenseMap<Value, Sign> signs;
-};
-} // namespace
-
-Sign TrendFinder::signOf(Value v) {
-  if (auto known = signs.find(v); known != signs.end())
-    return known->second;
-  Sign sign = findSign(v);
-  signs[v] = sign;
-  return sign;
-}
-
-Sign TrendFinder::findSign(Value v) {
-  APFloat number(0.0f);
-  if (matchPattern(v, m_ConstantFloat(&number)))
-    return number.isNegative() ? Sign::NotPositive : Sign::NotNegative;
-  if (std::optional<int64_t> integer = getConstantIntValue(v))
-    return *integer < 0 ? Sign::NotPositive : Sign::NotNegative;
-  Operation *op = v.getDefiningOp();
-  if (!op)
-    return Sign::Unknown;
-  if (isa<math::ExpOp, math::Exp2Op, math::SqrtOp, math::AbsFOp, math::AbsIOp>(
-          op))
-    return Sign::NotNegative;
-  if (keepsSign(op))
-    return signOf(op->getOperand(0));
-  if (isa<arith::NegFOp>(op))
-    return negate(signOf(op->getOperand(0)));
-  if (isa<arith::MulFOp, arith::DivFOp>(op))
-    return times(signOf(op->getOperand(0)), signOf(op->getOperand(1)));
-  return Sign::Unknown;
-}
-
-Trend TrendFinder::find(Value v) {
-  if (v == firstKey)
-    return Trend::Grows;
-  Operation *op = v.getDefiningOp();
-  if (!op)
-    return Trend::None;
-  if (auto known = trends.find(v); known != trends.end())
-    return known->second;
-  Trend trend = findOf(op);
-  trends[v] = trend;
-  return trend;
-}
-
-Trend TrendFinder::findOf(Operation *op) {
-  if (auto index = dyn_cast<linalg::IndexOp>(op))
-    return index.getDim() == 1 ? Trend::Grows : Trend::None;
-  SmallVector<Trend> trends;
-  for (Value operand : op->getOperands())
-    trends.push_back(find(operand));
-  if (llvm::all_of(trends, [](Trend t) { return t == Trend::None; }))
-    return Trend::None;
-  if (auto apply = dyn_cast<affine::AffineApplyOp>(op)) {
-    SmallVector<int64_t> factors;
-    AffineMap map = apply.getAffineMap();
-    if (failed(getFlattenedAffineExpr(map.getResult(0), map.getNumDims(),
-                                      map.getNumSymbols(), &factors)) ||
-        factors.size() != trends.size() + 1)
-      return Trend::Unknown;
-    Trend sum = Trend::None;
-    for (auto [trend, factor] : llvm::zip(trends, factors))
-      if (factor)
-        sum = join(sum, factor > 0 ? trend : negate(trend));
-    return sum;
-  }
-  if (keepsSign(op) || isa<math::ExpOp, math::Exp2Op, math::LogOp, math::Log2Op,
-                           math::Log1pOp, math::SqrtOp, math::TanhOp>(op))
-    return trends[0];
-  if (isa<arith::NegFOp>(op))
-    return negate(trends[0]);
-  if (isa<arith::AddIOp, arith::AddFOp, arith::MaxSIOp, arith::MinSIOp,
-          arith::MaximumFOp, arith::MinimumFOp, arith::MaxNumFOp,
-          arith::MinNumFOp>(op))
-    return join(trends[0], trends[1]);
-  if (isa<arith::SubIOp, arith::SubFOp>(op))
-    return join(trends[0], negate(trends[1]));
-  if (isa<arith::MulIOp, arith::MulFOp>(op) && trends[0] == Trend::None)
-    return times(trends[1], signOf(op->getOperand(0)));
-  if (isa<arith::MulIOp, arith::MulFOp, arith::DivFOp>(op) &&
-      trends[1] == Trend::None)
-    return times(trends[0], signOf(op->getOperand(1)));
-  return Trend::Unknown;
-}
 
 /// What a generic yields where the mask lets it through.
 static Value unmaskedScore(linalg::GenericOp op) {

@@ -8,6 +8,7 @@
 #ifndef FA_DIALECT_FA_IR_TILERANGES_H
 #define FA_DIALECT_FA_IR_TILERANGES_H
 
+#include "fa/Analysis/ScalarOpInterface.h"
 #include "fa/Dialect/FA/IR/FA.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -66,8 +67,11 @@ private:
   std::optional<Known> ofCompare(mlir::arith::CmpIOp op);
   std::optional<Known> ofExpr(mlir::AffineExpr expr,
                               mlir::ArrayRef<Known> operands, unsigned numDims);
-  static std::optional<Known> exact(std::optional<Known> result,
-                                    mlir::Operation *def);
+  std::optional<Known> ofForm(const IntegerForm &form,
+                              mlir::ArrayRef<Known> operands);
+  static bool fits(const Known &result, mlir::ArrayRef<Known> operands,
+                   mlir::Operation *def);
+  Known choice(const Known &x, const Known &y, IntegerForm::Kind kind);
   std::optional<Known> sum(const Known &x, const Known &y, bool subtract);
   std::optional<Known> scaled(const Known &x, int64_t factor);
   std::optional<Known> quotient(const Known &x, int64_t divisor);

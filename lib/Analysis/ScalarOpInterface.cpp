@@ -1,0 +1,96 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "fa/Analysis/ScalarOpInterface.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+#include "fa/Analysis/ScalarOpInterface.cpp.inc"
+
+using namespace mlir;
+using namespace fa;
+
+//===----------------------------------------------------------------------===//
+// Trends
+//===----------------------------------------------------------------------===//
+
+Trend fa::negate(Trend x) {
+  return x == Trend::Grows   ? Trend::Falls
+         : x == Trend::Falls ? Trend::Grows
+                             : x;
+}
+
+Trend fa::join(Trend x, Trend y) {
+  if (x == Trend::None || x == y)
+    return y;
+  return y == Trend::None ? x : Trend::Unknown;
+}
+
+Trend fa::compose(Trend outer, Trend inner) {
+  if (outer == Trend::None || inner == Trend::None)
+    return Trend::None;
+  if (outer == Trend::Unknown)
+    return Trend::Unknown;
+  return outer == Trend::Grows ? inner : negate(inner);
+}
+
+/// Of an affine expression in one of its dimensions or symbols.
+static Trend trendIn(AffineExpr x, AffineExpr expr) {
+  if (expr == x)
+    return Trend::Grows;
+  auto binary = dyn_cast<AffineBinaryOpExpr>(expr);
+  if (!binary)
+    return Trend::None;
+  Trend lhs = trendIn(x, binary.getLHS()), rhs = trendIn(x, binary.getRHS());
+  if (expr.getKind() == AffineExprKind::Add)
+    return join(lhs, rhs);
+  auto c = dyn_cast<AffineConstantExpr>(binary.getRHS());
+  if (lhs == Trend::None && rhs == Trend::None)
+    return Trend::None;
+  if (!c || expr.getKind() == AffineExprKind::Mod)
+    return Trend::Unknown;
+  if (c.getValue() > 0)
+    return lhs;
+  return expr.getKind() == AffineExprKind::Mul ? negate(lhs) : Trend::Unknown;
+}
+
+//===----------------------------------------------------------------------===//
+// Integers
+//===----------------------------------------------------------------------===//
+
+bool IntegerForm::reads(unsigned operand) const {
+  unsigned numDims = map.getNumDims();
+  if (llvm::is_contained(nonNegative, operand))
+    return true;
+  return operand < numDims ? map.isFunctionOfDim(operand)
+                           : map.isFunctionOfSymbol(operand - numDims);
+}
+
+Trend IntegerForm::getTrend(unsigned operand,
+                            ArrayRef<NumberRange> operandRanges) const {
+  if (!isKnown() || !llvm::all_of(nonNegative, [&](unsigned i) {
+        return operandRanges[i].isNonNegative();
+      }))
+    return Trend::Unknown;
+  MLIRContext *ctx = map.getContext();
+  unsigned numDims = map.getNumDims();
+  AffineExpr x = operand < numDims
+                     ? getAffineDimExpr(operand, ctx)
+                     : getAffineSymbolExpr(operand - numDims, ctx);
+  Trend trend = Trend::None;
+  for (AffineExpr expr : map.getResults())
+    trend = join(trend, trendIn(x, simplifyAffineExpr(expr, numDims,
+                                                      map.getNumSymbols())));
+  return trend;
+}
+
+IntegerForm fa::getIntegerForm(Operation *op) {
+  auto scalar = dyn_cast<ScalarOpInterface>(op);
+  return scalar ? scalar.getIntegerForm() : IntegerForm();
+}
+
+bool fa::mayWrap(Operation *op) {
+  auto type = dyn_cast<IntegerType>(op->getResult(0).getType());
+  auto flags = dyn_cast<arith::ArithIntegerOverflowFlagsInterface>(op);
+  return type && type.getWidth() < 64 && !(flags && flags.hasNoSignedWrap());
+}
