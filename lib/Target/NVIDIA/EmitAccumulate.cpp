@@ -78,6 +78,78 @@ LogicalResult KernelEmitter::emitAccumulateSlice(AccumulateSliceOp op) {
   return success();
 }
 
+/// A matrix summed along its diagonals, of a warp: of each the number by which
+/// its rows lie below its columns, less a lane's row in a tile of 8, and the
+/// sum, in the first lane of each quad.
+SmallVector<std::pair<int64_t, Value>>
+KernelEmitter::sumDiagonals(const FragmentLayout &layout,
+                            ArrayRef<Value> regs) {
+  // Register e of half h of tile (t, n) of lane (r, q): 8 (2 t + h - n) + r
+  // - 2 q - e. First what has the same 2 t + h - n and e.
+  int64_t least = -int64_t(layout.colTiles()),
+          count = 2 * layout.rowTiles() + layout.colTiles();
+  SmallVector<Value> even(count), odd(count);
+  auto plus = [&](Value x, Value y) -> Value {
+    return !x ? y : !y ? x : arith::AddFOp::create(b, loc, x, y).getResult();
+  };
+  for (auto [reg, value] : llvm::enumerate(regs)) {
+    int64_t odds = reg % 2;
+    int64_t at = (layout.regRow(reg) - layout.regCol(reg) + odds) / 8 - least;
+    Value &sum = reg % 2 ? odd[at] : even[at];
+    sum = plus(sum, value);
+  }
+  // What lies `rows` rows below a lane's in the tile: of the next number, where
+  // that leaves the tile.
+  Value row = divC(lane(), 4), quad = remC(lane(), 4);
+  Value zero = arith::ConstantOp::create(b, loc, b.getF32FloatAttr(0));
+  auto pull = [&](ArrayRef<Value> from, int64_t rows, int64_t columns,
+                  SmallVectorImpl<Value> &to) {
+    Value source =
+        add(mulC(remC(addC(row, rows), 8), 4), remC(addC(quad, columns), 4));
+    Value leaves = less(row, i32(rows));
+    for (int64_t i = 0; i < count; ++i) {
+      Value own = from[i], next = i + 1 < count ? from[i + 1] : Value();
+      if (!own && !next)
+        continue;
+      Value sent = arith::SelectOp::create(b, loc, leaves, next ? next : zero,
+                                           own ? own : zero);
+      to[i] = plus(to[i], NVVM::ShflOp::create(
+                              b, loc, sent.getType(), i32(-1), sent, source,
+                              i32(31), NVVM::ShflKind::idx, UnitAttr()));
+    }
+  };
+  pull(odd, 1, 0, even);
+  // Other quads' columns: each sums its own and the next one's, then those of
+  // two.
+  pull(SmallVector<Value>(even), 2, 1, even);
+  pull(SmallVector<Value>(even), 4, 2, even);
+  SmallVector<std::pair<int64_t, Value>> sums;
+  for (auto [i, sum] : llvm::enumerate(even))
+    if (sum)
+      sums.push_back({8 * (int64_t(i) + least), sum});
+  return sums;
+}
+
+/// Adds a sum where the places region says, unless it is 0.
+LogicalResult KernelEmitter::addAtPlace(AccumulateOp op, Value row, Value col,
+                                        Value sum, Value condition) {
+  OpBuilder::InsertionGuard guard(b);
+  Value zero = arith::ConstantOp::create(b, loc, b.getF32FloatAttr(0));
+  enterWhere(
+      both(condition, arith::CmpFOp::create(b, loc, arith::CmpFPredicate::UNE,
+                                            sum, zero)));
+  Block &places = op.getPlaces().front();
+  IRMapping map;
+  map.map(places.getArguments(), ValueRange{row, col});
+  auto indices = cloneBlock(places, ValueRange{row, col},
+                            places.getTerminator()->getOperands(), map);
+  FailureOr<TileValue> to = tile(op.getInit());
+  if (failed(indices) || failed(to))
+    return failure();
+  emitAdd(sum, elementPointer(*to->global, *indices));
+  return success();
+}
+
 /// Sums in registers what has the same place, then in the lanes of a warp; what
 /// is 0, as where a mask forbids, is not added.
 LogicalResult KernelEmitter::emitAccumulate(AccumulateOp op) {
@@ -92,7 +164,18 @@ LogicalResult KernelEmitter::emitAccumulate(AccumulateOp op) {
   auto regs = registers(op.getTerms(), *layout);
   if (failed(regs))
     return failure();
+  tiles[op.getResult()] = *to;
   bool byRow = op.placeDependsOn(0), byCol = op.placeDependsOn(1);
+  if (byRow && byCol && op.placeIsOfDifference()) {
+    Value leads = both(isFirstCopy(*layout), less(remC(lane(), 4), i32(1)));
+    Value firstCol = warpCol(*layout);
+    Value row = toIndex(threadRow(*layout)),
+          col = firstCol ? toIndex(firstCol) : index(0);
+    for (auto [difference, sum] : sumDiagonals(*layout, *regs))
+      if (failed(addAtPlace(op, addC(row, difference), col, sum, leads)))
+        return failure();
+    return success();
+  }
   auto keyOf = [&](unsigned reg) {
     return std::make_pair(byRow ? layout->rowReg(reg) : 0,
                           byCol ? layout->colReg(reg) : 0);
@@ -119,25 +202,13 @@ LogicalResult KernelEmitter::emitAccumulate(AccumulateOp op) {
   }
   if (Value copy = isFirstCopy(*layout))
     require(copy);
-  Block &places = op.getPlaces().front();
   for (auto &[key, sum] : sums) {
     for (unsigned distance : distances)
       sum = arith::AddFOp::create(b, loc, sum, shuffle(sum, distance));
-    OpBuilder::InsertionGuard guard(b);
-    Value zero = arith::ConstantOp::create(b, loc, b.getF32FloatAttr(0));
-    enterWhere(
-        both(isFirst, arith::CmpFOp::create(b, loc, arith::CmpFPredicate::UNE,
-                                            sum, zero)));
     unsigned reg = first[key];
-    IRMapping map;
-    Value row = rowOf(*layout, reg), col = colOf(*layout, reg);
-    map.map(places.getArguments(), ValueRange{row, col});
-    auto indices = cloneBlock(places, ValueRange{row, col},
-                              places.getTerminator()->getOperands(), map);
-    if (failed(indices))
+    if (failed(addAtPlace(op, rowOf(*layout, reg), colOf(*layout, reg), sum,
+                          isFirst)))
       return failure();
-    emitAdd(sum, elementPointer(*to->global, *indices));
   }
-  tiles[op.getResult()] = *to;
   return success();
 }

@@ -233,6 +233,11 @@ private:
   //--- Sums that blocks share (EmitAccumulate.cpp)
   mlir::LogicalResult emitAccumulateSlice(AccumulateSliceOp op);
   mlir::LogicalResult emitAccumulate(AccumulateOp op);
+  mlir::LogicalResult addAtPlace(AccumulateOp op, mlir::Value row,
+                                 mlir::Value col, mlir::Value sum,
+                                 mlir::Value condition);
+  llvm::SmallVector<std::pair<int64_t, mlir::Value>>
+  sumDiagonals(const FragmentLayout &layout, llvm::ArrayRef<mlir::Value> regs);
   /// Adds to memory, atomically: one value or two that lie side by side.
   void emitAdd(mlir::ValueRange values, mlir::Value pointer);
 

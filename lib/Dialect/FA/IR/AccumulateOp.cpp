@@ -3,6 +3,7 @@
 
 #include "AttentionCommon.h"
 
+#include "fa/Analysis/ScalarOpInterface.h"
 #include "fa/Dialect/FA/IR/Builders.h"
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/IR/Matchers.h"
@@ -42,6 +43,57 @@ bool AccumulateOp::placeDependsOn(unsigned dim) {
   return llvm::any_of(block.getTerminator()->getOperands(), [&](Value place) {
     return dependsOn(place, block.getArgument(dim));
   });
+}
+
+/// By how much a value changes if each coordinate grows by 1, where that is a
+/// constant.
+static std::optional<int64_t> stepOf(Value value, Block &block,
+                                     DenseMap<Value, int64_t> &known) {
+  if (auto argument = dyn_cast<BlockArgument>(value))
+    return argument.getOwner() == &block ? 1 : 0;
+  Operation *op = value.getDefiningOp();
+  if (op->getBlock() != &block)
+    return 0;
+  if (auto it = known.find(value); it != known.end())
+    return it->second;
+  SmallVector<int64_t> steps;
+  for (Value operand : op->getOperands()) {
+    std::optional<int64_t> step = stepOf(operand, block, known);
+    if (!step)
+      return std::nullopt;
+    steps.push_back(*step);
+  }
+  if (llvm::all_of(steps, [](int64_t step) { return step == 0; }))
+    return known[value] = 0;
+  IntegerForm form = getIntegerForm(op);
+  if (!form.isKnown() || !form.nonNegative.empty() ||
+      form.map.getNumResults() != 1 || mayWrap(op))
+    return std::nullopt;
+  SmallVector<AffineExpr> dims, symbols;
+  MLIRContext *context = op->getContext();
+  for (auto [i, step] : llvm::enumerate(steps))
+    if (i < form.map.getNumDims())
+      dims.push_back(getAffineDimExpr(i, context) + step);
+    else
+      symbols.push_back(
+          getAffineSymbolExpr(i - form.map.getNumDims(), context) + step);
+  AffineExpr before = form.map.getResult(0);
+  AffineExpr change =
+      simplifyAffineExpr(before.replaceDimsAndSymbols(dims, symbols) - before,
+                         form.map.getNumDims(), form.map.getNumSymbols());
+  auto constant = dyn_cast<AffineConstantExpr>(change);
+  if (!constant)
+    return std::nullopt;
+  return known[value] = constant.getValue();
+}
+
+bool AccumulateOp::placeIsOfDifference() {
+  Block &block = getPlaces().front();
+  DenseMap<Value, int64_t> known;
+  return block.getNumArguments() == 2 &&
+         llvm::all_of(block.getTerminator()->getOperands(), [&](Value place) {
+           return stepOf(place, block, known) == 0;
+         });
 }
 
 /// The same with terms that are summed along a dimension that their places do

@@ -314,6 +314,9 @@ def FA_AccumulateOp : FA_Op<"accumulate", [Pure, DestinationStyleOpInterface,
     }
     /// Whether terms that differ in this coordinate may have other places.
     bool placeDependsOn(unsigned dim);
+    /// Whether terms of a matrix have the same place where their coordinates
+    /// have the same difference: `table[i - j]`, `table[bucket[i - j]]`.
+    bool placeIsOfDifference();
     /// AggregatedOpInterface: sums along dimensions that places do not depend
     /// on, then loops over the elements.
     ::mlir::FailureOr<::mlir::SmallVector<::mlir::Value>>
