@@ -378,10 +378,8 @@ static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
   return best;
 }
 
-/// Gradients: keys outside, rows inside. Warps divide the keys; a thread holds
-/// its part of dK and dV, and of S and dP as they are computed. Where that is
-/// too much for a thread, more warps divide the columns of dK and dV, and have
-/// S and dP twice.
+/// Gradients: keys outside, rows inside. Warps divide the tiles; a thread holds
+/// its part of dK and dV, and of S and dP as they are computed.
 static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
                                                       const TileProblem &p) {
   TileSizes best;
@@ -397,15 +395,13 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
             rows != limitToLength(rows, p.queryLength) ||
             keys != limitToLength(keys, p.keyLength))
           continue;
-        // dK and dV of tiles of 16 keys, dQ of tiles of 16 rows; of these sums
-        // warps may divide the columns. Of S and dP they divide the keys, which
-        // are rows there; but random bits are those of rows of queries.
+        // Warps divide dK and dV by tiles of 16 keys, dQ by tiles of 16 rows,
+        // and the columns of all of these.
         int64_t parts =
             (p.headDim | p.valueDim) % 8 ? 1 : p.headDim | p.valueDim;
         parts = std::max<int64_t>(1, (parts & -parts) / 8);
-        int64_t ofScores = (p.dropout ? rows : keys) / kInstructionTile;
-        int64_t most = std::min({keys / kInstructionTile * parts,
-                                 rows / kInstructionTile * parts, int64_t(8)});
+        int64_t most = std::min(int64_t(8), std::min(rows, keys) /
+                                                kInstructionTile * parts);
         TileSizes s;
         s.rows = rows;
         s.keys = keys;
@@ -413,11 +409,9 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
         constexpr int64_t kOther = 32;
         // S and dP; a score function's derivative needs what it was given.
         int64_t matrices = p.scoreFunction || p.dropout ? 3 : 2;
-        for (s.warps = std::min({int64_t(4), ofScores, most});; s.warps *= 2) {
+        for (s.warps = std::min(int64_t(4), most);; s.warps *= 2) {
           s.registers =
-              keys * dims / (32 * s.warps) +
-              matrices * rows * keys / (32 * std::min(s.warps, ofScores)) +
-              kOther;
+              (keys * dims + matrices * rows * keys) / (32 * s.warps) + kOther;
           if (s.registers <= target.registersPerThread || 2 * s.warps > most)
             break;
         }

@@ -118,8 +118,7 @@ def test_gradients(dtype, dims, rows, keys, scale, causal, score, tiles):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
 def test_large_heads(kind, causal):
-    """Warps divide the columns of dK and dV, and have the scores twice: what is made of
-    these is written, and added, once."""
+    """Warps divide the columns of all tiles, and the weights go through shared memory."""
     check(kind, (256, 192), 40, 72, 0.0625, CAUSAL if causal else "", True, (0, 0))
 
 

@@ -140,8 +140,8 @@ bool BlockPlan::isComputed(Value value) const {
              value.getDefiningOp());
 }
 
-/// Classes are whole where rows are reduced or random bits are made. Where rows
-/// are reduced, what meets vectors is, too: warps then keep to their rows.
+/// Classes are whole where rows are reduced. Then what meets vectors is, too:
+/// warps keep to their rows.
 void BlockPlan::inferClasses() {
   llvm::EquivalenceClasses<const void *> alike;
   SmallVector<Value> computed, needWhole;
@@ -173,9 +173,7 @@ void BlockPlan::inferClasses() {
       return;
     }
     together(all);
-    bool isRandom = false;
-    op->walk([&](RandomBitsOp) { isRandom = true; });
-    if (isRandom || op.getNumReductionLoops())
+    if (op.getNumReductionLoops())
       llvm::append_range(needWhole, all);
     if (op.getNumLoops() == 2 && llvm::any_of(all, isVector))
       llvm::append_range(meetVectors, all);

@@ -450,19 +450,8 @@ int64_t BlockPlan::mostWarps(Value tile) const {
   return isWhole(tile) || columns % 8 ? rows : rows * powerOf2(columns / 8);
 }
 
-/// Whether a loop carries sums whose columns warps can divide.
-bool BlockPlan::carriesParts() const {
-  bool found = false;
-  forall.walk([&](scf::ForOp loop) {
-    for (Value v : loop.getRegionIterArgs())
-      if (auto type = dyn_cast<RankedTensorType>(v.getType()))
-        found |= type.getRank() == 2 && !isGlobal(v) && !isWhole(v);
-  });
-  return found;
-}
-
 LogicalResult BlockPlan::chooseWarps() {
-  int64_t divisor = 0, ofParts = 0;
+  int64_t divisor = 0;
   Operation *bad = nullptr;
   auto visit = [&](Value v) {
     auto type = dyn_cast<RankedTensorType>(v.getType());
@@ -474,8 +463,6 @@ LogicalResult BlockPlan::chooseWarps() {
     if (rows % 16)
       bad = v.getDefiningOp();
     divisor = std::gcd(divisor, rows % 16 ? rows : 16 * mostWarps(v));
-    if (!isWhole(v))
-      ofParts = std::gcd(ofParts, mostWarps(v));
   };
   forall.walk([&](linalg::LinalgOp op) {
     // One value throughout has any layout.
@@ -512,9 +499,6 @@ LogicalResult BlockPlan::chooseWarps() {
     numWarps = options.warps;
   } else {
     numWarps = std::min<int64_t>(4, most);
-    // Beyond that warps have copies of the scores, and divide sums' columns.
-    if (carriesParts())
-      most = std::max(most, ofParts);
     while (estimateRegisters(numWarps) > options.target->registers &&
            numWarps < 8 && most >= 2 * numWarps)
       numWarps *= 2;

@@ -140,7 +140,6 @@ public:
 private:
   mlir::LogicalResult collectLoads();
   mlir::LogicalResult inferVectors();
-  bool carriesParts() const;
 
   //--- Layouts (BlockLayouts.cpp)
   /// Tiles, and vectors along their rows and columns, that are computed with

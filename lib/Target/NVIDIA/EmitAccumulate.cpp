@@ -12,14 +12,36 @@ using namespace fa::nvidia;
 void KernelEmitter::emitAdd(ValueRange values, Value pointer) {
   SmallVector<Value> operands = {pointer};
   llvm::append_range(operands, values);
-  if (values.size() == 2)
+  if (values.size() == 4)
+    ptx("red.relaxed.gpu.global.add.v4.f32 [$0], {$1, $2, $3, $4};",
+        "l,f,f,f,f", operands, {});
+  else if (values.size() == 2)
     ptx("red.relaxed.gpu.global.add.v2.f32 [$0], {$1, $2};", "l,f,f", operands,
         {});
   else
     ptx("red.relaxed.gpu.global.add.f32 [$0], $1;", "l,f", operands, {});
 }
 
-/// Each thread adds what it holds.
+/// Four columns side by side for each thread of a quad, of two tiles of 8
+/// columns of which it has two each: the even threads get those of the first
+/// tile, the odd ones those of the second.
+SmallVector<Value> KernelEmitter::gatherFour(ArrayRef<Value> first,
+                                             ArrayRef<Value> second) {
+  Value isOdd = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne,
+                                      remC(lane(), 2), i32(0));
+  auto choose = [&](Value odd, Value even) -> Value {
+    return arith::SelectOp::create(b, loc, isOdd, odd, even);
+  };
+  SmallVector<Value> got;
+  for (unsigned e = 0; e < 2; ++e)
+    got.push_back(shuffle(choose(first[e], second[e]), 1));
+  return {choose(got[0], first[0]), choose(got[1], first[1]),
+          choose(second[0], got[0]), choose(second[1], got[1])};
+}
+
+/// Each thread adds what it holds; four columns at once after an exchange with
+/// its neighbour, where the target can: the fewer rows and the wider an
+/// addition, the less it keeps the memory pipe.
 LogicalResult KernelEmitter::emitAccumulateSlice(AccumulateSliceOp op) {
   FailureOr<TileValue> to = tile(op.getInit()), from = tile(op.getPart());
   if (failed(to) || failed(from))
@@ -45,32 +67,55 @@ LogicalResult KernelEmitter::emitAccumulateSlice(AccumulateSliceOp op) {
   bool pairs =
       plan.target().wgmma && takesPairs(*dest, layout, colLimit, /*bytes=*/4);
   FragmentLayout rows = layout.alongRows();
+  unsigned fours = pairs ? layout.colTiles() / 2 * 2 : 0;
   for (unsigned v = 0; v < rows.numRegs(); ++v) {
     OpBuilder::InsertionGuard whole(b);
+    auto two = [&](unsigned n) {
+      return ArrayRef(from->regs).slice(layout.reg(v / 2, n, v % 2 * 2), 2);
+    };
+    // Threads of other rows take part in it.
+    SmallVector<SmallVector<Value>> gathered;
+    for (unsigned n = 0; n < fours; n += 2)
+      gathered.push_back(gatherFour(two(n), two(n + 1)));
     Value row = rowOf(rows, v), condition = isFirstCopy(layout);
     if (rowLimit)
       condition = both(condition, less(row, rowLimit));
     enterWhere(condition);
     SmallVector<Value> indices(dest->offsets);
     indices[dest->dims[0]] = add(indices[dest->dims[0]], row);
-    indices[dest->dims[1]] =
-        add(indices[dest->dims[1]], toIndex(threadCol(layout)));
-    Value pointer = elementPointer(*dest->base, indices);
-    for (unsigned n = 0; n < layout.colTiles(); ++n) {
-      unsigned reg = layout.reg(v / 2, n, v % 2 * 2);
-      auto at = [&](int32_t by) -> Value {
-        return LLVM::GEPOp::create(b, loc, globalPointer(), b.getF32Type(),
-                                   pointer, ArrayRef<LLVM::GEPArg>{by});
-      };
+    auto pointerTo = [&](Value col) {
+      SmallVector<Value> at(indices);
+      at[dest->dims[1]] = add(at[dest->dims[1]], toIndex(col));
+      return elementPointer(*dest->base, at);
+    };
+    auto step = [&](Value pointer, int32_t by) -> Value {
+      return LLVM::GEPOp::create(b, loc, globalPointer(), b.getF32Type(),
+                                 pointer, ArrayRef<LLVM::GEPArg>{by});
+    };
+    if (fours) {
+      Value place = remC(lane(), 4);
+      Value col = add(mulC(remC(place, 2), 8), mulC(divC(place, 2), 4));
+      if (Value ofWarp = warpCol(layout))
+        col = add(col, ofWarp);
+      Value pointer = pointerTo(col);
+      for (auto [i, values] : llvm::enumerate(gathered))
+        emitAdd(values, step(pointer, 16 * i));
+    }
+    if (fours == layout.colTiles())
+      continue;
+    Value pointer = pointerTo(threadCol(layout));
+    for (unsigned n = fours; n < layout.colTiles(); ++n) {
       if (pairs) {
-        emitAdd({from->regs[reg], from->regs[reg + 1]}, at(8 * n));
+        emitAdd(two(n), step(pointer, 8 * n));
         continue;
       }
       for (unsigned e = 0; e < 2; ++e) {
         OpBuilder::InsertionGuard inner(b);
-        if (colLimit)
-          enterWhere(less(colOf(layout, reg + e), colLimit));
-        emitAdd(from->regs[reg + e], at(8 * n + e));
+        if (colLimit) {
+          unsigned reg = layout.reg(v / 2, n, v % 2 * 2) + e;
+          enterWhere(less(colOf(layout, reg), colLimit));
+        }
+        emitAdd(two(n)[e], step(pointer, 8 * n + e));
       }
     }
   }

@@ -54,6 +54,7 @@ static std::optional<RandomMask> matchRandomMask(linalg::LinalgOp op,
 /// All numbers of a word are compared bit by bit, from the limit's lowest 1 on:
 /// x >= c of the bits so far, and whether that is so with one more.
 FailureOr<Value> KernelEmitter::emitMaskWord(linalg::LinalgOp op,
+                                             const FragmentLayout &layout,
                                              RandomBitsOp random, uint8_t limit,
                                              Value row, Value col) {
   IRMapping map;
@@ -78,7 +79,9 @@ FailureOr<Value> KernelEmitter::emitMaskWord(linalg::LinalgOp op,
     else
       kept = arith::OrIOp::create(b, loc, word, kept);
   // A part of a group: its first bits go where the group's are.
-  if ((*random.getTile())[1] % RandomBitsOp::kGroupColumns) {
+  if ((*random.getTile())[1] % RandomBitsOp::kGroupColumns ||
+      (layout.colWarps() > 1 &&
+       8 * layout.colTiles() % RandomBitsOp::kGroupColumns)) {
     Value part = remC(divC(toI32(copy.getColumn()), 8), 8);
     kept = arith::ShLIOp::create(b, loc, kept, part);
   }
@@ -95,7 +98,7 @@ LogicalResult KernelEmitter::emitRandomMask(linalg::LinalgOp op,
     for (unsigned n = 0; n < layout.colTiles(); n += 8) {
       unsigned reg = layout.reg(rowTile, n, 0);
       FailureOr<Value> word = emitMaskWord(
-          op, random, limit, rowOf(layout, reg), colOf(layout, reg));
+          op, layout, random, limit, rowOf(layout, reg), colOf(layout, reg));
       if (failed(word))
         return failure();
       // Words of 8 tiles, in which several rows of fewer tiles lie.

@@ -233,6 +233,8 @@ private:
   //--- Sums that blocks share (EmitAccumulate.cpp)
   mlir::LogicalResult emitAccumulateSlice(AccumulateSliceOp op);
   mlir::LogicalResult emitAccumulate(AccumulateOp op);
+  llvm::SmallVector<mlir::Value> gatherFour(llvm::ArrayRef<mlir::Value> first,
+                                            llvm::ArrayRef<mlir::Value> second);
   mlir::LogicalResult addAtPlace(AccumulateOp op, mlir::Value row,
                                  mlir::Value col, mlir::Value sum,
                                  mlir::Value condition);
@@ -317,6 +319,7 @@ private:
   /// A word of a tile of random bits >= limit: 8 tiles of 16 x 8, of which the
   /// thread's first element lies at (row, col).
   mlir::FailureOr<mlir::Value> emitMaskWord(mlir::linalg::LinalgOp op,
+                                            const FragmentLayout &layout,
                                             RandomBitsOp random, uint8_t limit,
                                             mlir::Value row, mlir::Value col);
   mlir::LogicalResult emitRandomMask(mlir::linalg::LinalgOp op,
