@@ -53,7 +53,7 @@ def trained_model(name, implementation, dtype=torch.float32, **options):
 def batch_of(name):
     """What a model is called with."""
     inputs = inputs_of(name, PADDING)
-    return inputs if name == "t5" else {**inputs, "use_cache": False}
+    return {**inputs, "use_cache": False}
 
 
 def losses_of(name, logits):
