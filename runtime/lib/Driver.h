@@ -57,12 +57,17 @@ namespace fa::rt {
   X(eventSynchronize, "cuEventSynchronize", (cu::Event))                       \
   X(eventElapsedTime, "cuEventElapsedTime", (float *, cu::Event, cu::Event))
 
-// Null where the driver is older: the first two came with CUDA 11.2, the third
-// with 12.4, the fourth with 12.0; the others are older than all drivers that
-// load what needs them.
+// Null where the driver is older: the first five came with CUDA 11.2, the next
+// with 12.4, the one after it with 12.0; the others are older than all drivers
+// that load what needs them.
 #define FA_RT_DRIVER_OPTIONAL(X)                                               \
   X(memAllocAsync, "cuMemAllocAsync", (cu::DevicePtr *, size_t, cu::Stream))   \
   X(memFreeAsync, "cuMemFreeAsync", (cu::DevicePtr, cu::Stream))               \
+  X(memPoolCreate, "cuMemPoolCreate",                                          \
+    (cu::MemPool *, const cu::MemPoolProps *))                                 \
+  X(memPoolSetAttribute, "cuMemPoolSetAttribute", (cu::MemPool, int, void *))  \
+  X(memAllocFromPoolAsync, "cuMemAllocFromPoolAsync",                          \
+    (cu::DevicePtr *, size_t, cu::MemPool, cu::Stream))                        \
   X(funcGetParamInfo, "cuFuncGetParamInfo",                                    \
     (cu::Function, size_t, size_t *, size_t *))                                \
   X(tensorMapEncodeTiled, "cuTensorMapEncodeTiled",                            \

@@ -21,6 +21,7 @@ using Function = struct FunctionOpaque *;
 using Stream = struct StreamOpaque *;
 using Event = struct EventOpaque *;
 using LinkState = struct LinkStateOpaque *;
+using MemPool = struct MemPoolOpaque *;
 
 enum : Result {
   kSuccess = 0,
@@ -41,6 +42,16 @@ enum DeviceAttribute : int {
   kDevMinor = 76,
   kDevMaxSharedOptin = 97,
   kDevMemoryPools = 115,
+};
+
+enum MemPoolAttribute : int { kPoolReleaseThreshold = 4 };
+/// CUmemPoolProps: pinned memory of a device, for no other process.
+struct MemPoolProps {
+  int allocType = 1, handleTypes = 0;
+  int locationType = 1, locationId = 0;
+  void *securityAttributes = nullptr;
+  size_t maxSize = 0;
+  unsigned char reserved[56] = {};
 };
 
 enum FunctionAttribute : int {

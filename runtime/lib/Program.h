@@ -39,6 +39,8 @@ struct fa_rt_program {
   /// Only if a kernel has a queue.
   std::unique_ptr<fa::rt::QueuePool> queues;
   bool hasAsyncAlloc = false;
+  /// Of the runtime's own on the device; null where there are none.
+  fa::rt::cu::MemPool pool = nullptr;
   bool checkPointers = false;
   bool isFromCache = false;
 

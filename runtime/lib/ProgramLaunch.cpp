@@ -359,7 +359,10 @@ void Temps::allocate(Frame &frame, void *prepared) {
     size_t size = static_cast<size_t>(bytes);
     Buffer buffer = {0, program.hasAsyncAlloc};
     cu::Result result = cu::kNotSupported;
-    if (buffer.isAsync)
+    if (program.pool)
+      result = driver.memAllocFromPoolAsync(&buffer.data, size, program.pool,
+                                            stream);
+    else if (buffer.isAsync)
       result = driver.memAllocAsync(&buffer.data, size, stream);
     if (result == cu::kNotSupported) {
       buffer.isAsync = false;

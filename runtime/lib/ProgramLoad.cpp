@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
 
 using namespace fa::rt;
 
@@ -160,6 +162,31 @@ static void report(const fa_rt_program &program) {
                  kernel.desc.local_bytes);
 }
 
+/// The pool of a device that temporary buffers come from, made once in a
+/// process. The device's default one gives everything back to the system at the
+/// next synchronisation, and mapping it again takes a launch's time and more.
+static cu::MemPool poolOf(const Driver &driver, cu::Device handle) {
+  constexpr uint64_t kKept = uint64_t(256) << 20;
+  static std::mutex mutex;
+  static std::map<cu::Device, cu::MemPool> pools;
+  if (!driver.memPoolCreate || !driver.memPoolSetAttribute ||
+      !driver.memAllocFromPoolAsync)
+    return nullptr;
+  std::lock_guard<std::mutex> lock(mutex);
+  auto [it, isNew] = pools.try_emplace(handle, nullptr);
+  if (!isNew)
+    return it->second;
+  cu::MemPoolProps props;
+  props.locationId = handle;
+  cu::MemPool pool = nullptr;
+  uint64_t kept = kKept;
+  if (driver.memPoolCreate(&pool, &props) == cu::kSuccess &&
+      driver.memPoolSetAttribute(pool, cu::kPoolReleaseThreshold, &kept) ==
+          cu::kSuccess)
+    it->second = pool;
+  return it->second;
+}
+
 static fa_rt_program *loadProgram(int ordinal, std::string_view bytes,
                                   const fa_rt_load_options *given) {
   LoadOptions options = LoadOptions::from(given);
@@ -199,6 +226,8 @@ static fa_rt_program *loadProgram(int ordinal, std::string_view bytes,
       driver.deviceGetAttribute(&hasPools, cu::kDevMemoryPools, handle) ==
           cu::kSuccess &&
       hasPools;
+  if (program->hasAsyncAlloc)
+    program->pool = poolOf(driver, handle);
   if (options.verbose)
     report(*program);
   return program.release();

@@ -38,6 +38,10 @@ fake::State state;
 /// Calls fail with and without the state's own lock.
 std::mutex failuresMutex;
 thread_local std::vector<void *> contexts;
+/// Of the one pool there is, which stays for the whole process: its address is
+/// the pool.
+unsigned long long poolThreshold = 0;
+constexpr int kReleaseThreshold = 4;
 /// The primary contexts are the addresses of these.
 char primaries[8];
 
@@ -404,6 +408,23 @@ int cuMemAllocAsync(unsigned long long *pointer, size_t size, void *) {
     return ended("cuMemAllocAsync", state.behaviour.asyncAllocResult);
   return ended("cuMemAllocAsync", allocate(pointer, size, "memAllocAsync"));
 }
+int cuMemPoolCreate(void **pool, const void *) {
+  *pool = &poolThreshold;
+  return kSuccess;
+}
+int cuMemPoolSetAttribute(void *, int attribute, void *value) {
+  if (attribute != kReleaseThreshold)
+    return ended("cuMemPoolSetAttribute", kInvalidValue);
+  std::memcpy(&poolThreshold, value, sizeof(poolThreshold));
+  return kSuccess;
+}
+int cuMemAllocFromPoolAsync(unsigned long long *pointer, size_t size,
+                            void *pool, void *stream) {
+  if (pool != &poolThreshold)
+    return ended("cuMemAllocFromPoolAsync", kInvalidValue);
+  return cuMemAllocAsync(pointer, size, stream);
+}
+unsigned long long fakePoolThreshold() { return poolThreshold; }
 int cuMemFreeAsync(unsigned long long pointer, void *) {
   return ended("cuMemFreeAsync", release(pointer, "memFreeAsync"));
 }

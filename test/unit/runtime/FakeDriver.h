@@ -99,5 +99,7 @@ extern "C" fake::State *fakeDriverState();
 extern "C" void fakeSetCurrentContext(void *context);
 extern "C" void *fakeCurrentContext();
 extern "C" int fakeContextDepth();
+/// What a pool keeps at a synchronisation, in bytes; 0 before there is a pool.
+extern "C" unsigned long long fakePoolThreshold();
 
 #endif // FA_TEST_UNIT_RUNTIME_FAKEDRIVER_H

@@ -62,6 +62,14 @@ TEST_F(Temp, AllocatedUsedAndFreedInOrder) {
   EXPECT_EQ(part.params[14], 1u);
 }
 
+TEST_F(Temp, MemoryStaysInAPoolOfTheRuntimes) {
+  Program program = load(image());
+  ASSERT_EQ(launch(program, args(3, 100)), FA_RT_OK) << fa_rt_last_error();
+  EXPECT_EQ(calls()[0], "memAllocAsync 288");
+  EXPECT_EQ(poolThreshold(), 256ull << 20);
+  EXPECT_TRUE(state().failures.empty());
+}
+
 TEST_F(Temp, EmptyBufferIsNull) {
   Program program = load(image());
   ASSERT_EQ(launch(program, args(3, 0)), FA_RT_OK) << fa_rt_last_error();

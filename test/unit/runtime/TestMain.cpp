@@ -28,6 +28,9 @@ void setCurrentContext(void *context) {
 }
 Encode *fakeEncode() { return fakeFunction<Encode>("cuTensorMapEncodeTiled"); }
 int contextDepth() { return fakeFunction<int()>("fakeContextDepth")(); }
+unsigned long long poolThreshold() {
+  return fakeFunction<unsigned long long()>("fakePoolThreshold")();
+}
 
 std::string code(const std::vector<KernelCode> &kernels,
                  const std::string &target, const std::string &version) {

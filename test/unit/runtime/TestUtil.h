@@ -16,6 +16,8 @@ fake::State &state();
 void *currentContext();
 void setCurrentContext(void *context);
 int contextDepth();
+/// What a pool keeps at a synchronisation, in bytes; 0 before there is a pool.
+unsigned long long poolThreshold();
 
 struct FreeProgram {
   void operator()(fa_rt_program *program) const { fa_rt_program_free(program); }
