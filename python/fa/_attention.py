@@ -131,8 +131,8 @@ def attention(
     its shape and type alone.
 
     Gradients: tensors of PyTorch are differentiable, q, k, v and those that score_mod
-    captures, where they require a gradient, on a GPU up to head dims of 160. Of other
-    arrays `fa.attention_backward` gives them.
+    captures, where they require a gradient. Of other arrays `fa.attention_backward`
+    gives them.
 
     On CUDA arrays of PyTorch and CuPy the call returns before the GPU has
     finished, like any op of theirs on their current stream; on those of other

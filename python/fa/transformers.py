@@ -102,8 +102,7 @@ _REMEDIES = {
     "gradient": "which records its gradient, and PyTorch takes less time for it and its backward "
     "(docs/pytorch.md says where): call the model under torch.no_grad() for inference",
     "dtype": "load the model in float16, bfloat16 or float32",
-    "head dim": "fa takes head dims up to 256, on a GPU where a gradient is recorded up to 160, "
-    "in float32 up to 112",
+    "head dim": "fa takes head dims up to 256",
     "deterministic": "whose gradients fa adds up in any order on a GPU: leave out "
     "torch.use_deterministic_algorithms to have it computed by fa",
 }

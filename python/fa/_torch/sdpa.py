@@ -148,11 +148,6 @@ def why_not(
     return None
 
 
-_MAX_GRADIENT_HEAD_DIM = {torch.float32: 112, torch.float16: 160, torch.bfloat16: 160}
-"""Head dims up to which a GPU has tiles for the gradients of every function: of some it has
-them further ("Gradients" in docs/pytorch.md)."""
-
-
 def why_left(
     tensors: tuple[Tensor | None, ...],
     options: tuple[Any, ...],
@@ -166,12 +161,14 @@ def why_left(
         others: what else the result depends on.
     """
     reason = why_not(*tensors, *options)
-    query, _, value, _ = tensors
-    if reason is None and query.is_cuda and op.records_gradient(*tensors, *others):
-        if max(query.size(-1), value.size(-1)) > _MAX_GRADIENT_HEAD_DIM[query.dtype]:
-            return "head dim"
-        if torch.are_deterministic_algorithms_enabled():
-            return "deterministic"
+    query = tensors[0]
+    if (
+        reason is None
+        and query.is_cuda
+        and torch.are_deterministic_algorithms_enabled()
+        and op.records_gradient(*tensors, *others)
+    ):
+        return "deterministic"
     return reason
 
 
@@ -232,9 +229,10 @@ _ON_CPUS = (
 _ON_GPUS = (
     # The backward alone, on an H200, both kernels those that lesser GPUs get as well, of which
     # none has been measured: "Gradients with the Ampere schedule, bf16" in
-    # benchmarks/README.md. FlashAttention-2, which PyTorch runs up to sm_89, takes 1.05 to 1.36
-    # times as long as fa at D=64; at D=128 it is faster (0.73 to 0.89), and cuDNN, which
-    # PyTorch runs on sm_90 and sm_100, is at every head dim (0.39 to 0.86).
+    # benchmarks/README.md. FlashAttention-2, which PyTorch runs up to sm_89, takes 1.06 to 1.45
+    # times as long as fa at D=64; at D=128 it is 0.95 to 1.32, but with additions to memory
+    # that lesser GPUs lack; and cuDNN, which PyTorch runs on sm_90 and sm_100, is faster at
+    # every head dim (fa 0.49 to 0.91 of it).
     _Won(("full", "causal"), _HALF, head_dim=64, below=(9, 0)),
     # A matrix of masks makes PyTorch run its memory-efficient kernel, on sm_90 and sm_100
     # cuDNN. Neither has been measured: fa takes the former's calls for the memory, which for

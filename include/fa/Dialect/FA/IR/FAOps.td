@@ -306,6 +306,9 @@ def FA_ListBlocksOp : FA_Op<"list_blocks", [
     and c columns that begin at multiples of these: one of them is looked at
     (block-sparse masks; Dao et al. 2022, Algorithm 5).
 
+    Where a block of keys has a list of blocks of rows, as in gradients, rows and
+    keys are in each other's place.
+
     It exists because a loop's bounds can follow a mask only if they are known
     before it. `decomposeOperation` gives loops over elements; a GPU's blocks
     evaluate one block of keys a warp.

@@ -343,6 +343,7 @@ def ListBlocksPass : FA_Pass<"fa-list-blocks"> {
     list serves all. What interval arithmetic does know (`j <= i`) limits the
     blocks that are looked at. Masks that it decides have no list:
     fa-split-mask-loops gives their loops bounds.
+    A loop over rows, as in gradients, follows a list of blocks of rows.
 
     Before:
     ```mlir
