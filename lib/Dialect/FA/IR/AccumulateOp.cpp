@@ -56,6 +56,9 @@ static std::optional<int64_t> stepOf(Value value, Block &block,
     return 0;
   if (auto it = known.find(value); it != known.end())
     return it->second;
+  // Operations in its regions may read coordinates that are no operands.
+  if (op->getNumRegions())
+    return std::nullopt;
   SmallVector<int64_t> steps;
   for (Value operand : op->getOperands()) {
     std::optional<int64_t> step = stepOf(operand, block, known);
