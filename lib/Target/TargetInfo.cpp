@@ -383,41 +383,39 @@ static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
 static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
                                                       const TileProblem &p) {
   TileSizes best;
-  std::tuple<bool, int64_t, int64_t, int64_t> bestCost;
+  using Cost = std::tuple<bool, bool, int64_t, int64_t, int64_t>;
+  Cost bestCost;
   int64_t leastShared = INT64_MAX, leastRegisters = INT64_MAX;
   int64_t dims = llvm::alignTo(p.headDim, 16) + llvm::alignTo(p.valueDim, 16);
   int64_t bytes = p.elementBits / 8;
-  // One stage where two fit nowhere.
+  // Into how many parts warps can divide the columns of dK, dV and dQ.
+  int64_t both = p.headDim | p.valueDim;
+  int64_t parts = both % 8 ? 1 : (both & -both) / 8;
+  constexpr int64_t kOther = 32;
+  // S and dP; a score function's derivative needs what it was given.
+  int64_t matrices = p.scoreFunction || p.dropout ? 3 : 2;
+  // dS; P and dS as operands where no tensor core takes them from registers.
+  int64_t operands = p.elementBits != 16 ? 3 : p.dropout ? 2 : 1;
   for (int64_t stages : {2, 1})
     for (int64_t keys : {128, 64, 32, 16})
       for (int64_t rows : {64, 32, 16}) {
-        if (best.stages > stages ||
-            rows != limitToLength(rows, p.queryLength) ||
+        if (rows != limitToLength(rows, p.queryLength) ||
             keys != limitToLength(keys, p.keyLength))
           continue;
-        // Warps divide dK and dV by tiles of 16 keys, dQ by tiles of 16 rows,
-        // and the columns of all of these.
-        int64_t parts =
-            (p.headDim | p.valueDim) % 8 ? 1 : p.headDim | p.valueDim;
-        parts = std::max<int64_t>(1, (parts & -parts) / 8);
+        // Rows of dK and dV are keys, those of dQ rows, in tiles of 16.
         int64_t most = std::min(int64_t(8), std::min(rows, keys) /
                                                 kInstructionTile * parts);
         TileSizes s;
         s.rows = rows;
         s.keys = keys;
         s.stages = stages;
-        constexpr int64_t kOther = 32;
-        // S and dP; a score function's derivative needs what it was given.
-        int64_t matrices = p.scoreFunction || p.dropout ? 3 : 2;
         for (s.warps = std::min(int64_t(4), most);; s.warps *= 2) {
           s.registers =
               (keys * dims + matrices * rows * keys) / (32 * s.warps) + kOther;
           if (s.registers <= target.registersPerThread || 2 * s.warps > most)
             break;
         }
-        // K and V; Q, dO, the log-sum-exp and D in stages; dS, and P and dS as
-        // operands where no tensor core takes them from registers.
-        int64_t operands = p.elementBits != 16 ? 3 : p.dropout ? 2 : 1;
+        // K and V; Q, dO, the log-sum-exp and D in stages; operands.
         s.sharedBytes = bytes * (keys * dims + stages * rows * dims +
                                  operands * keys * rows) +
                         4 * 2 * stages * rows;
@@ -426,12 +424,12 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
         if (s.sharedBytes > target.sharedBytesPerBlock ||
             s.registers > target.registersPerThread)
           continue;
-        // No short steps; most keys, whose number divides what is added to dQ;
-        // then two blocks on an SM rather than one of twice the warps (measured
-        // at D=64: 264 and 246 TFLOP/s), then most rows.
+        // Two stages where any tile has them; no short steps; most keys, whose
+        // number divides what is added to dQ; then two blocks on an SM rather
+        // than one of twice the warps (measured at D=64: 264 and 246 TFLOP/s),
+        // then most rows.
         int64_t warps = std::max<int64_t>(s.warps, 4);
-        std::tuple<bool, int64_t, int64_t, int64_t> cost = {rows < 32, -keys,
-                                                            warps, -rows};
+        Cost cost = {stages < 2, rows < 32, -keys, warps, -rows};
         if (best.rows == 0 || cost < bestCost) {
           best = s;
           bestCost = cost;
@@ -443,12 +441,11 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
                        leastRegisters) +
         "; use head dims up to 256, or train with another implementation");
   best.reason =
-      llvm::formatv("{0} take {1} of shared memory, of which a block can have "
+      llvm::formatv("{0} of shared memory, of which a block can have {1}, hold "
                     "{2}; a thread of {3} takes {4} of {5} registers",
-                    counted(best.stages, "stage"), kib(best.sharedBytes),
-                    kib(target.sharedBytesPerBlock),
-                    counted(best.warps, "warp"), best.registers,
-                    target.registersPerThread)
+                    kib(best.sharedBytes), kib(target.sharedBytesPerBlock),
+                    counted(best.stages, "stage"), counted(best.warps, "warp"),
+                    best.registers, target.registersPerThread)
           .str();
   return best;
 }

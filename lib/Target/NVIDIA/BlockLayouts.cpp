@@ -12,7 +12,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
 #include "llvm/ADT/EquivalenceClasses.h"
-#include "llvm/Support/MathExtras.h"
+#include <limits>
 
 using namespace mlir;
 using namespace fa;
@@ -21,6 +21,27 @@ using namespace fa::nvidia;
 //===----------------------------------------------------------------------===//
 // Layouts of vectors
 //===----------------------------------------------------------------------===//
+
+/// Values that control flow and slices pass on as they are.
+static void visitPassedOn(Operation *op,
+                          llvm::function_ref<void(ArrayRef<Value>)> together) {
+  if (auto loop = dyn_cast<scf::ForOp>(op)) {
+    for (auto [i, result] : llvm::enumerate(loop.getResults()))
+      together({result, loop.getInitArgs()[i], loop.getRegionIterArg(i),
+                loop.getYieldedValues()[i]});
+  } else if (auto branch = dyn_cast<scf::IfOp>(op)) {
+    for (auto [i, result] : llvm::enumerate(branch.getResults()))
+      together({result, branch.thenYield().getOperand(i),
+                branch.elseYield().getOperand(i)});
+  } else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
+    together({slice.getSource(), slice.getResult()});
+  } else if (auto role = dyn_cast<hopper::ConsumersOp>(op)) {
+    for (auto [result, yielded] :
+         llvm::zip(role.getResults(),
+                   role.getBody().front().getTerminator()->getOperands()))
+      together({result, yielded});
+  }
+}
 
 LogicalResult BlockPlan::inferVectors() {
   using Kind = FragmentLayout::Kind;
@@ -54,23 +75,18 @@ LogicalResult BlockPlan::inferVectors() {
   auto visitLinalg = [&](linalg::LinalgOp op) {
     SmallVector<AffineMap> maps = op.getIndexingMapsArray();
     SmallVector<Value> same;
-    for (auto [operand, map] : llvm::zip(op->getOperands(), maps)) {
+    auto visit = [&](Value value, AffineMap map) {
       if (map.getNumResults() != 1 || !isa<AffineDimExpr>(map.getResult(0)))
-        continue;
+        return;
       if (op.getNumLoops() == 1)
-        same.push_back(operand);
+        same.push_back(value);
       else
-        set(operand, map.getDimPosition(0) == 0 ? Kind::Row : Kind::Column);
-    }
-    for (auto [i, result] : llvm::enumerate(op->getResults())) {
-      AffineMap map = maps[op.getNumDpsInputs() + i];
-      if (map.getNumResults() != 1 || !isa<AffineDimExpr>(map.getResult(0)))
-        continue;
-      if (op.getNumLoops() == 1)
-        same.push_back(result);
-      else
-        set(result, map.getDimPosition(0) == 0 ? Kind::Row : Kind::Column);
-    }
+        set(value, map.getDimPosition(0) == 0 ? Kind::Row : Kind::Column);
+    };
+    for (auto [operand, map] : llvm::zip(op->getOperands(), maps))
+      visit(operand, map);
+    for (auto [i, result] : llvm::enumerate(op->getResults()))
+      visit(result, maps[op.getNumDpsInputs() + i]);
     unify(same);
   };
   while (changed && !conflict) {
@@ -79,21 +95,8 @@ LogicalResult BlockPlan::inferVectors() {
       current = op;
       if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op))
         visitLinalg(linalgOp);
-      else if (auto loop = dyn_cast<scf::ForOp>(op))
-        for (auto [i, result] : llvm::enumerate(loop.getResults()))
-          unify({result, loop.getInitArgs()[i], loop.getRegionIterArg(i),
-                 loop.getYieldedValues()[i]});
-      else if (auto branch = dyn_cast<scf::IfOp>(op))
-        for (auto [i, result] : llvm::enumerate(branch.getResults()))
-          unify({result, branch.thenYield().getOperand(i),
-                 branch.elseYield().getOperand(i)});
-      else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
-        unify({slice.getSource(), slice.getResult()});
-      else if (auto role = dyn_cast<hopper::ConsumersOp>(op))
-        for (auto [result, yielded] :
-             llvm::zip(role.getResults(),
-                       role.getBody().front().getTerminator()->getOperands()))
-          unify({result, yielded});
+      else
+        visitPassedOn(op, unify);
     });
   }
   if (conflict)
@@ -180,21 +183,13 @@ void BlockPlan::inferClasses() {
     reduces |= op.getNumReductionLoops() != 0;
   };
   forall.walk([&](Operation *op) {
-    if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op)) {
+    if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op))
       visitLinalg(linalgOp);
-    } else if (auto loop = dyn_cast<scf::ForOp>(op)) {
-      for (auto [i, result] : llvm::enumerate(loop.getResults()))
-        together({result, loop.getInitArgs()[i], loop.getRegionIterArg(i),
-                  loop.getYieldedValues()[i]});
-    } else if (auto branch = dyn_cast<scf::IfOp>(op)) {
-      for (auto [i, result] : llvm::enumerate(branch.getResults()))
-        together({result, branch.thenYield().getOperand(i),
-                  branch.elseYield().getOperand(i)});
-    } else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
-      together({slice.getSource(), slice.getResult()});
-      if (isVector(slice.getResult()) && !isVector(slice.getSource()))
-        needWhole.push_back(slice.getSource());
-    }
+    else
+      visitPassedOn(op, together);
+    auto slice = dyn_cast<tensor::ExtractSliceOp>(op);
+    if (slice && isVector(slice.getResult()) && !isVector(slice.getSource()))
+      needWhole.push_back(slice.getSource());
   });
   if (reduces) {
     llvm::append_range(needWhole, meetVectors);
@@ -260,8 +255,8 @@ SmallVector<unsigned> BlockPlan::optionsOf(const LayoutClass &c) const {
 
 /// Clocks of a step's products, roughly: the bytes that warps read and write in
 /// shared memory (128 a clock), what tensor cores multiply, and barriers.
-/// Nothing where shared memory does not suffice.
-std::optional<int64_t> BlockPlan::costOfLayouts() const {
+/// The most there is where shared memory does not suffice.
+int64_t BlockPlan::costOfLayouts() const {
   constexpr int64_t kBytesAClock = 128, kProductsAClock = 1024, kBarrier = 64;
   int64_t bytes = 0, products = 0, barriers = 0, shared = 0;
   for (auto &[tile, load] : loads)
@@ -290,7 +285,7 @@ std::optional<int64_t> BlockPlan::costOfLayouts() const {
     barriers += kBarrier;
   }
   if (shared > options.target->sharedMemory)
-    return std::nullopt;
+    return std::numeric_limits<int64_t>::max();
   // Another block of threads hides what this one waits for.
   int64_t blocks = std::min<int64_t>(
       2, blocksPerSM(options.target->info, threads(), estimate, shared));
@@ -318,7 +313,7 @@ void BlockPlan::chooseLayouts() {
   if (tensorCores && !contractions.empty() && !anyWhole &&
       combinations <= kMostCombinations) {
     SmallVector<unsigned> best;
-    std::optional<int64_t> least;
+    int64_t least = 0;
     for (int64_t n = 0; n < combinations; ++n) {
       int64_t rest = n;
       for (auto [c, own] : llvm::zip(classes, choices)) {
@@ -327,8 +322,8 @@ void BlockPlan::chooseLayouts() {
         c.rowWarps = own[rest % own.size()];
         rest /= own.size();
       }
-      std::optional<int64_t> cost = costOfLayouts();
-      if (!best.empty() && (!cost || (least && *cost >= *least)))
+      int64_t cost = costOfLayouts();
+      if (!best.empty() && cost >= least)
         continue;
       least = cost;
       best.clear();

@@ -154,7 +154,7 @@ private:
   void inferClasses();
   void chooseLayouts();
   llvm::SmallVector<unsigned> optionsOf(const LayoutClass &c) const;
-  std::optional<int64_t> costOfLayouts() const;
+  int64_t costOfLayouts() const;
   bool isTakenFromRegisters(const Contraction &c) const;
   bool isComputed(mlir::Value value) const;
   bool isWhole(mlir::Value value) const {

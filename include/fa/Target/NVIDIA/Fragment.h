@@ -76,12 +76,11 @@ public:
   unsigned warps() const { return numWarps; }
   /// A thread has the same elements in the same registers.
   bool operator==(const FragmentLayout &o) const {
-    bool sameRows = layoutKind == Kind::Column || rowWarps() == o.rowWarps();
-    bool sameParts = colWarps() == o.colWarps() &&
-                     (colWarps() == 1 || layoutKind == Kind::Row ||
-                      rowWarps() == o.rowWarps());
+    // A whole vector along the columns is the same in all warps.
+    bool isAnywhere = layoutKind == Kind::Column && colWarps() == 1;
     return layoutKind == o.layoutKind && numRows == o.numRows &&
-           numCols == o.numCols && sameRows && sameParts;
+           numCols == o.numCols && colWarps() == o.colWarps() &&
+           (isAnywhere || rowWarps() == o.rowWarps());
   }
 
   /// Warps that divide the rows, and those that divide the columns.

@@ -177,25 +177,24 @@ StringRef BlockLister::findAround() {
     return isConstantIntValue(lower, 0) &&
            isConstantIntValue(step, isOfRows ? masked.rows : 1);
   };
+  SmallVector<scf::ForOp> loops;
   Operation *op = loop->getParentOp();
   for (; auto outer = dyn_cast<scf::ForOp>(op); op = op->getParentOp())
-    if (!visit(outer.getInductionVar(), OpFoldResult(outer.getLowerBound()),
-               getAsOpFoldResult(outer.getUpperBound()),
-               OpFoldResult(outer.getStep())))
-      return reason;
+    loops.push_back(outer);
   forall = dyn_cast<scf::ForallOp>(op);
   if (!forall ||
       forall->getParentOp() != forall->getParentOfType<func::FuncOp>())
     return reason;
-  std::reverse(around.begin(), around.end());
-  SmallVector<std::pair<Value, OpFoldResult>> inner;
-  std::swap(inner, around);
   for (auto [iv, lower, upper, step] :
        llvm::zip(forall.getInductionVars(), forall.getMixedLowerBound(),
                  forall.getMixedUpperBound(), forall.getMixedStep()))
     if (!visit(iv, lower, upper, step))
       return reason;
-  around.append(inner);
+  for (scf::ForOp outer : llvm::reverse(loops))
+    if (!visit(outer.getInductionVar(), OpFoldResult(outer.getLowerBound()),
+               getAsOpFoldResult(outer.getUpperBound()),
+               OpFoldResult(outer.getStep())))
+      return reason;
   return endOfRows ? "" : reason;
 }
 
