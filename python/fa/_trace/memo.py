@@ -322,7 +322,9 @@ def put(key: tuple[Any, ...], arrays: list[Any], traced: Traced) -> None:
 
 # What the key has of a tensor, and what capturing asks for.
 _HARMLESS = ("size", "dim", "numel", "stride", "data_ptr", "is_neg", "__len__")
-_HARMLESS_PROPERTIES = ("shape", "ndim", "dtype", "device", "layout", "is_cuda", "is_meta")
+_HARMLESS_PROPERTIES = (
+    *("shape", "ndim", "dtype", "device", "layout", "is_cpu", "is_cuda", "is_meta"),
+)
 
 
 @functools.cache
