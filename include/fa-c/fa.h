@@ -81,6 +81,10 @@ typedef struct fa_compile_options {
    * respect to query, key, value and those tensors, in the order of the
    * arguments. For target "cpu". Default NULL. */
   const char *backward;
+  /** Not 0: gradients have the same bits each time that a kernel runs on the
+   * same device, also where blocks of a GPU's grid add to the same numbers. On
+   * the CPU they always have. Default 0. */
+  int32_t deterministic;
   /** Threads of the CPU target; 0 for all. Default 0. */
   int32_t threads;
   /** Not 0: keep the IR after each stage (fa_kernel_stage_ir). Default 0. */

@@ -80,6 +80,7 @@ fa_status fa_compile(const char *ir, size_t size,
     request.pipeline.order = options->order;
   if (options->backward)
     request.pipeline.backward = options->backward;
+  request.pipeline.deterministic = options->deterministic != 0;
   if (options->schedule)
     request.schedule = options->schedule;
   request.keepStages = options->keep_stages != 0;

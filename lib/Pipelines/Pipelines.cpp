@@ -33,7 +33,7 @@ stagesOf(const PipelineOptions &options, const TargetInfo &target,
   if (!options.backward.empty()) {
     SmallVector<std::pair<std::string, std::string>> stages = {
         {"fa-differentiate", "wrt=" + options.backward}, {"fa-decompose", ""}};
-    if (target.kind == TargetInfo::Kind::NVIDIA)
+    if (target.kind == TargetInfo::Kind::NVIDIA) {
       // Heads alone do not fill a GPU, and its tiles have one size.
       stages.append({{"fa-parallelize", grid},
                      {"fa-tile", tile},
@@ -43,10 +43,13 @@ stagesOf(const PipelineOptions &options, const TargetInfo &target,
                      {"fa-expand-steps", ""},
                      {"fa-fold-scale-exp2", ""},
                      {"fa-orient-products", ""}});
-    else if (options.algorithm != "standard")
+      if (options.deterministic)
+        stages.push_back({"fa-order-sums", ""});
+    } else if (options.algorithm != "standard") {
       stages.append({{"fa-tile", tile},
                      {"fa-list-blocks", bits},
                      {"fa-split-mask-loops", bits}});
+    }
     return stages;
   }
   if (options.algorithm == "standard")
@@ -187,6 +190,10 @@ struct TextOptions : PassPipelineOptions<TextOptions> {
       *this, "order",
       llvm::cl::desc("fa-order-keys: auto, ascending or descending"),
       llvm::cl::init("auto")};
+  Option<bool> deterministic{
+      *this, "deterministic",
+      llvm::cl::desc("gradients have the same bits each time"),
+      llvm::cl::init(false)};
 };
 } // namespace
 
@@ -207,6 +214,7 @@ void fa::registerPipelines() {
         options.keys = parsed->keys;
         options.speculate = parsed->speculate;
         options.order = parsed->order;
+        options.deterministic = parsed->deterministic;
         if (llvm::Error e = buildPipeline(manager, options))
           return error(llvm::toString(std::move(e)));
         return success();

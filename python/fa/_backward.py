@@ -58,6 +58,7 @@ def attention_backward(
     scale: float | None = None,
     dropout_p: float = 0.0,
     dropout_seed: Any = None,
+    deterministic: bool | None = None,
     **unknown: Any,
 ) -> Gradients:
     """Gradients of `fa.attention`, for arrays that no library differentiates.
@@ -78,6 +79,9 @@ def attention_backward(
         scale: the factor of the scores,
         dropout_p: the share of weights that are dropped, and
         dropout_seed: the seed that says which; with dropout_p it is required.
+        deterministic: whether gradients have the same bits each time; None asks
+            `torch.are_deterministic_algorithms_enabled` for tensors of PyTorch, and is
+            False for others. On the CPU they always have; on a GPU it takes longer.
         unknown: any other keyword is a TypeError.
 
     Returns:
@@ -107,7 +111,10 @@ def attention_backward(
     types = () if traced.variant is None else traced.variant.captured
     wrt = [number for number, type in enumerate(types) if is_floating(type)]
     gradients = differentiate(
-        Call(q, k, v, traced, is_causal, scale), Results(out, lse, out_grad, lse_grad), wrt
+        Call(q, k, v, traced, is_causal, scale),
+        Results(out, lse, out_grad, lse_grad),
+        wrt,
+        deterministic=deterministic,
     )
     captured = [(traced.arrays[number], gradient) for number, gradient in zip(wrt, gradients[3:])]
     return Gradients(*gradients[:3], tuple(captured))

@@ -185,7 +185,7 @@ public:
          const std::string &algorithm, int64_t rows, int64_t keys,
          const std::string &speculate, const std::string &order,
          const std::string &schedule, const std::string &backward,
-         int32_t threads, bool keepStages)
+         bool deterministic, int32_t threads, bool keepStages)
       : compiler(openCompiler()) {
     fa_compile_options options;
     compiler.fa_compile_options_init(&options);
@@ -197,6 +197,7 @@ public:
     options.order = order.c_str();
     options.schedule = schedule.c_str();
     options.backward = backward.empty() ? nullptr : backward.c_str();
+    options.deterministic = deterministic;
     options.threads = threads;
     options.keep_stages = keepStages;
     fa_kernel *compiled = nullptr;
@@ -322,15 +323,15 @@ PYBIND11_MODULE(_native, m) {
          const std::string &algorithm, int64_t rows, int64_t keys,
          const std::string &speculate, const std::string &order,
          const std::string &schedule, const std::string &backward,
-         int32_t threads, bool keepStages) {
+         bool deterministic, int32_t threads, bool keepStages) {
         return std::make_unique<Kernel>(ir, target, algorithm, rows, keys,
                                         speculate, order, schedule, backward,
-                                        threads, keepStages);
+                                        deterministic, threads, keepStages);
       },
       py::arg("ir"), py::arg("target"), py::arg("algorithm"), py::arg("rows"),
       py::arg("keys"), py::arg("speculate"), py::arg("order"),
-      py::arg("schedule"), py::arg("backward"), py::arg("threads"),
-      py::arg("keep_stages"));
+      py::arg("schedule"), py::arg("backward"), py::arg("deterministic"),
+      py::arg("threads"), py::arg("keep_stages"));
   m.def(
       "load",
       [](int device, const std::string &ptx) {

@@ -59,7 +59,7 @@ class Memory:
 
 def temporary(shape, kind):
     """A buffer between kernels, of values that should not be read: NaN, or -1."""
-    size = {"f32": np.float32, "i32": np.int32}.get(kind, np.uint16)
+    size = {"f32": np.float32, "i32": np.int32, "i64": np.int64}.get(kind, np.uint16)
     return (
         np.full(np.prod(shape, dtype=int) * np.dtype(size).itemsize, 0xFF, np.uint8)
         .view(size)
@@ -101,10 +101,25 @@ class Kernel:
     def run(self, block, threads, smem, memory, params):
         Block(self, block, threads, smem, memory, params).run()
 
+    def run_grid(self, grid, threads, smem, memory, params, random, resident=4):
+        """All blocks, as many of them at once, which begin and go on in random order."""
+        waiting = [
+            Block(self, block, threads, smem, memory, params, random).steps()
+            for block in random.permutation(grid)
+        ]
+        running = []
+        while waiting or running:
+            while waiting and len(running) < resident:
+                running.append(waiting.pop())
+            block = running[random.integers(len(running))]
+            if next(block, None) is None:
+                running.remove(block)
+
 
 class Block:
-    def __init__(self, kernel, block, threads, smem, memory, params):
-        self.k, self.T, self.memory = kernel, threads, memory
+    def __init__(self, kernel, block, threads, smem, memory, params, random=None):
+        """With random numbers threads add to memory in another order each time."""
+        self.k, self.T, self.memory, self.random = kernel, threads, memory, random
         self.block = block
         self.smem = np.full(smem + 16, 0xFF, np.uint8)
         self.params = dict(zip(kernel.params, params))
@@ -152,7 +167,15 @@ class Block:
         match = re.fullmatch(r"\[([^+\]]+)(?:\+(-?\d+))?\]", text)
         return self.get(match[1], 64).astype(np.int64) + int(match[2] or 0)
 
+    # What other blocks can see, and what sees them.
+    SHARED = ("red", "atom", "ld.acquire", "st.release")
+
     def run(self):
+        for _ in self.steps():
+            pass
+
+    def steps(self):
+        """Runs, and gives each instruction that other blocks may see, when it has run."""
         pc = np.zeros(self.T, np.int64)
         end = len(self.k.code)
         parked = np.zeros(self.T, bool)
@@ -180,7 +203,7 @@ class Block:
                     # Threads meet here: let the others come. Warps that are
                     # complete need not wait for others to combine their words.
                     warps = mask.reshape(-1, 32).all(axis=1).repeat(32)
-                    ready = mask & warps & op.startswith("redux")
+                    ready = mask & warps & op.startswith(("redux", "bar.warp"))
                     parked = (parked | mask) & ~ready
                     if not ready.any():
                         continue
@@ -200,6 +223,8 @@ class Block:
                     pc[mask] = end
                 else:
                     self.step(op, operands, mask)
+                    if op.startswith(self.SHARED):
+                        yield op
 
     # Instructions
     def step(self, op, o, mask):
@@ -554,11 +579,26 @@ class Block:
         """Sums in global memory, of threads that may add to one place."""
         if "global" not in p or "add" not in p or p[-1] != "f32" or isinstance(o[1], list):
             raise RuntimeError(f"reduction {'.'.join(p)} is not known")
-        at = self.address(o[0])[m]
+        threads = m.nonzero()[0]
+        if self.random is not None:
+            threads = self.random.permutation(threads)
+        at = self.address(o[0])[threads]
         if (at % 4).any():
             raise RuntimeError("a reduction at an unaligned address")
         where = self.memory.index(at, 4)[:, 0]
-        np.add.at(self.memory.data.view(np.float32), where // 4, self.f32(o[1])[m])
+        np.add.at(self.memory.data.view(np.float32), where // 4, self.f32(o[1])[threads])
+
+    def op_atom(self, p, o, m):
+        """A counter in global memory."""
+        if "global" not in p or "add" not in p or p[-1] != "u32":
+            raise RuntimeError(f"atomic operation {'.'.join(p)} is not known")
+        at, words = self.address(o[1]), self.memory.data.view(np.uint32)
+        found = np.zeros(self.T, np.uint32)
+        for thread in m.nonzero()[0]:
+            where = self.memory.index(at[thread : thread + 1], 4)[0, 0] // 4
+            found[thread] = words[where]
+            words[where] += self.get(o[2], 32)[thread]
+        self.put(o[0], found, m)
 
     def op_cp(self, p, o, m):
         if "commit_group" in p:

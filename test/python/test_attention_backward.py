@@ -173,7 +173,10 @@ def test_stages_of_a_gpus_gradient():
         "fa-fold-scale-exp2",
         "fa-orient-products",
     ]
-    assert "red." in kernel.asm["ptx"]
+    assert "red." in kernel.asm["ptx"] and "acquire" not in kernel.asm["ptx"]
+    ordered = fa.compile(config, "sm_80", backward="all", deterministic=True)
+    assert list(ordered.stages) == [*kernel.stages, "fa-order-sums"]
+    assert "ld.acquire" in ordered.asm["ptx"]  # the block before
     wide = fa.AttentionConfig("bf16", HQ, HK, 256, 256)
     assert "red." in fa.compile(wide, "sm_80", backward="all").asm["ptx"]
     with pytest.raises(ValueError, match="sm_80 has .*; choose smaller tiles"):

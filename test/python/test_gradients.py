@@ -584,6 +584,73 @@ def assert_near(found, expected):
         torch.testing.assert_close(x, y, rtol=0, atol=1e-5 * float(y.abs().max()))
 
 
+# --- The same bits ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def deterministic():
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def bias_of(heads, rows, keys):
+    return (normal(heads, rows, keys),)
+
+
+def slopes_and_table(heads, rows, keys):
+    return normal(heads), normal(heads, 16), torch.arange(rows * keys).reshape(rows, keys) % 16
+
+
+SAME_BITS = {
+    "plain": (Variant(), {}),
+    "causal": (Variant(is_causal=True), {}),
+    "dropout": (Variant(), {"dropout_p": 0.3, "dropout_seed": 5}),
+    "bias": (Variant(lambda s, b, h, i, j, x: s + x[h, i, j], captured=bias_of), {}),
+    "shared bias": (
+        Variant(lambda s, b, h, i, j, x: s + x[0, i, j] * x[1, i, j], captured=bias_of),
+        {},
+    ),
+    "slopes and table": (
+        Variant(lambda s, b, h, i, j, x, y, n: s * x[h] + y[h, n[i, j]], captured=slopes_and_table),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", SAME_BITS)
+@pytest.mark.usefixtures("deterministic")
+def test_same_bits(name, dtype):
+    """Time after time, with blocks enough that some of them wait."""
+    variant, options = SAME_BITS[name]
+    runs = 3 if DEVICE == "cpu" else 50
+    rows, keys = (70, 90) if DEVICE == "cpu" else (700, 2300)
+    tensors = inputs((4, 2), rows, keys, (64, 64), dtype=dtype)
+    tensors = (*tensors, *learned(*variant.captured(*sizes_of(tensors))))
+    out, _ = variant.attention(*tensors, **options)
+    grad = normal(*out.shape, dtype=dtype, seed=1)
+    wanted = [x for x in tensors if x.requires_grad]
+    first, *others = (
+        torch.autograd.grad(out, wanted, grad, retain_graph=True) for _ in range(runs)
+    )
+    for other in others:
+        assert all(torch.equal(x, y) for x, y in zip(other, first))
+    if "dropout_p" not in options:
+        expected = right.gradients(variant.formula, tensors, (grad, None))
+        assert_right(first, [x for x in expected if x is not None])
+
+
+def test_bits_by_an_argument():
+    q, k, v = (x.detach() for x in inputs())
+    out, lse = fa.attention(q, k, v, return_lse=True)
+    given = q, k, v, out, lse, normal(*out.shape)
+    asked = fa.attention_backward(*given, deterministic=True)
+    for x, y in zip(asked[:3], fa.attention_backward(*given, deterministic=True)[:3]):
+        assert torch.equal(x, y)
+    assert_near(asked[:3], fa.attention_backward(*given, deterministic=False)[:3])
+
+
 # --- Memory ----------------------------------------------------------------------------
 
 

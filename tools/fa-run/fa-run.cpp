@@ -40,6 +40,9 @@ struct Flags {
   cl::opt<bool> backward{
       "backward", cl::cat(category),
       cl::desc("run the function's gradient, of fa-differentiate")};
+  cl::opt<bool> deterministic{
+      "deterministic", cl::cat(category),
+      cl::desc("gradients have the same bits each time, also on a GPU")};
   cl::opt<bool> eachStage{"each-stage", cl::cat(category),
                           cl::desc("execute the IR after every pass")};
   cl::opt<bool> io{"io", cl::cat(category),
@@ -131,6 +134,7 @@ static llvm::Expected<fa::run::Options> makeOptions(const Flags &flags) {
   pipeline.target = flags.target;
   pipeline.algorithm = flags.algorithm;
   pipeline.backward = flags.backward ? "all" : "";
+  pipeline.deterministic = flags.deterministic;
   pipeline.stopAfter = flags.stopAfter;
   pipeline.rows = flags.rows;
   pipeline.keys = flags.keys;

@@ -43,6 +43,9 @@ struct PipelineOptions {
   /// `descending`, or `auto`: descending where scores grow with the key and
   /// fa-speculate-max follows.
   std::string order = "auto";
+  /// Gradients with the same bits each time: on a GPU fa-order-sums runs; on
+  /// the CPU they always have.
+  bool deterministic = false;
 };
 
 /// One pass of the algorithm and tile levels.

@@ -129,8 +129,9 @@ bool BlockPlan::isGlobal(Value value) const {
     return isGlobal(sum.getInit());
   if (auto sum = dyn_cast<AccumulateOp>(op))
     return isGlobal(sum.getInit());
-  if (auto lists = dyn_cast<ListBlocksOp>(op))
-    return isGlobal(lists.getDpsInits()[number]);
+  if (isa<ListBlocksOp, linalg::ReduceOp>(op))
+    return isGlobal(
+        cast<DestinationStyleOpInterface>(op).getDpsInits()[number]);
   if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
     return isView(slice);
   return false;
@@ -139,11 +140,10 @@ bool BlockPlan::isGlobal(Value value) const {
 /// True where something writes parts of a tensor in place, in a loop or not.
 static bool isUpdatedInParts(Value value) {
   return llvm::any_of(value.getUses(), [](OpOperand &use) {
-    if (auto lists = dyn_cast<ListBlocksOp>(use.getOwner()))
-      return lists.isDpsInit(&use);
     if (auto insert = dyn_cast<tensor::InsertSliceOp>(use.getOwner()))
       return insert.getDest() == use.get();
-    if (isa<AccumulateSliceOp, AccumulateOp>(use.getOwner()))
+    if (isa<AccumulateSliceOp, AccumulateOp, ListBlocksOp, linalg::ReduceOp>(
+            use.getOwner()))
       return cast<DestinationStyleOpInterface>(use.getOwner()).isDpsInit(&use);
     auto loop = dyn_cast<scf::ForOp>(use.getOwner());
     BlockArgument carried =

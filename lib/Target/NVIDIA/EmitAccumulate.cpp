@@ -58,6 +58,8 @@ LogicalResult KernelEmitter::emitAccumulateSlice(AccumulateSliceOp op) {
                op.getDroppedDims(), map, {});
   if (failed(dest))
     return failure();
+  if (op.getOrdered().value_or(0) > 0)
+    takeTurn(*dest);
   const FragmentLayout &layout = from->layout;
   Value rowLimit = from->valid[0] ? from->valid[0] : dest->valid[0],
         colLimit = from->valid[1] ? from->valid[1] : dest->valid[1];
@@ -211,15 +213,20 @@ LogicalResult KernelEmitter::emitAccumulate(AccumulateOp op) {
     return failure();
   tiles[op.getResult()] = *to;
   bool byRow = op.placeDependsOn(0), byCol = op.placeDependsOn(1);
+  bool isOrdered = op.getOrdered().has_value();
   if (byRow && byCol && op.placeIsOfDifference()) {
     Value leads = both(isFirstCopy(*layout), less(remC(lane(), 4), i32(1)));
     Value firstCol = warpCol(*layout);
     Value row = toIndex(threadRow(*layout)),
           col = firstCol ? toIndex(firstCol) : index(0);
-    for (auto [difference, sum] : sumDiagonals(*layout, *regs))
-      if (failed(addAtPlace(op, addC(row, difference), col, sum, leads)))
-        return failure();
-    return success();
+    auto diagonals = sumDiagonals(*layout, *regs);
+    return inTurns(
+        isOrdered && plan.warps() > 1, isOrdered && !op.hasOwnPlaces(0), [&] {
+          for (auto [difference, sum] : diagonals)
+            if (failed(addAtPlace(op, addC(row, difference), col, sum, leads)))
+              return failure();
+          return success();
+        });
   }
   auto keyOf = [&](unsigned reg) {
     return std::make_pair(byRow ? layout->rowReg(reg) : 0,
@@ -247,13 +254,84 @@ LogicalResult KernelEmitter::emitAccumulate(AccumulateOp op) {
   }
   if (Value copy = isFirstCopy(*layout))
     require(copy);
-  for (auto &[key, sum] : sums) {
+  for (auto &[key, sum] : sums)
     for (unsigned distance : distances)
       sum = arith::AddFOp::create(b, loc, sum, shuffle(sum, distance));
-    unsigned reg = first[key];
-    if (failed(addAtPlace(op, rowOf(*layout, reg), colOf(*layout, reg), sum,
-                          isFirst)))
-      return failure();
-  }
+  SmallVector<unsigned> dims;
+  if (byRow)
+    dims.push_back(0);
+  if (byCol)
+    dims.push_back(1);
+  bool areOwn = op.hasOwnPlaces(dims);
+  bool warpsMeet = plan.warps() > 1 && !(areOwn && byRow && byCol),
+       lanesMeet = !areOwn;
+  return inTurns(isOrdered && warpsMeet, isOrdered && lanesMeet, [&] {
+    for (auto &[key, sum] : sums) {
+      unsigned reg = first[key];
+      if (failed(addAtPlace(op, rowOf(*layout, reg), colOf(*layout, reg), sum,
+                            isFirst)))
+        return failure();
+    }
+    return success();
+  });
+}
+
+/// Elements of a vector in memory, to each of which one thread adds those of
+/// the terms that lie above it, in their order.
+LogicalResult KernelEmitter::emitReduce(linalg::ReduceOp op) {
+  Value init = op.getInits()[0], terms = op.getInputs()[0];
+  FailureOr<TileValue> to = tile(init), from = tile(terms);
+  if (failed(to) || failed(from))
+    return failure();
+  unsigned above = op.getDimensions().size();
+  auto isSlice = [](const TileValue &t) {
+    return t.kind == TileValue::Kind::Slice;
+  };
+  bool areFirst =
+      llvm::equal(op.getDimensions(), llvm::seq<int64_t>(0, int64_t(above)));
+  if (!isSlice(*to) || !isSlice(*from) || !areFirst ||
+      to->slice.dims.size() != 1 || op->getNumResults() != 1)
+    return op.emitOpError("cannot be distributed: expected slices of tensors "
+                          "in global memory, reduced to a vector along their "
+                          "first dimensions");
+  auto sizeOf = [&](Value v, int64_t d) {
+    auto type = cast<RankedTensorType>(v.getType());
+    const TileValue &t = v == init ? *to : *from;
+    return type.isDynamicDim(d) ? t.slice.valid[d] : index(type.getDimSize(d));
+  };
+  auto pointerTo = [&](const GlobalSlice &slice, ValueRange place) {
+    SmallVector<Value> at(slice.offsets);
+    for (auto [dim, i] : llvm::zip(slice.dims, place))
+      at[dim] = add(at[dim], i);
+    return elementPointer(*slice.base, at);
+  };
+  Value count = sizeOf(init, 0);
+  OpBuilder::InsertionGuard guard(b);
+  auto elements = scf::ForOp::create(b, loc, toIndex(threadId()), count,
+                                     index(plan.threads()));
+  b.setInsertionPoint(elements.getBody()->getTerminator());
+  Value element = elements.getInductionVar();
+  Value target = pointerTo(to->slice, element);
+  Type type = getElementTypeOrSelf(init.getType());
+  SmallVector<Value> lower(above, index(0)), upper, step(above, index(1));
+  for (unsigned d = 0; d < above; ++d)
+    upper.push_back(sizeOf(terms, d));
+  scf::LoopNest nest = scf::buildLoopNest(
+      b, loc, lower, upper, step, loadElement(target, type),
+      [&](OpBuilder &, Location, ValueRange at, ValueRange sum) {
+        SmallVector<Value> place(at);
+        place.push_back(element);
+        IRMapping map;
+        Block &body = op.getCombiner().front();
+        map.map(body.getArgument(0),
+                loadElement(pointerTo(from->slice, place), type));
+        map.map(body.getArgument(1), sum[0]);
+        for (Operation &inner : body.without_terminator())
+          b.clone(inner, map);
+        return scf::ValueVector{
+            map.lookup(body.getTerminator()->getOperand(0))};
+      });
+  storeElement(nest.results[0], target);
+  tiles[op->getResult(0)] = *to;
   return success();
 }

@@ -286,6 +286,9 @@ LogicalResult KernelEmitter::emitOp(Operation *op) {
   }
   if (auto lists = dyn_cast<ListBlocksOp>(op))
     return emitListBlocks(lists);
+  if (auto reduce = dyn_cast<linalg::ReduceOp>(op);
+      reduce && plan.isGlobal(reduce->getResult(0)))
+    return emitReduce(reduce);
   if (std::optional<Contraction> c = matchContraction(op))
     return emitContraction(*c);
   if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op)) {

@@ -90,6 +90,12 @@ struct TileGrid {
   mlir::Value count, counter, flag;
 };
 
+/// Where a block stands among those that wait for each other: its word, behind
+/// those of the blocks before it, and how many these are (index).
+struct Turns {
+  mlir::Value word, number;
+};
+
 class KernelEmitter {
 public:
   KernelEmitter(const BlockPlan &plan, mlir::OpBuilder &builder,
@@ -113,6 +119,13 @@ public:
   mlir::LogicalResult emitSpecialized(mlir::scf::ForallOp forall,
                                       const TileGrid &grid);
   mlir::LogicalResult emitConstantTile(mlir::arith::ConstantOp op);
+  /// The number of the block among those that have begun (index), by a counter
+  /// in global memory.
+  mlir::Value drawNumber(mlir::Value counter);
+  /// Around the body of blocks that add in an order: the block that is `apart`
+  /// before this one, unless that is 0, has ended.
+  void beginTurns(const Turns &turns, int64_t apart);
+  void endTurns();
   /// A scalar of the program as a value of the kernel; null (and a report)
   /// when it cannot be had.
   mlir::Value scalar(mlir::Value v);
@@ -230,9 +243,18 @@ private:
                            mlir::Value col);
   void storeShared(const LoadPlan &to, const TileValue &source);
 
+  //--- The order of blocks' additions (EmitTurns.cpp)
+  mlir::Value turnWord(int64_t before);
+  mlir::Value isFirstThread();
+  void waitForBlock(int64_t before, mlir::Value until, mlir::Value claim);
+  void takeTurn(const GlobalSlice &dest);
+  mlir::LogicalResult inTurns(bool ofWarps, bool ofLanes,
+                              llvm::function_ref<mlir::LogicalResult()> emit);
+
   //--- Sums that blocks share (EmitAccumulate.cpp)
   mlir::LogicalResult emitAccumulateSlice(AccumulateSliceOp op);
   mlir::LogicalResult emitAccumulate(AccumulateOp op);
+  mlir::LogicalResult emitReduce(mlir::linalg::ReduceOp op);
   llvm::SmallVector<mlir::Value> gatherFour(llvm::ArrayRef<mlir::Value> first,
                                             llvm::ArrayRef<mlir::Value> second);
   mlir::LogicalResult addAtPlace(AccumulateOp op, mlir::Value row,
@@ -500,6 +522,8 @@ private:
   Role role = Role::Both;
   /// The thread's number, read anew in the branch that is being emitted.
   mlir::Value branchThread; // i32
+  /// Of blocks that add in an order.
+  Turns turns;
   /// Binds the induction variables anew before results are stored.
   std::function<mlir::LogicalResult()> rebindTile;
   /// Seeds by those that they stand for.

@@ -52,6 +52,7 @@ private:
   void sameSize(Value tensor, unsigned dim, Value bound);
   SmallVector<std::string> header();
   std::string preparesOf(scf::ForallOp forall);
+  unsigned addWords(scf::ForallOp forall, ArrayRef<std::string> sizes);
 
   func::FuncOp func;
   ScheduleOptions options;
@@ -297,7 +298,10 @@ struct KernelBuilder {
   SmallVector<Value> decode(scf::ForallOp forall, Value tile,
                             ArrayRef<Value> counts, bool descending);
   SmallVector<Value> decodeInSections(scf::ForallOp forall, Value tile,
-                                      ArrayRef<Value> counts, Value section);
+                                      ArrayRef<Value> counts, Value section,
+                                      bool descending);
+  Turns turnsOf(scf::ForallOp forall, ArrayRef<Value> ivs,
+                ArrayRef<Value> counts, const GlobalTensor &words);
 };
 } // namespace
 
@@ -408,12 +412,13 @@ SmallVector<Value> KernelBuilder::decode(scf::ForallOp forall, Value tile,
   return ivs;
 }
 
-/// The last dimension backwards, outside of `section` values of the others
-/// taken together.
+/// The last dimension, backwards or not, outside of `section` values of the
+/// others taken together.
 SmallVector<Value> KernelBuilder::decodeInSections(scf::ForallOp forall,
                                                    Value tile,
                                                    ArrayRef<Value> counts,
-                                                   Value section) {
+                                                   Value section,
+                                                   bool descending) {
   auto sub = [&](Value x, Value y) -> Value {
     return arith::SubIOp::create(b, loc, x, y);
   };
@@ -424,13 +429,35 @@ SmallVector<Value> KernelBuilder::decodeInSections(scf::ForallOp forall,
   Value begin = arith::MulIOp::create(b, loc, number, section);
   // The last section may be smaller.
   Value size = arith::MinUIOp::create(b, loc, section, sub(others, begin));
-  Value one = arith::ConstantIndexOp::create(b, loc, 1);
-  Value block = sub(sub(blocks, one), arith::DivUIOp::create(b, loc, in, size));
+  Value block = arith::DivUIOp::create(b, loc, in, size);
+  if (descending) {
+    Value one = arith::ConstantIndexOp::create(b, loc, 1);
+    block = sub(sub(blocks, one), block);
+  }
   Value other = arith::AddIOp::create(b, loc, begin,
                                       arith::RemUIOp::create(b, loc, in, size));
   Value ordered = arith::AddIOp::create(
       b, loc, arith::MulIOp::create(b, loc, other, blocks), block);
   return decode(forall, ordered, counts, /*descending=*/false);
+}
+
+/// Blocks that differ only in the last dimension follow each other.
+Turns KernelBuilder::turnsOf(scf::ForallOp forall, ArrayRef<Value> ivs,
+                             ArrayRef<Value> counts,
+                             const GlobalTensor &words) {
+  Value linear, number;
+  for (auto [d, iv] : llvm::enumerate(ivs)) {
+    number = b.createOrFold<arith::DivUIOp>(
+        loc, iv, arith::ConstantIndexOp::create(b, loc, stepOf(forall, d)));
+    if (linear)
+      linear = b.createOrFold<arith::MulIOp>(loc, linear, counts[d]);
+    linear =
+        linear ? b.createOrFold<arith::AddIOp>(loc, linear, number) : number;
+  }
+  linear = arith::IndexCastOp::create(b, loc, b.getI64Type(), linear);
+  return {LLVM::GEPOp::create(b, loc, words.pointer.getType(), b.getI64Type(),
+                              words.pointer, ArrayRef<LLVM::GEPArg>{linear}),
+          number};
 }
 
 /// The tensor maps that a block's TMA loads need.
@@ -493,12 +520,44 @@ std::string Program::preparesOf(scf::ForallOp forall) {
   return " prepares=" + (text.empty() ? "-" : text);
 }
 
+/// Of blocks that wait for each other, how many may run at once with the same
+/// number in the grid's last dimension: more than a GPU holds, so that those
+/// waited for began long before, and few enough for the cache.
+static constexpr int64_t kSection = 256;
+
+/// Whether blocks wait for each other: if so, for the end of which block one
+/// waits before it begins, counted back in the grid's last dimension; 0: none.
+static std::optional<int64_t> findOrder(scf::ForallOp forall) {
+  std::optional<int64_t> apart;
+  forall.walk([&](Operation *op) {
+    if (auto sum = dyn_cast<AccumulateSliceOp>(op);
+        sum && sum.getOrdered().value_or(0) > 0)
+      apart = apart.value_or(0);
+    if (auto sum = dyn_cast<AccumulateOp>(op);
+        sum && sum.getOrdered().value_or(0) > 0)
+      apart = *sum.getOrdered();
+  });
+  return apart;
+}
+
+/// Words of 64 bits that blocks share, 0 before the first kernel.
+unsigned Program::addWords(scf::ForallOp forall, ArrayRef<std::string> sizes) {
+  SmallVector<int64_t> shape(sizes.size(), ShapedType::kDynamic);
+  auto type =
+      RankedTensorType::get(shape, IntegerType::get(forall.getContext(), 64));
+  Buffer buffer = {Buffer::Role::Temp, type, "",
+                   SmallVector<std::string>(sizes)};
+  buffer.zero = true;
+  buffers.push_back(buffer);
+  return buffers.size() - 1;
+}
+
 LogicalResult Program::emitKernel(scf::ForallOp forall,
                                   gpu::GPUModuleOp module) {
   std::string name = func.getName().str() + "_kernel";
   if (foralls.size() > 1)
     name += std::to_string(launches.size());
-  std::string grid;
+  SmallVector<std::string> sizes;
   for (auto [lower, upper, step] :
        llvm::zip(forall.getMixedLowerBound(), forall.getMixedUpperBound(),
                  forall.getMixedStep())) {
@@ -514,9 +573,10 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
           "expected upper bounds that are sizes of arguments to make a grid");
     else if (*s != 1)
       size += "/" + std::to_string(*s);
-    grid += (grid.empty() ? "" : "*") + size;
+    sizes.push_back(size);
   }
 
+  std::optional<int64_t> apart = findOrder(forall);
   BlockPlan plan(forall, options);
   FailureOr<SmallVector<TensorMap>> tensorMaps = collectMaps(forall);
   if (failed(plan.compute()) || failed(tensorMaps))
@@ -547,6 +607,11 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
   }
   for (Value result : forall.getResults())
     use(bufferOf[result]);
+  unsigned words = 0, counter = 0;
+  if (apart) {
+    use(words = addWords(forall, sizes));
+    use(counter = addWords(forall, {"1"}));
+  }
   llvm::sort(order);
 
   Location loc = forall.getLoc();
@@ -602,21 +667,34 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
     tiles.counter = k.queueCounter;
     tiles.flag = k.queueFlag;
     tiles.decode = [&](Value tile) {
-      return section ? k.decodeInSections(forall, tile, counts, section)
+      return section ? k.decodeInSections(forall, tile, counts, section,
+                                          /*descending=*/true)
                      : k.decode(forall, tile, counts, descending);
     };
     if (failed(emitter.emitSpecialized(forall, tiles)))
       return failure();
   } else {
-    Value block = arith::IndexCastOp::create(
-        k.b, loc, k.b.getIndexType(),
-        NVVM::BlockIdXOp::create(k.b, loc, k.b.getI32Type()));
-    for (auto [iv, value] :
-         llvm::zip(forall.getInductionVars(),
-                   k.decode(forall, block, counts, descending)))
+    SmallVector<Value> ivs;
+    if (apart) {
+      Value section = arith::ConstantIndexOp::create(k.b, loc, kSection);
+      ivs = k.decodeInSections(forall,
+                               emitter.drawNumber(tensorOf[counter]->pointer),
+                               counts, section, /*descending=*/false);
+    } else {
+      Value block = arith::IndexCastOp::create(
+          k.b, loc, k.b.getIndexType(),
+          NVVM::BlockIdXOp::create(k.b, loc, k.b.getI32Type()));
+      ivs = k.decode(forall, block, counts, descending);
+    }
+    for (auto [iv, value] : llvm::zip(forall.getInductionVars(), ivs))
       emitter.bindScalar(iv, value);
+    if (apart)
+      emitter.beginTurns(k.turnsOf(forall, ivs, counts, *tensorOf[words]),
+                         *apart);
     if (failed(emitter.emitBlock(*forall.getBody())))
       return failure();
+    if (apart)
+      emitter.endTurns();
   }
   gpu::ReturnOp::create(k.b, loc);
 
@@ -625,11 +703,12 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
   std::string args;
   for (unsigned buffer : order)
     args += (args.empty() ? "" : ",") + std::to_string(buffer);
-  launches.push_back(
-      "kernel=" + name + " block=" + std::to_string(plan.blockThreads()) +
-      " smem=" + std::to_string(plan.sharedBytes()) + " grid=" + grid +
-      " args=" + args + (mapNumbers.empty() ? "" : " maps=" + mapNumbers) +
-      (queue ? " waves=1 queue=1" : "") + preparesOf(forall));
+  launches.push_back("kernel=" + name +
+                     " block=" + std::to_string(plan.blockThreads()) +
+                     " smem=" + std::to_string(plan.sharedBytes()) +
+                     " grid=" + llvm::join(sizes, "*") + " args=" + args +
+                     (mapNumbers.empty() ? "" : " maps=" + mapNumbers) +
+                     (queue ? " waves=1 queue=1" : "") + preparesOf(forall));
   requireSameSizes(forall);
   return success();
 }

@@ -40,12 +40,17 @@ def is_floating(type: str) -> bool:
 
 
 @functools.cache
-def _kernel(*config: Any, target: str, wrt: tuple[int, ...]) -> Kernel:
+def _kernel(*config: Any, target: str, wrt: tuple[int, ...], deterministic: bool) -> Kernel:
     """The kernel of an `AttentionConfig` with these values."""
     first = 3  # query, key and value come before captured arrays
     numbers = "+".join(str(first + number) for number in wrt) or "none"
     ir = AttentionConfig(*config).ir()
-    return Kernel(ir, target, backward=numbers, keep_stages=False)
+    return Kernel(ir, target, backward=numbers, deterministic=deterministic, keep_stages=False)
+
+
+def _is_deterministic(array: Any) -> bool:
+    """Whether PyTorch is to compute the same bits each time."""
+    return is_torch_tensor(array) and sys.modules["torch"].are_deterministic_algorithms_enabled()
 
 
 def _check_results(views: Sequence[View], names: Sequence[str], q: View, v: View) -> None:
@@ -63,7 +68,11 @@ def _check_results(views: Sequence[View], names: Sequence[str], q: View, v: View
 
 
 def differentiate(
-    call: Call, results: Results, wrt: Sequence[int] = (), has_run: bool = False
+    call: Call,
+    results: Results,
+    wrt: Sequence[int] = (),
+    has_run: bool = False,
+    deterministic: bool | None = None,
 ) -> list[Any]:
     """Gradients with respect to q, k, v and captured arrays.
 
@@ -73,6 +82,7 @@ def differentiate(
         wrt: numbers of captured arrays, all of floating-point type, in order.
         has_run: these very arrays have been the forward's, and the results are its own, of
             which autograd gives gradients of their shapes and types: nothing is checked again.
+        deterministic: whether they have the same bits each time; None asks PyTorch.
 
     Raises:
         ValueError: shapes or types that do not fit.
@@ -98,11 +108,15 @@ def differentiate(
         if not has_run:
             check_extents(traced, *views[:2])
             scale = check_scale(scale)
+        if deterministic is None:
+            deterministic = _is_deterministic(q)
+        target = target_of(device)
         kernel = _kernel(
             *(views[0].dtype, heads, views[1].shape[1], dims, views[2].shape[3]),
             *(bool(is_causal), scale, has_lse, traced.variant and traced.variant.without_arrays()),
-            target=target_of(device),
+            target=target,
             wrt=tuple(wrt),
+            deterministic=deterministic and target != "cpu",  # where they always have
         )
         kernel.run(library, [*views, *captured, *of_results, *map(library.view, made)])
     for place, number in enumerate(wrt):

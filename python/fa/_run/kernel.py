@@ -49,6 +49,7 @@ class Kernel:
         algorithm: str = "fa2",
         schedule: Schedule = Schedule(),  # noqa: B008 (frozen)
         backward: str = "",
+        deterministic: bool = False,
         keep_stages: bool = True,
     ) -> None:
         self.ir = ir
@@ -64,6 +65,7 @@ class Kernel:
             schedule.order,
             schedule.options,
             backward,
+            deterministic,
         )
         self._programs: dict[int, Any] = {}
         self._lock = threading.Lock()
@@ -221,6 +223,7 @@ def compile(
     speculate: str = "auto",
     schedule: Mapping[str, Any] | None = None,
     backward: str = "",
+    deterministic: bool = False,
 ) -> Kernel:
     """Compiles attention IR, or a variant, for a target.
 
@@ -244,7 +247,9 @@ def compile(
             captured tensors: "all" floating-point ones, "none", or the numbers of
             arguments, as "3+5". The kernel takes the function's arguments, out, lse,
             the gradients with respect to out and, where the function returns it, to
-            lse; then its results. For target "cpu".
+            lse; then its results.
+        deterministic: whether gradients have the same bits each time, also on a GPU,
+            whose blocks then add in an order (`fa-order-sums`).
 
     Raises:
         CompileError: malformed or unsupported IR; names the location.
@@ -252,7 +257,14 @@ def compile(
     """
     text = ir.ir() if isinstance(ir, AttentionConfig) else ir
     chosen = Schedule.of(schedule, rows=rows, keys=keys, speculate=speculate)
-    return Kernel(text, target, algorithm=algorithm, schedule=chosen, backward=backward)
+    return Kernel(
+        text,
+        target,
+        algorithm=algorithm,
+        schedule=chosen,
+        backward=backward,
+        deterministic=deterministic,
+    )
 
 
 def compile_count() -> int:

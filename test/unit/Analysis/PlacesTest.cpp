@@ -1,7 +1,8 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Whether the places of fa.accumulate are those of a difference of coordinates.
+// Whether the places of fa.accumulate are those of a difference of coordinates,
+// and whether coordinates have places of their own.
 
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Pipelines/Registration.h"
@@ -17,7 +18,7 @@ namespace {
 
 /// What is said of places that `body` computes as %x from %i and %j, a block's
 /// first row %i0, %flag and %buckets (tensor<?xindex>).
-bool isOfDifference(const std::string &body) {
+bool ask(const std::string &body, llvm::function_ref<bool(AccumulateOp)> what) {
   DialectRegistry registry;
   registerDialects(registry);
   MLIRContext ctx(registry);
@@ -38,8 +39,14 @@ func.func @f(%terms: tensor<?x?xf32>, %init: tensor<?xf32>, %i0: index,
     return false;
   }
   bool result = false;
-  module->walk([&](AccumulateOp op) { result = op.placeIsOfDifference(); });
+  module->walk([&](AccumulateOp op) { result = what(op); });
   return result;
+}
+bool isOfDifference(const std::string &body) {
+  return ask(body, [](AccumulateOp op) { return op.placeIsOfDifference(); });
+}
+bool hasOwn(const std::string &body, llvm::ArrayRef<unsigned> dims) {
+  return ask(body, [&](AccumulateOp op) { return op.hasOwnPlaces(dims); });
 }
 
 TEST(Places, OfADifference) {
@@ -73,6 +80,35 @@ TEST(Places, OfMoreThanADifference) {
                               "} else {\n"
                               "  scf.yield %c3 : index\n"
                               "}"));
+}
+
+TEST(Places, OfTheirOwn) {
+  std::string row = "%x = arith.addi %i, %i0 : index";
+  EXPECT_TRUE(hasOwn(row, 0));
+  EXPECT_FALSE(hasOwn(row, 1));
+  EXPECT_FALSE(hasOwn(row, {0, 1}));
+  std::string difference = "%x = arith.subi %i, %j : index";
+  EXPECT_TRUE(hasOwn(difference, 0));
+  EXPECT_FALSE(hasOwn(difference, {0, 1}));
+  EXPECT_TRUE(hasOwn("%x = arith.muli %j, %c3 : index", 1));
+  EXPECT_FALSE(hasOwn("%x = arith.divsi %j, %c3 : index", 1));
+  EXPECT_FALSE(hasOwn("%x = arith.maxsi %j, %c3 : index", 1));
+  EXPECT_FALSE(hasOwn("%x = tensor.extract %buckets[%j] : tensor<?xindex>", 1));
+  // A tensor has an element for each coordinate; a number that is none may be
+  // clamped to the last one.
+  std::string clamp = "%c0 = arith.constant 0 : index\n"
+                      "%c1 = arith.constant 1 : index\n"
+                      "%n = tensor.dim %init, %c0 : tensor<?xf32>\n"
+                      "%last = arith.subi %n, %c1 : index\n"
+                      "%y = arith.minsi %at, %last : index\n"
+                      "%x = arith.maxsi %y, %c0 : index";
+  EXPECT_TRUE(hasOwn("%at = arith.muli %j, %i : index\n" + clamp, {}));
+  EXPECT_FALSE(hasOwn("%at = arith.muli %j, %c3 : index\n" + clamp, 1));
+  EXPECT_FALSE(hasOwn("%at = arith.addi %j, %c3 : index\n" + clamp, 1));
+  EXPECT_TRUE(hasOwn("%zero = arith.constant 0 : index\n"
+                     "%at = arith.addi %j, %zero : index\n" +
+                         clamp,
+                     1));
 }
 
 } // namespace

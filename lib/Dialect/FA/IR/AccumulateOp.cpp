@@ -3,6 +3,7 @@
 
 #include "AttentionCommon.h"
 
+#include "fa/Analysis/LinearForm.h"
 #include "fa/Analysis/ScalarOpInterface.h"
 #include "fa/Dialect/FA/IR/Builders.h"
 #include "fa/Dialect/FA/IR/FA.h"
@@ -14,6 +15,9 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/IRMapping.h"
+#include "mlir/IR/Matchers.h"
+
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace fa;
@@ -99,6 +103,135 @@ bool AccumulateOp::placeIsOfDifference() {
          });
 }
 
+namespace {
+/// The numbers that a value takes: so many, each larger by the step.
+struct Steps {
+  int64_t step;
+  std::optional<int64_t> count;
+};
+} // namespace
+
+/// Those of a coordinate of terms, or of an iteration; none of others.
+static std::optional<Steps> stepsOf(Value leaf) {
+  auto argument = cast<BlockArgument>(leaf);
+  Operation *parent = argument.getOwner()->getParentOp();
+  auto count = [](std::optional<int64_t> lower, std::optional<int64_t> upper,
+                  int64_t step) -> std::optional<int64_t> {
+    if (!lower || !upper)
+      return std::nullopt;
+    return std::max<int64_t>(1, llvm::divideCeil(*upper - *lower, step));
+  };
+  if (auto sum = dyn_cast<AccumulateOp>(parent)) {
+    int64_t size = sum.getTerms().getType().getDimSize(argument.getArgNumber());
+    if (ShapedType::isDynamic(size))
+      return Steps{1, std::nullopt};
+    return Steps{1, size};
+  }
+  if (auto loop = dyn_cast<scf::ForOp>(parent);
+      loop && leaf == loop.getInductionVar())
+    if (std::optional<int64_t> step = getConstantIntValue(loop.getStep()))
+      return Steps{*step,
+                   count(getConstantIntValue(loop.getLowerBound()),
+                         getConstantIntValue(loop.getUpperBound()), *step)};
+  if (auto grid = dyn_cast<scf::ForallOp>(parent);
+      grid && argument.getArgNumber() < grid.getRank()) {
+    unsigned dim = argument.getArgNumber();
+    if (auto step = getConstantIntValue(grid.getMixedStep()[dim]))
+      return Steps{*step,
+                   count(getConstantIntValue(grid.getMixedLowerBound()[dim]),
+                         getConstantIntValue(grid.getMixedUpperBound()[dim]),
+                         *step)};
+  }
+  return std::nullopt;
+}
+
+/// Whether a form takes each number from 0 to some other once, like the digits
+/// of a number: `first row + row`, `key head * group + head of the group`.
+static bool isCoordinate(const LinearForm &form) {
+  SmallVector<Steps> digits;
+  for (auto [leaf, factor] : form.factors) {
+    std::optional<Steps> steps = stepsOf(leaf);
+    if (!steps || factor < 0)
+      return false;
+    digits.push_back({factor * steps->step, steps->count});
+  }
+  llvm::sort(digits, [](Steps x, Steps y) { return x.step < y.step; });
+  std::optional<int64_t> next = 1;
+  for (Steps digit : digits) {
+    if (digit.step != next)
+      return false;
+    next = digit.count ? std::optional(*next * *digit.count) : std::nullopt;
+  }
+  return form.isExact && !digits.empty();
+}
+
+/// The number that a place's clamp to a dimension of unknown size begins with:
+/// max(min(x, dim - 1), 0).
+static Value withoutClamp(Value place) {
+  auto atLeast = place.getDefiningOp<arith::MaxSIOp>();
+  if (!atLeast || !matchPattern(atLeast.getRhs(), m_Zero()))
+    return place;
+  auto atMost = atLeast.getLhs().getDefiningOp<arith::MinSIOp>();
+  auto last =
+      atMost ? atMost.getRhs().getDefiningOp<arith::SubIOp>() : arith::SubIOp();
+  if (!last || !matchPattern(last.getRhs(), m_One()) ||
+      !last.getLhs().getDefiningOp<tensor::DimOp>())
+    return place;
+  return atMost.getLhs();
+}
+
+/// A place as a sum over coordinates of terms and numbers of iterations. A
+/// tensor that a coordinate indexes has an element for each, and a coordinate
+/// is not clamped.
+static std::optional<LinearForm> formOf(Value place, AccumulateOp op) {
+  auto grid = op->getParentOfType<scf::ForallOp>();
+  Region &varying = grid ? grid.getRegion() : op.getPlaces();
+  auto isFixed = [&](Value v) {
+    return !varying.isAncestor(v.getParentRegion());
+  };
+  std::optional<LinearForm> free = getLinearForm(withoutClamp(place), isFixed);
+  if (free && isCoordinate(*free))
+    return free;
+  return getLinearForm(place, isFixed);
+}
+
+bool AccumulateOp::hasOwnPlaces(ArrayRef<unsigned> dims) {
+  Block &block = getPlaces().front();
+  // One place moves with each of them alone.
+  return llvm::all_of(dims, [&](unsigned dim) {
+    return llvm::any_of(block.getTerminator()->getOperands(), [&](Value place) {
+      std::optional<LinearForm> form = formOf(place, *this);
+      return form && form->of(block.getArgument(dim)) != 0 &&
+             llvm::all_of(dims, [&](unsigned other) {
+               return other == dim || form->of(block.getArgument(other)) == 0;
+             });
+    });
+  });
+}
+
+bool AccumulateOp::hasOwnPlacesIn(unsigned gridDim) {
+  auto grid = getOperation()->getParentOfType<scf::ForallOp>();
+  Value number = grid.getInductionVar(gridDim);
+  auto isApart = [&](Value place) {
+    std::optional<LinearForm> form = formOf(place, *this);
+    if (!form || form->of(number) == 0)
+      return false;
+    // What else moves it stays within a step.
+    int64_t spread = 0;
+    for (auto [leaf, factor] : form->factors) {
+      std::optional<Steps> steps = stepsOf(leaf);
+      if (leaf == number)
+        continue;
+      if (!steps || !steps->count)
+        return false;
+      spread += std::abs(factor) * steps->step * (*steps->count - 1);
+    }
+    return std::abs(form->of(number)) * stepsOf(number)->step > spread;
+  };
+  return llvm::any_of(getPlaces().front().getTerminator()->getOperands(),
+                      isApart);
+}
+
 /// The same with terms that are summed along a dimension that their places do
 /// not depend on.
 static AccumulateOp sumAlong(OpBuilder &b, AccumulateOp op, unsigned dim) {
@@ -112,8 +245,8 @@ static AccumulateOp sumAlong(OpBuilder &b, AccumulateOp op, unsigned dim) {
   Value terms = rank == 1  ? softmax.total(op.getTerms(), zero)
                 : dim == 0 ? softmax.columnSum(op.getTerms(), zero)
                            : softmax.rowSum(op.getTerms(), zero);
-  auto made =
-      AccumulateOp::create(b, loc, op.getInit().getType(), terms, op.getInit());
+  auto made = AccumulateOp::create(b, loc, op.getInit().getType(), terms,
+                                   op.getInit(), op.getOrderedAttr());
   OpBuilder::InsertionGuard guard(b);
   Block &places = op.getPlaces().front();
   Block *body = b.createBlock(&made.getPlaces(), {},
@@ -179,7 +312,7 @@ void AccumulateSliceOp::build(OpBuilder &builder, OperationState &state,
         dynamicSizes, dynamicStrides,
         builder.getDenseI64ArrayAttr(staticOffsets),
         builder.getDenseI64ArrayAttr(staticSizes),
-        builder.getDenseI64ArrayAttr(staticStrides));
+        builder.getDenseI64ArrayAttr(staticStrides), /*ordered=*/nullptr);
 }
 
 llvm::SmallBitVector AccumulateSliceOp::getDroppedDims() {

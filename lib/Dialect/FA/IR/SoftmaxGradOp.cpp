@@ -329,7 +329,8 @@ Value StepBuilder::accumulate(Value grads, unsigned term, Value into) {
   SmallVector<Value> places(yield.getIndicesOf(term));
   Value terms =
       adjoint(grads, [&](YieldAdjointOp y) { return y.getTerms()[term]; });
-  auto made = AccumulateOp::create(builder, loc, into.getType(), terms, into);
+  auto made = AccumulateOp::create(builder, loc, into.getType(), terms, into,
+                                   /*ordered=*/nullptr);
   OpBuilder::InsertionGuard guard(builder);
   Type index = builder.getIndexType();
   Block *body =

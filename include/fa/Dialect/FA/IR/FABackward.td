@@ -285,6 +285,12 @@ def FA_AccumulateOp : FA_Op<"accumulate", [Pure, DestinationStyleOpInterface,
     tensor goes wherever the function read it: `bias[h, i, j]`, `table[i - j]`,
     `table[bucket[i, j]]`.
 
+    With `ordered = n`, additions to an element come one after another in an
+    order that is the same each time, so that sums have the same bits: those of
+    an iteration of an `scf.forall` after those of iterations that are n, 2 n,
+    ... before it in the last dimension. Others never add to the same element,
+    and no two iterations do where n is 0.
+
     Constraint `fa_accumulate_c1`: the region takes an index for each dimension
     of `terms` and yields one for each of `init`.
 
@@ -299,7 +305,8 @@ def FA_AccumulateOp : FA_Op<"accumulate", [Pure, DestinationStyleOpInterface,
   }];
   let arguments = (ins
     Arg<FA_StateTensor, "what is added">:$terms,
-    Arg<FA_StateTensor, "what it is added to">:$init
+    Arg<FA_StateTensor, "what it is added to">:$init,
+    OptionalAttr<I64Attr>:$ordered
   );
   let results = (outs FA_StateTensor:$result);
   let regions = (region SizedRegion<1>:$places);
@@ -317,6 +324,12 @@ def FA_AccumulateOp : FA_Op<"accumulate", [Pure, DestinationStyleOpInterface,
     /// Whether terms of a matrix have the same place where their coordinates
     /// have the same difference: `table[i - j]`, `table[bucket[i - j]]`.
     bool placeIsOfDifference();
+    /// Whether terms that differ in any of these coordinates, and those alone,
+    /// have different places.
+    bool hasOwnPlaces(::llvm::ArrayRef<unsigned> dims);
+    /// Whether iterations of the scf.forall around it that differ in a dimension
+    /// have different places.
+    bool hasOwnPlacesIn(unsigned gridDim);
     /// AggregatedOpInterface: sums along dimensions that places do not depend
     /// on, then loops over the elements.
     ::mlir::FailureOr<::mlir::SmallVector<::mlir::Value>>
@@ -342,6 +355,10 @@ def FA_AccumulateSliceOp : FA_Op<"accumulate_slice", [Pure,
     `part` lacks is dropped. Additions of other iterations of an `scf.forall` to
     the same element are not lost: on a GPU each is atomic.
 
+    With `ordered = n` sums have the same bits each time, as `fa.accumulate` says
+    it; an iteration then visits its slices in the order in which they lie in
+    memory.
+
     It exists because the blocks of a grid add to the same rows: a block of keys
     to the gradients of all queries. `decomposeOperation` gives a slice, a sum
     and an insertion, for where there are no other iterations at the same time.
@@ -360,7 +377,7 @@ def FA_AccumulateSliceOp : FA_Op<"accumulate_slice", [Pure,
     Arg<FA_StateTensor, "what it is added to">:$init,
     Variadic<Index>:$offsets, Variadic<Index>:$sizes, Variadic<Index>:$strides,
     DenseI64ArrayAttr:$static_offsets, DenseI64ArrayAttr:$static_sizes,
-    DenseI64ArrayAttr:$static_strides
+    DenseI64ArrayAttr:$static_strides, OptionalAttr<I64Attr>:$ordered
   );
   let results = (outs FA_StateTensor:$result);
   let assemblyFormat = [{
@@ -401,7 +418,8 @@ def FA_ParallelAccumulateOp : FA_Op<"parallel_accumulate", [
     In `scf.forall.in_parallel`. `dest` is a tensor that the iterations share,
     `sum` what one of them has made of it by adding: `fa.accumulate_slice`,
     `fa.accumulate` and `fa.softmax_grad`. The result of the loop is what was
-    there before plus what all of them have added, in any order.
+    there before plus what all of them have added, in any order that these
+    operations leave open.
 
     It exists because `tensor.parallel_insert_slice` is for parts that do not
     overlap. Where iterations run one after another, `sum` is what the next one

@@ -246,6 +246,40 @@ def OrientProductsPass : FA_Pass<"fa-orient-products"> {
   }];
 }
 
+def OrderSumsPass : FA_Pass<"fa-order-sums"> {
+  let summary = "sums that a grid shares have the same bits each time";
+  let description = [{
+    Floating-point sums depend on the order of their terms, and atomic additions
+    come in any. What blocks of a grid add to tensors that they share gets an
+    order (`ordered`, of `fa.accumulate_slice` and `fa.accumulate`): a block of
+    keys adds to the gradients of rows after the blocks of keys before it.
+
+    What a block adds to captured tensors comes at no time of the others' choice:
+    blocks that may meet add to partial sums of their own, which a second grid
+    adds up. Partial sums have a dimension for each dimension of the grid that
+    may meet, of 16 for the last one: blocks that are 16 apart share one, and
+    those wait for each other. Where the place of an addition tells iterations
+    apart, as in `bias[b, h, i, j]`, there is one sum: a tensor that a coordinate
+    indexes is taken to have an element for each.
+
+    Before:
+    ```mlir
+    %1 = scf.forall (%b, %h, %j) ... shared_outs(%all = %zeros) {
+      %r = fa.accumulate %ds into %all at { ... fa.yield_places %h }
+    ```
+    After:
+    ```mlir
+    %1 = scf.forall (%b, %h, %j) ... shared_outs(%all = %more_zeros) {
+      %n = ... // %j / 128 mod 16
+      %r = fa.accumulate %ds into %all at { ... fa.yield_places %b, %n, %h }
+          {ordered = 16 : i64}
+    ...
+    %2 = scf.forall ... linalg.reduce ins(%1) dimensions = [0, 1]
+    ```
+    Numeric contract: reassociated.
+  }];
+}
+
 def InterchangePass : FA_Pass<"fa-interchange"> {
   let summary = "blocks of queries outside: the state stays on chip";
   let description = [{
