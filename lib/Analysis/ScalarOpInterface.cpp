@@ -94,3 +94,65 @@ bool fa::mayWrap(Operation *op) {
   auto flags = dyn_cast<arith::ArithIntegerOverflowFlagsInterface>(op);
   return type && type.getWidth() < 64 && !(flags && flags.hasNoSignedWrap());
 }
+
+/// The change of an affine expression where dimensions and symbols, in this
+/// order, change by `steps`.
+static std::optional<StepRange> stepOf(AffineExpr expr, unsigned numDims,
+                                       ArrayRef<StepRange> steps) {
+  // Sums of such products fit.
+  constexpr int64_t kMost = int64_t(1) << 30;
+  MLIRContext *ctx = expr.getContext();
+  StepRange all;
+  for (auto [i, step] : llvm::enumerate(steps)) {
+    if (step.isZero())
+      continue;
+    AffineExpr x = i < numDims ? getAffineDimExpr(i, ctx)
+                               : getAffineSymbolExpr(i - numDims, ctx);
+    AffineExpr change = simplifyAffineExpr(expr.replace(x, x + 1) - expr,
+                                           numDims, steps.size() - numDims);
+    auto factor = dyn_cast<AffineConstantExpr>(change);
+    if (!factor || std::abs(factor.getValue()) > kMost)
+      return std::nullopt;
+    auto [lo, hi] =
+        std::minmax({factor.getValue() * step.lo, factor.getValue() * step.hi});
+    all.lo += lo;
+    all.hi += hi;
+    if (std::max(std::abs(all.lo), std::abs(all.hi)) > kMost)
+      return std::nullopt;
+  }
+  return all;
+}
+
+std::optional<StepRange>
+fa::getStepRange(Value value,
+                 llvm::function_ref<std::optional<StepRange>(Value)> known) {
+  if (std::optional<StepRange> step = known(value))
+    return step;
+  Operation *op = value.getDefiningOp();
+  // Operations in regions may read what is no operand.
+  if (!op || op->getNumRegions() || op->getNumResults() != 1)
+    return std::nullopt;
+  SmallVector<StepRange> steps;
+  for (Value operand : op->getOperands()) {
+    std::optional<StepRange> step = getStepRange(operand, known);
+    if (!step)
+      return std::nullopt;
+    steps.push_back(*step);
+  }
+  if (llvm::all_of(steps, [](StepRange step) { return step.isZero(); }))
+    return StepRange();
+  IntegerForm form = getIntegerForm(op);
+  if (!form.isKnown() || !form.nonNegative.empty() || mayWrap(op))
+    return std::nullopt;
+  // Of several, the least and the largest change no more than one of them.
+  std::optional<StepRange> all;
+  for (AffineExpr expr : form.map.getResults()) {
+    std::optional<StepRange> step = stepOf(expr, form.map.getNumDims(), steps);
+    if (!step)
+      return std::nullopt;
+    all = all ? StepRange{std::min(all->lo, step->lo),
+                          std::max(all->hi, step->hi)}
+              : *step;
+  }
+  return all;
+}

@@ -13,6 +13,7 @@
 #include "mlir/IR/OpDefinition.h"
 
 #include <limits>
+#include <optional>
 
 namespace fa {
 
@@ -61,6 +62,19 @@ IntegerForm getIntegerForm(mlir::Operation *op);
 /// that has more bits than the result; said by its overflow flags. On 64 bits
 /// and on indices it is taken not to.
 bool mayWrap(mlir::Operation *op);
+
+/// Between which numbers the change of an integer is.
+struct StepRange {
+  int64_t lo = 0, hi = 0;
+  bool isZero() const { return lo == 0 && hi == 0; }
+};
+
+/// By how much a value changes where others take a step, of which `known` says
+/// how far each goes; none where operations do not tell. A run of places is one
+/// that changes by 0 or 1: within bounds it stays, elsewhere it goes on.
+std::optional<StepRange>
+getStepRange(mlir::Value value,
+             llvm::function_ref<std::optional<StepRange>(mlir::Value)> known);
 
 } // namespace fa
 

@@ -3,6 +3,7 @@
 
 #include "fa/Target/CPU/Passes.h"
 
+#include "fa/Analysis/ScalarOpInterface.h"
 #include "fa/Dialect/FA/IR/FA.h"
 
 #include "mlir/Conversion/Passes.h"
@@ -144,6 +145,7 @@ void fa::registerCPUDialects(DialectRegistry &registry) {
                   func::FuncDialect, linalg::LinalgDialect, LLVM::LLVMDialect,
                   math::MathDialect, memref::MemRefDialect, scf::SCFDialect,
                   tensor::TensorDialect, vector::VectorDialect>();
+  registerScalarModels(registry);
   affine::registerValueBoundsOpInterfaceExternalModels(registry);
   arith::registerValueBoundsOpInterfaceExternalModels(registry);
   memref::registerValueBoundsOpInterfaceExternalModels(registry);

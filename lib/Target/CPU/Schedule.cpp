@@ -5,6 +5,7 @@
 #include "fa/Target/CPU/Passes.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Affine/Utils.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/Transforms/Transforms.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -44,6 +45,22 @@ Value fa::roundDown(OpBuilder &b, Location loc, Value x, int64_t to) {
   return arith::SubIOp::create(b, loc, x, rest);
 }
 
+/// Affine functions in the bodies of operations as arithmetic, which has the
+/// same form on vectors.
+static void expandAffineInBodies(RewriterBase &rewriter, func::FuncOp func) {
+  SmallVector<affine::AffineApplyOp> ops;
+  func.walk([&](affine::AffineApplyOp op) {
+    if (isa<linalg::LinalgOp>(op->getParentOp()))
+      ops.push_back(op);
+  });
+  for (affine::AffineApplyOp op : ops) {
+    rewriter.setInsertionPoint(op);
+    rewriter.replaceOp(op, *affine::expandAffineMap(rewriter, op.getLoc(),
+                                                    op.getAffineMap(),
+                                                    op.getMapOperands()));
+  }
+}
+
 namespace {
 struct ScheduleCPUPass : fa::impl::ScheduleCPUPassBase<ScheduleCPUPass> {
   using ScheduleCPUPassBase::ScheduleCPUPassBase;
@@ -58,6 +75,7 @@ struct ScheduleCPUPass : fa::impl::ScheduleCPUPassBase<ScheduleCPUPass> {
     // AVX-512 has 32 registers, the narrower ones 16.
     unit.rows = rows ? rows : vectorBits == 512 ? 8 : 4;
     IRRewriter rewriter(&getContext());
+    expandAffineInBodies(rewriter, getOperation());
     SmallVector<linalg::LinalgOp> ops;
     getOperation().walk([&](linalg::LinalgOp op) { ops.push_back(op); });
     while (!ops.empty()) {

@@ -4,7 +4,9 @@
 // Elementwise ops and row reductions: loops over rows, vectors along columns.
 
 #include "Schedule.h"
+#include "fa/Analysis/ScalarOpInterface.h"
 
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/IRMapping.h"
 
 #include "llvm/ADT/TypeSwitch.h"
@@ -45,6 +47,13 @@ private:
     return !runsAlongLast(init) && reductions.count(init.getOperandNumber());
   }
 
+  /// Whether there is a function that becomes a polynomial.
+  bool computesFunctions() {
+    return llvm::any_of(body->without_terminator(), [](Operation &inner) {
+      return isa<math::MathDialect>(inner.getDialect()) &&
+             !isa<math::FmaOp>(inner);
+    });
+  }
   void emitRow();
   /// The body for the columns j...; `lanes` 0 means one scalar. Carries the
   /// reductions' accumulators.
@@ -52,7 +61,12 @@ private:
                               ValueRange accumulators);
   Value loadOperand(OpOperand &operand, Value j, int64_t lanes, Value mask);
   Value convert(Operation &inner, IRMapping &map, int64_t lanes, Value j);
+  int stepOf(Value index);
+  bool isRun(memref::LoadOp load);
+  Value computeAt(Value v, Value j, IRMapping &map);
+  Value loadRun(memref::LoadOp load, IRMapping &map, int64_t lanes, Value j);
   Value loadLanes(memref::LoadOp load, IRMapping &map, int64_t lanes);
+  Value combineLanes(const Reduction &reduction, Value partial, Value before);
   Value asVector(Value v, int64_t lanes);
   SmallVector<Value> indicesOf(OpOperand &operand, Value j);
   SmallVector<Value> identities(int64_t lanes);
@@ -94,6 +108,24 @@ LogicalResult RowScheduler::checkOperand(OpOperand &operand) {
       return failure();
   }
   return success();
+}
+
+/// A vector from memory. In memory a boolean is a byte; a vector of them would
+/// be read as bits.
+static Value loadVectorOf(OpBuilder &b, Location loc, Value buffer,
+                          ValueRange indices, int64_t lanes) {
+  auto type = cast<MemRefType>(buffer.getType());
+  if (!type.getElementType().isInteger(1))
+    return vector::LoadOp::create(
+        b, loc, VectorType::get({lanes}, type.getElementType()), buffer,
+        indices);
+  MemRefType bytes = MemRefType::Builder(type).setElementType(b.getI8Type());
+  buffer =
+      UnrealizedConversionCastOp::create(b, loc, bytes, buffer).getResult(0);
+  auto vectorType = VectorType::get({lanes}, b.getI8Type());
+  Value x = vector::LoadOp::create(b, loc, vectorType, buffer, indices);
+  return arith::TruncIOp::create(b, loc,
+                                 VectorType::get({lanes}, b.getI1Type()), x);
 }
 
 static std::optional<vector::CombiningKind> combiningKindOf(Operation *op) {
@@ -207,6 +239,80 @@ Value RowScheduler::loadOperand(OpOperand &operand, Value j, int64_t lanes,
                                       nothing);
 }
 
+/// How an index of the body changes from lane to lane, which is 0 or 1, or 0 or
+/// -1; 0 where it is neither.
+int RowScheduler::stepOf(Value index) {
+  auto step = getStepRange(index, [&](Value v) -> std::optional<StepRange> {
+    if (!varying.contains(v))
+      return StepRange{};
+    if (v.getDefiningOp<linalg::IndexOp>())
+      return StepRange{1, 1};
+    return std::nullopt;
+  });
+  if (!step || step->lo < -1 || step->hi > 1 || step->lo * step->hi < 0)
+    return 0;
+  return step->lo + step->hi > 0 ? 1 : -int(step->lo < 0);
+}
+
+/// Whether lanes may have neighbouring elements of a row.
+bool RowScheduler::isRun(memref::LoadOp load) {
+  if (load.getIndices().empty() || !hasUnitInnerStride(load.getMemRef()))
+    return false;
+  return stepOf(load.getIndices().back()) != 0 &&
+         llvm::none_of(load.getIndices().drop_back(),
+                       [&](Value v) { return varying.contains(v); });
+}
+
+/// An index of the body for the column j.
+Value RowScheduler::computeAt(Value v, Value j, IRMapping &map) {
+  if (!varying.contains(v))
+    return map.lookupOrDefault(v);
+  Operation *op = v.getDefiningOp();
+  if (isa<linalg::IndexOp>(op))
+    return j;
+  IRMapping operands;
+  for (Value operand : op->getOperands())
+    operands.map(operand, computeAt(operand, j, map));
+  return b.clone(*op, operands)->getResult(0);
+}
+
+/// A load of which lanes may have neighbours: one load of a vector where they
+/// do. An index that changes by at most one a lane, and by as many as there are
+/// from the first to the last, is in no bound in between.
+Value RowScheduler::loadRun(memref::LoadOp load, IRMapping &map, int64_t lanes,
+                            Value j) {
+  Value index = load.getIndices().back();
+  bool falls = stepOf(index) < 0;
+  Value distance = arith::ConstantIndexOp::create(b, loc, lanes - 1);
+  Value low = computeAt(index, j, map),
+        high =
+            computeAt(index, arith::AddIOp::create(b, loc, j, distance), map);
+  if (falls)
+    std::swap(low, high);
+  Value isRun =
+      arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                            arith::SubIOp::create(b, loc, high, low), distance);
+  auto loadVector = [&](OpBuilder &, Location) {
+    SmallVector<Value> indices;
+    for (Value v : load.getIndices().drop_back())
+      indices.push_back(map.lookupOrDefault(v));
+    indices.push_back(low);
+    Value x = loadVectorOf(b, loc, map.lookupOrDefault(load.getMemRef()),
+                           indices, lanes);
+    if (falls)
+      x = vector::ShuffleOp::create(
+          b, loc, x, x,
+          llvm::to_vector(llvm::reverse(llvm::seq<int64_t>(0, lanes))));
+    scf::YieldOp::create(b, loc, x);
+  };
+  return scf::IfOp::create(b, loc, isRun, loadVector,
+                           [&](OpBuilder &, Location) {
+                             Value x = loadLanes(load, map, lanes);
+                             scf::YieldOp::create(b, loc, x);
+                           })
+      .getResult(0);
+}
+
 /// A load whose address differs between lanes: one load a lane.
 Value RowScheduler::loadLanes(memref::LoadOp load, IRMapping &map,
                               int64_t lanes) {
@@ -241,7 +347,8 @@ Value RowScheduler::convert(Operation &inner, IRMapping &map, int64_t lanes,
   if (!lanes || !varying.contains(inner.getResult(0)))
     return b.clone(inner, map)->getResult(0);
   if (auto load = dyn_cast<memref::LoadOp>(inner))
-    return loadLanes(load, map, lanes);
+    return isRun(load) ? loadRun(load, map, lanes, j)
+                       : loadLanes(load, map, lanes);
   SmallVector<Value> operands;
   for (Value operand : inner.getOperands())
     operands.push_back(asVector(map.lookupOrDefault(operand), lanes));
@@ -321,6 +428,29 @@ Value RowScheduler::loopTo(
   return to;
 }
 
+/// The lanes of a reduction's vector, and what was there before, as one.
+Value RowScheduler::combineLanes(const Reduction &reduction, Value partial,
+                                 Value before) {
+  bool max = reduction.kind == vector::CombiningKind::MAXNUMF,
+       min = reduction.kind == vector::CombiningKind::MINNUMF;
+  if (!max && !min)
+    return vector::ReductionOp::create(b, loc, reduction.kind, partial, before,
+                                       arith::FastMathFlags::reassoc);
+  // LLVM takes the lanes of these one after another, since a NaN is ignored.
+  auto combine = [&](Value x, Value y) -> Value {
+    if (max)
+      return arith::MaxNumFOp::create(b, loc, x, y);
+    return arith::MinNumFOp::create(b, loc, x, y);
+  };
+  for (int64_t lanes = unit.lanes / 2; lanes >= 1; lanes /= 2) {
+    auto low = llvm::to_vector(llvm::seq<int64_t>(0, lanes)),
+         high = llvm::to_vector(llvm::seq<int64_t>(lanes, 2 * lanes));
+    partial = combine(vector::ShuffleOp::create(b, loc, partial, partial, high),
+                      vector::ShuffleOp::create(b, loc, partial, partial, low));
+  }
+  return combine(vector::ExtractOp::create(b, loc, partial, 0), before);
+}
+
 void RowScheduler::emitRow() {
   Value zero = arith::ConstantIndexOp::create(b, loc, 0), size = sizes[last];
   for (OpOperand &operand : op->getOpOperands())
@@ -345,7 +475,24 @@ void RowScheduler::emitRow() {
   auto vectorBody = [&](Value j, ValueRange carried) {
     return emitBody(j, lanes, Value(), carried);
   };
-  loopTo(zero, end, lanes, partial, vectorBody, partial);
+  // The constants of a function's polynomial serve several vectors at once.
+  // LLVM unrolls loops of known length by itself.
+  constexpr int64_t kAtOnce = 4;
+  Value begin = zero;
+  if (!constant && computesFunctions()) {
+    Value many = roundDown(b, loc, size, kAtOnce * lanes);
+    auto severalBodies = [&](Value j, ValueRange carried) {
+      SmallVector<Value> all(carried);
+      for (int64_t i = 0; i < kAtOnce; ++i) {
+        Value offset = arith::ConstantIndexOp::create(b, loc, i * lanes);
+        all = vectorBody(arith::AddIOp::create(b, loc, j, offset), all);
+      }
+      return all;
+    };
+    begin =
+        loopTo(zero, many, kAtOnce * lanes, partial, severalBodies, partial);
+  }
+  loopTo(begin, end, lanes, partial, vectorBody, partial);
   // The last few columns: a vector of which some lanes are off. Where a lane
   // has an address of its own, scalars: it may be out of bounds.
   if (hasTail && !hasVaryingLoad)
@@ -363,9 +510,7 @@ void RowScheduler::emitRow() {
     OpOperand &init = op->getOpOperand(entry.first);
     Value before =
         memref::LoadOp::create(b, loc, init.get(), indicesOf(init, zero));
-    auto flags = arith::FastMathFlags::reassoc;
-    totals.push_back(vector::ReductionOp::create(b, loc, entry.second.kind,
-                                                 value, before, flags));
+    totals.push_back(combineLanes(entry.second, value, before));
   }
   if (hasTail && hasVaryingLoad)
     loopTo(

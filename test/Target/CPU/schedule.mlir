@@ -29,7 +29,12 @@ func.func @contraction(%a: memref<64x32xf32>, %b: memref<64x32xf32>, %c: memref<
 // CHECK: vector.load {{.*}} vector<16xf32>
 // CHECK: arith.maxnumf {{.*}} vector<16xf32>
 // CHECK: vector.maskedload
-// CHECK: vector.reduction <maxnumf>
+// Half of the lanes with the other half, four times.
+// CHECK: vector.shuffle {{.*}} [8, 9, 10, 11, 12, 13, 14, 15]
+// CHECK: vector.shuffle {{.*}} [0, 1, 2, 3, 4, 5, 6, 7]
+// CHECK: arith.maxnumf {{.*}} vector<8xf32>
+// CHECK: arith.maxnumf {{.*}} vector<1xf32>
+// CHECK: arith.maxnumf {{.*}} : f32
 func.func @row_maximum(%x: memref<?x?xf32>, %m: memref<?xf32>) {
   linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>],
       iterator_types = ["parallel", "reduction"]}
@@ -57,6 +62,82 @@ func.func @branch(%x: memref<?xf32>, %y: memref<?xf32>, %c: i1) {
     } else {
       scf.yield %a : f32
     }
+    linalg.yield %r : f32
+  }
+  return
+}
+
+// -----
+
+// What a mask reads for each element, within bounds: where no bound is met a
+// vector of bytes, else element by element, at the end of a row one by one.
+// CHECK-LABEL: func.func @read_row
+// CHECK: scf.for
+// CHECK: scf.for {{.*}} step %c16
+// CHECK: %[[FIRST:.*]] = arith.minsi {{.*}} : index
+// CHECK: %[[LAST:.*]] = arith.minsi {{.*}} : index
+// CHECK: %[[DISTANCE:.*]] = arith.subi %[[LAST]], %[[FIRST]]
+// CHECK: %[[SAME:.*]] = arith.cmpi eq, %[[DISTANCE]], %c15
+// CHECK: scf.if %[[SAME]] -> (vector<16xi1>) {
+// CHECK:   vector.load {{.*}}[%{{.*}}, %[[FIRST]]] : memref<?x?xi8>, vector<16xi8>
+// CHECK:   arith.trunci {{.*}} vector<16xi8> to vector<16xi1>
+// CHECK: } else {
+// CHECK-COUNT-16: memref.load {{.*}} memref<?x?xi1>
+// CHECK: }
+// CHECK: scf.for {{.*}} step %c1
+// CHECK: memref.load {{.*}} memref<?x?xi1>
+func.func @read_row(%x: memref<?x?xf32>, %y: memref<?x?xf32>, %mask: memref<?x?xi1>, %from: index, %last: index) {
+  %none = arith.constant 0xFF800000 : f32
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+    ins(%x : memref<?x?xf32>) outs(%y : memref<?x?xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %i = linalg.index 0 : index
+    %j = linalg.index 1 : index
+    %key = affine.apply affine_map<(j)[from] -> (j + from)>(%j)[%from]
+    %within = arith.minsi %key, %last : index
+    %seen = memref.load %mask[%i, %within] : memref<?x?xi1>
+    %r = arith.select %seen, %a, %none : f32
+    linalg.yield %r : f32
+  }
+  return
+}
+
+// -----
+
+// A table of i - j is read backwards.
+// CHECK-LABEL: func.func @read_differences
+// CHECK: scf.if {{.*}} -> (vector<16xf32>) {
+// CHECK:   %[[ROW:.*]] = vector.load {{.*}} memref<?xf32>, vector<16xf32>
+// CHECK:   vector.shuffle %[[ROW]], %[[ROW]] [15, 14, {{.*}} 1, 0]
+// CHECK: } else {
+func.func @read_differences(%x: memref<?x?xf32>, %y: memref<?x?xf32>, %table: memref<?xf32>) {
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+    ins(%x : memref<?x?xf32>) outs(%y : memref<?x?xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %i = linalg.index 0 : index
+    %j = linalg.index 1 : index
+    %at = arith.subi %i, %j : index
+    %t = memref.load %table[%at] : memref<?xf32>
+    %r = arith.addf %a, %t : f32
+    linalg.yield %r : f32
+  }
+  return
+}
+
+// -----
+
+// An index that jumps is no run.
+// CHECK-LABEL: func.func @read_column
+// CHECK-NOT: scf.if
+// CHECK-COUNT-16: vector.insert
+func.func @read_column(%x: memref<?x?xf32>, %y: memref<?x?xf32>, %table: memref<?x?xf32>) {
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+    ins(%x : memref<?x?xf32>) outs(%y : memref<?x?xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %i = linalg.index 0 : index
+    %j = linalg.index 1 : index
+    %t = memref.load %table[%j, %i] : memref<?x?xf32>
+    %r = arith.addf %a, %t : f32
     linalg.yield %r : f32
   }
   return
