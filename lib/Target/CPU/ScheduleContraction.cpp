@@ -7,6 +7,8 @@
 
 #include "Schedule.h"
 
+#include "mlir/IR/Matchers.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
 #include "mlir/Interfaces/ValueBoundsOpInterface.h"
 
 using namespace mlir;
@@ -42,12 +44,19 @@ private:
   bool readsInPlace();
   int64_t chooseVectors(int64_t rows);
   int64_t chooseSplit(int64_t rows, int64_t vectors);
+  int64_t chooseUnroll(int64_t rows, int64_t vectors);
   /// A buffer of f32 with the sizes of `like`.
   Value allocate(ArrayRef<int64_t> shape, ValueRange dynamic);
   /// An f32 copy of a buffer.
   Value widen(Value buffer);
   /// B as [k,j] with contiguous rows.
-  Value packTransposed(Value buffer);
+  Value packTransposed();
+  /// Memory for that.
+  Value allocatePacked();
+  void packInto(Value packed);
+  scf::ForOp loopThatReuses(Value buffer);
+  Value packOnce(scf::ForOp around, Value isFew);
+  void takeFill();
   void transposeBlock(Value from, Value to, Value j, Value k);
   void copyElements(Value from, Value to, Value j0, Value j1, Value k0,
                     Value k1);
@@ -66,6 +75,10 @@ private:
   SmallVectorImpl<linalg::LinalgOp> &remaining;
   Contraction t;
   Value m, n, k;
+  /// B packed where a loop around uses it again.
+  Value packed;
+  /// The sums start from 0 rather than from what is in C.
+  bool startsAtZero = false;
 };
 
 } // namespace
@@ -165,6 +178,13 @@ int64_t ContractionScheduler::chooseSplit(int64_t rows, int64_t vectors) {
   return split;
 }
 
+/// How many steps an iteration has: those of a block that fills the registers
+/// are alike.
+int64_t ContractionScheduler::chooseUnroll(int64_t rows, int64_t vectors) {
+  constexpr int64_t kSteps = 4;
+  return rows * vectors == unit.rows * unit.columns ? kSteps : 1;
+}
+
 Value ContractionScheduler::allocate(ArrayRef<int64_t> shape,
                                      ValueRange dynamic) {
   return memref::AllocOp::create(b, loc, MemRefType::get(shape, b.getF32Type()),
@@ -242,19 +262,19 @@ void ContractionScheduler::transposeBlock(Value from, Value to, Value j,
     vector::StoreOp::create(b, loc, rows[r], to, ValueRange{add(kk, r), j});
 }
 
-Value ContractionScheduler::packTransposed(Value buffer) {
-  auto type = cast<MemRefType>(buffer.getType());
+Value ContractionScheduler::allocatePacked() {
+  auto type = cast<MemRefType>(t.b.getType());
   SmallVector<Value> dynamic;
-  if (type.isDynamicDim(1))
-    dynamic.push_back(k);
-  if (type.isDynamicDim(0))
-    dynamic.push_back(n);
-  Value packed = allocate({type.getDimSize(1), type.getDimSize(0)}, dynamic);
+  for (unsigned d : {1, 0})
+    if (type.isDynamicDim(d))
+      dynamic.push_back(dimOf(b, loc, t.b, d));
+  return allocate({type.getDimSize(1), type.getDimSize(0)}, dynamic);
+}
+
+void ContractionScheduler::packInto(Value to) {
   Value zero = index(0);
-  if (!hasUnitInnerStride(buffer)) {
-    copyElements(buffer, packed, zero, n, zero, k);
-    return packed;
-  }
+  if (!hasUnitInnerStride(t.b))
+    return copyElements(t.b, to, zero, n, zero, k);
   Value n0 = roundDown(n, unit.lanes), k0 = roundDown(k, unit.lanes);
   {
     OpBuilder::InsertionGuard guard(b);
@@ -262,11 +282,110 @@ Value ContractionScheduler::packTransposed(Value buffer) {
     b.setInsertionPointToStart(js.getBody());
     scf::ForOp ks = loop(zero, k0, unit.lanes);
     b.setInsertionPointToStart(ks.getBody());
-    transposeBlock(buffer, packed, js.getInductionVar(), ks.getInductionVar());
+    transposeBlock(t.b, to, js.getInductionVar(), ks.getInductionVar());
   }
-  copyElements(buffer, packed, zero, n0, k0, k);
-  copyElements(buffer, packed, n0, n, zero, k);
-  return packed;
+  copyElements(t.b, to, zero, n0, k0, k);
+  copyElements(t.b, to, n0, n, zero, k);
+}
+
+Value ContractionScheduler::packTransposed() {
+  Value fresh = allocatePacked();
+  packInto(fresh);
+  return fresh;
+}
+
+/// What a buffer is a view of: an allocation, or an argument of the function;
+/// null where that is not known.
+static Value rootOf(Value buffer) {
+  while (auto view = buffer.getDefiningOp<ViewLikeOpInterface>())
+    buffer = view.getViewSource();
+  auto argument = dyn_cast<BlockArgument>(buffer);
+  bool isKnown =
+      argument ? isa<FunctionOpInterface>(argument.getOwner()->getParentOp())
+               : isa<memref::AllocOp>(buffer.getDefiningOp());
+  return isKnown ? buffer : Value();
+}
+
+/// Whether nothing in a loop writes to a buffer. Arguments that are written to
+/// overlap no other.
+static bool isReadOnlyIn(scf::ForOp loop, Value buffer) {
+  Value root = rootOf(buffer);
+  if (!root)
+    return false;
+  WalkResult walk = loop.getBody()->walk([&](Operation *op) {
+    auto interface = dyn_cast<MemoryEffectOpInterface>(op);
+    if (!interface)
+      return op->hasTrait<OpTrait::HasRecursiveMemoryEffects>()
+                 ? WalkResult::advance()
+                 : WalkResult::interrupt();
+    SmallVector<MemoryEffects::EffectInstance> effects;
+    interface.getEffects(effects);
+    for (MemoryEffects::EffectInstance &effect : effects) {
+      if (!isa<MemoryEffects::Write>(effect.getEffect()))
+        continue;
+      Value written = effect.getValue() ? rootOf(effect.getValue()) : Value();
+      if (!written || written == root)
+        return WalkResult::interrupt();
+    }
+    return WalkResult::advance();
+  });
+  return !walk.wasInterrupted();
+}
+
+/// The loop around, directly, whose iterations all read the same in a buffer.
+scf::ForOp ContractionScheduler::loopThatReuses(Value buffer) {
+  auto around = dyn_cast<scf::ForOp>(op->getParentOp());
+  if (!around || !around.isDefinedOutsideOfLoop(buffer) ||
+      !isReadOnlyIn(around, buffer))
+    return nullptr;
+  return around;
+}
+
+/// B packed in the first iteration of a loop, unless that is the only one and
+/// `isFew` holds.
+Value ContractionScheduler::packOnce(scf::ForOp around, Value isFew) {
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPoint(around);
+  Value shared = allocatePacked();
+  b.setInsertionPoint(op);
+  Value at = around.getInductionVar();
+  Value condition = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, at,
+                                          around.getLowerBound());
+  if (isFew) {
+    Value next = arith::AddIOp::create(b, loc, at, around.getStep());
+    Value hasNext = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt,
+                                          next, around.getUpperBound());
+    // The first, and where it has few rows, not the last.
+    condition = arith::AndIOp::create(
+        b, loc, condition,
+        arith::SelectOp::create(b, loc, isFew, hasNext, condition));
+  }
+  auto first = scf::IfOp::create(b, loc, condition);
+  b.setInsertionPointToStart(first.thenBlock());
+  packInto(shared);
+  return shared;
+}
+
+/// Takes the fill with zeros of a fresh C, which the kernels start from.
+void ContractionScheduler::takeFill() {
+  if (!t.c.getDefiningOp<memref::AllocOp>() ||
+      t.c.getParentBlock() != op->getBlock())
+    return;
+  linalg::FillOp fill;
+  for (Operation *user : t.c.getUsers()) {
+    Operation *here = op->getBlock()->findAncestorOpInBlock(*user);
+    if (here == op || (here && op->isBeforeInBlock(here)))
+      continue;
+    auto before = dyn_cast<linalg::FillOp>(user);
+    if (!before || fill || before.getOutputs()[0] != t.c)
+      return;
+    fill = before;
+  }
+  if (!fill || !matchPattern(fill.getInputs()[0], m_PosZeroFloat()))
+    return;
+  llvm::erase(remaining, cast<linalg::LinalgOp>(fill.getOperation()));
+  b.eraseOp(fill);
+  startsAtZero = true;
 }
 
 /// rows x vectors accumulators, carried over all of k.
@@ -292,42 +411,54 @@ void ContractionScheduler::emitKernel(Value i, Value j, int64_t rows,
     is.push_back(add(i, r));
   for (int64_t v = 0; v < vectors; ++v)
     js.push_back(add(j, v * unit.lanes));
+  Value zero = arith::ConstantOp::create(b, loc, b.getZeroAttr(type));
   for (Value row : is)
     for (Value column : js)
-      accumulators.push_back(load(t.c, {row, column}));
-  if (split > 1) {
-    Value zero = arith::ConstantOp::create(b, loc, b.getZeroAttr(type));
-    accumulators.append(rows * vectors * (split - 1), zero);
-  }
-  auto steps = scf::ForOp::create(
-      b, loc, index(0), k, index(split), accumulators,
-      [&](OpBuilder &, Location, Value first, ValueRange carried) {
-        SmallVector<Value> next;
-        for (int64_t s = 0; s < split; ++s) {
-          Value kk = add(first, s);
-          SmallVector<Value> columns;
-          for (Value column : js)
-            columns.push_back(load(t.b, {kk, column}));
-          for (int64_t r = 0; r < rows; ++r) {
-            Value at[] = {is[r], kk};
-            if (t.aTransposed)
-              std::swap(at[0], at[1]);
-            Value x = memref::LoadOp::create(b, loc, t.a, at);
-            Value splat = vector::BroadcastOp::create(b, loc, type, x);
-            for (Value column : columns)
-              next.push_back(vector::FMAOp::create(b, loc, splat, column,
-                                                   carried[next.size()]));
+      accumulators.push_back(startsAtZero ? zero : load(t.c, {row, column}));
+  accumulators.append(rows * vectors * (split - 1), zero);
+  auto emitSteps = [&](Value from, Value to, int64_t count) {
+    auto steps = scf::ForOp::create(
+        b, loc, from, to, index(count), accumulators,
+        [&](OpBuilder &, Location, Value first, ValueRange carried) {
+          SmallVector<Value> next(carried);
+          for (int64_t s = 0; s < count; ++s) {
+            Value kk = add(first, s);
+            SmallVector<Value> columns;
+            for (Value column : js)
+              columns.push_back(load(t.b, {kk, column}));
+            auto *sum = next.begin() + s % split * rows * vectors;
+            for (int64_t r = 0; r < rows; ++r) {
+              Value at[] = {is[r], kk};
+              if (t.aTransposed)
+                std::swap(at[0], at[1]);
+              Value x = memref::LoadOp::create(b, loc, t.a, at);
+              Value splat = vector::BroadcastOp::create(b, loc, type, x);
+              for (Value column : columns) {
+                *sum = vector::FMAOp::create(b, loc, splat, column, *sum);
+                ++sum;
+              }
+            }
           }
-        }
-        scf::YieldOp::create(b, loc, next);
-      });
-  SmallVector<Value> sums(steps.getResults());
-  for (size_t size = sums.size() / 2; size >= size_t(rows * vectors); size /= 2)
+          scf::YieldOp::create(b, loc, next);
+        });
+    accumulators.assign(steps.getResults().begin(), steps.getResults().end());
+  };
+  // Several steps share what computes addresses, which takes the multipliers'
+  // ports.
+  int64_t unrolled = std::max(split, chooseUnroll(rows, vectors));
+  Value whole = roundDown(k, unrolled);
+  emitSteps(index(0), whole, unrolled);
+  std::optional<int64_t> constant = constantOf(k);
+  if (!constant || *constant % unrolled != 0)
+    emitSteps(whole, k, 1);
+  for (size_t size = accumulators.size() / 2; size >= size_t(rows * vectors);
+       size /= 2)
     for (size_t x = 0; x < size; ++x)
-      sums[x] = arith::AddFOp::create(b, loc, sums[x], sums[x + size]);
+      accumulators[x] = arith::AddFOp::create(b, loc, accumulators[x],
+                                              accumulators[x + size]);
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t v = 0; v < vectors; ++v) {
-      Value result = sums[r * vectors + v];
+      Value result = accumulators[r * vectors + v];
       Value at[] = {is[r], js[v]};
       if (mask)
         vector::MaskedStoreOp::create(b, loc, t.c, at, mask, result);
@@ -368,12 +499,18 @@ bool ContractionScheduler::readsInPlace() {
 /// rows read fastest.
 void ContractionScheduler::emitForRows(bool isFew) {
   Value from = t.a, with = t.b;
-  if (isFew && t.bTransposed && readsInPlace())
+  if (isFew && t.bTransposed && readsInPlace()) {
+    if (startsAtZero) {
+      Value zero = arith::ConstantOp::create(b, loc, b.getF32FloatAttr(0));
+      auto fill = linalg::FillOp::create(b, loc, zero, t.c);
+      remaining.push_back(cast<linalg::LinalgOp>(fill.getOperation()));
+    }
     return emitDots(b, loc, t.a, t.b, t.c, unit);
+  }
   if (!isF32(t.a))
     t.a = widen(t.a);
   if (t.bTransposed)
-    t.b = packTransposed(t.b);
+    t.b = packed ? packed : packTransposed();
   else if (!readsInPlace() || (!isF32(t.b) && !isFew))
     t.b = widen(t.b);
   // What is left of them one by one: beside a vector from memory for each
@@ -402,13 +539,20 @@ void ContractionScheduler::emit() {
   k = dimOf(b, loc, t.a, t.aTransposed ? 0 : 1);
   std::optional<int64_t> constant = constantOf(m);
   bool isFew = constant ? *constant <= kFewRows : hasFewRows();
+  takeFill();
   // Whether the number of rows makes a difference.
   bool isCopied = t.bTransposed || !isF32(t.b);
-  if (constant || isFew || !isCopied || !readsInPlace())
+  bool isKnown = constant || isFew || !isCopied || !readsInPlace();
+  Value choice;
+  if (!isKnown)
+    choice = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ule, m,
+                                   index(kFewRows));
+  if (t.bTransposed && !(isFew && readsInPlace()))
+    if (scf::ForOp around = loopThatReuses(t.b))
+      packed = packOnce(around, choice);
+  if (isKnown)
     return emitForRows(isFew);
   // One program for any number of rows.
-  Value choice = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ule, m,
-                                       index(kFewRows));
   auto branch = scf::IfOp::create(b, loc, choice, /*withElseRegion=*/true);
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(branch.thenBlock());

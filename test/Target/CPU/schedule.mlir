@@ -4,11 +4,11 @@
 #jk = affine_map<(i, j, k) -> (j, k)>
 #ij = affine_map<(i, j, k) -> (i, j)>
 // A contraction over rows of B: packed transposed, then a register-tiled kernel
-// of 8 rows and 2 vectors.
+// of 8 rows and 2 vectors, four steps an iteration.
 // CHECK-LABEL: func.func @contraction
 // CHECK: memref.alloc() {{.*}} : memref<32x64xf32>
 // CHECK-COUNT-64: vector.shuffle
-// CHECK-COUNT-16: vector.fma
+// CHECK-COUNT-64: vector.fma
 // CHECK-NOT: vector.fma
 // CHECK-NOT: vector.maskedload
 func.func @contraction(%a: memref<64x32xf32>, %b: memref<64x32xf32>, %c: memref<64x64xf32>) {
@@ -243,6 +243,77 @@ func.func @one_row_of_weights(%a: memref<1x64xf32>, %b: memref<64x64xbf16>, %c: 
     %p = arith.mulf %x, %yf : f32
     %s = arith.addf %z, %p : f32
     linalg.yield %s : f32
+  }
+  return
+}
+
+// -----
+
+// What a loop does not change is packed once, in the first iteration, unless
+// that is the only one and has few rows. The sums of a fresh result start at 0
+// and not in memory.
+// CHECK-LABEL: func.func @packed_once
+// CHECK: %[[PACKED:.*]] = memref.alloc() {{.*}} : memref<64x64xf32>
+// CHECK: scf.for %[[AT:.*]] = %c0{{.*}} to %{{.*}} step
+// CHECK: %[[FEW:.*]] = arith.cmpi ule, {{.*}}, %c16
+// CHECK: %[[FIRST:.*]] = arith.cmpi eq, %[[AT]], %c0
+// CHECK: %[[MORE:.*]] = arith.cmpi slt
+// CHECK: %[[NEEDED:.*]] = arith.select %[[FEW]], %[[MORE]], %[[FIRST]]
+// CHECK: arith.andi %[[FIRST]], %[[NEEDED]]
+// CHECK: scf.if
+// CHECK: vector.store {{.*}}, %[[PACKED]]
+// CHECK: scf.if %[[FEW]] {
+// CHECK: } else {
+// CHECK-NOT: memref.alloc
+// CHECK: scf.for {{.*}} iter_args(%{{.*}} = %cst
+#ik = affine_map<(i, j, k) -> (i, k)>
+#jk = affine_map<(i, j, k) -> (j, k)>
+#ij = affine_map<(i, j, k) -> (i, j)>
+func.func @packed_once(%a: memref<?x64xf32>, %b: memref<64x64xf32>, %c: memref<?x64xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  %zero = arith.constant 0.0 : f32
+  scf.for %i = %c0 to %n step %c64 {
+    %rows = affine.min affine_map<(i)[s] -> (64, s - i)>(%i)[%n]
+    %part = memref.subview %a[%i, 0] [%rows, 64] [1, 1] : memref<?x64xf32> to memref<?x64xf32, strided<[64, 1], offset: ?>>
+    %to = memref.subview %c[%i, 0] [%rows, 64] [1, 1] : memref<?x64xf32> to memref<?x64xf32, strided<[64, 1], offset: ?>>
+    %sum = memref.alloc(%rows) : memref<?x64xf32>
+    linalg.fill ins(%zero : f32) outs(%sum : memref<?x64xf32>)
+    linalg.generic {indexing_maps = [#ik, #jk, #ij], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%part, %b : memref<?x64xf32, strided<[64, 1], offset: ?>>, memref<64x64xf32>) outs(%sum : memref<?x64xf32>) {
+    ^bb0(%x: f32, %y: f32, %z: f32):
+      %p = arith.mulf %x, %y : f32
+      %s = arith.addf %z, %p : f32
+      linalg.yield %s : f32
+    }
+    linalg.copy ins(%sum : memref<?x64xf32>) outs(%to : memref<?x64xf32, strided<[64, 1], offset: ?>>)
+  }
+  return
+}
+
+// -----
+
+// What a loop writes to is packed each time.
+// CHECK-LABEL: func.func @packed_anew
+// CHECK: scf.for
+// CHECK: memref.alloc() {{.*}} : memref<64x64xf32>
+#ik = affine_map<(i, j, k) -> (i, k)>
+#jk = affine_map<(i, j, k) -> (j, k)>
+#ij = affine_map<(i, j, k) -> (i, j)>
+func.func @packed_anew(%a: memref<64x64xf32>, %b: memref<64x64xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  scf.for %i = %c0 to %n step %c1 {
+    %sum = memref.alloc() : memref<64x64xf32>
+    linalg.copy ins(%a : memref<64x64xf32>) outs(%sum : memref<64x64xf32>)
+    linalg.generic {indexing_maps = [#ik, #jk, #ij], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %b : memref<64x64xf32>, memref<64x64xf32>) outs(%sum : memref<64x64xf32>) {
+    ^bb0(%x: f32, %y: f32, %z: f32):
+      %p = arith.mulf %x, %y : f32
+      %s = arith.addf %z, %p : f32
+      linalg.yield %s : f32
+    }
+    linalg.copy ins(%sum : memref<64x64xf32>) outs(%b : memref<64x64xf32>)
   }
   return
 }

@@ -113,14 +113,17 @@ def ScheduleCPUPass : Pass<"fa-schedule-cpu", "::mlir::func::FuncOp"> {
     - a contraction (two parallel loops, one reduction, multiply and add)
       becomes a register-tiled kernel: `rows` x 2 vectors of accumulators,
       fewer rows with more vectors at the end, the right operand packed into
-      panels where its rows run along the reduction, edges by masked vectors;
+      panels where its rows run along the reduction, once for a loop around
+      that does not change it, edges by masked vectors; the sums of a fresh
+      result that was filled with zeros start there;
       with at most 16 rows it is not worth a copy: where the right operand's
       rows run along the reduction, sums of 16 products of rows are
       accumulated side by side and reduced together;
     - any other op is vectorised along its last loop if each operand is
       contiguous or constant along it and the body consists of elementwise
       ops; the end of a row by a masked vector. A row reduction accumulates a
-      vector and reduces it once;
+      vector and reduces it once. Of what the body reads at places of its own,
+      those that are neighbours from lane to lane are one vector;
     - anything else becomes scalar loops.
 
     Before:
