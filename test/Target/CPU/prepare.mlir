@@ -66,3 +66,28 @@ func.func @tile(%k: tensor<?x64xf32>, %n: index) -> tensor<8x64xf32> {
   } -> tensor<8x64xf32>
   return %y : tensor<8x64xf32>
 }
+
+// Rows whose places are neighbours are added at once, unless a bound is met; in
+// place.
+// CHECK-LABEL: func.func @accumulate_rows
+// CHECK-NOT: linalg.copy
+// CHECK: scf.for
+// CHECK: scf.if
+// CHECK: %[[ROW:.*]] = memref.subview %{{.*}}[%{{.*}}, %{{.*}}] [1, 40] [1, 1]
+// CHECK: linalg.generic {{.*}} outs(%[[ROW]] :
+// CHECK: } else {
+// CHECK: scf.for
+// CHECK: memref.store
+// CHECK-NOT: linalg.copy
+// CHECK: return
+func.func @accumulate_rows(%x: tensor<8x40xf32>, %last: index) -> tensor<8x64xf32> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<8x64xf32>
+  %init = linalg.fill ins(%zero : f32) outs(%e : tensor<8x64xf32>) -> tensor<8x64xf32>
+  %r = fa.accumulate %x into %init at {
+  ^bb0(%i: index, %j: index):
+    %within = arith.minsi %j, %last : index
+    fa.yield_places %i, %within
+  } : tensor<8x40xf32> into tensor<8x64xf32>
+  return %r : tensor<8x64xf32>
+}

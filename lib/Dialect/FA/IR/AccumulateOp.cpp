@@ -11,6 +11,7 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Arith/Utils/Utils.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
@@ -49,57 +50,45 @@ bool AccumulateOp::placeDependsOn(unsigned dim) {
   });
 }
 
-/// By how much a value changes if each coordinate grows by 1, where that is a
-/// constant.
-static std::optional<int64_t> stepOf(Value value, Block &block,
-                                     DenseMap<Value, int64_t> &known) {
-  if (auto argument = dyn_cast<BlockArgument>(value))
-    return argument.getOwner() == &block ? 1 : 0;
-  Operation *op = value.getDefiningOp();
-  if (op->getBlock() != &block)
-    return 0;
-  if (auto it = known.find(value); it != known.end())
-    return it->second;
-  // Operations in its regions may read coordinates that are no operands.
-  if (op->getNumRegions())
+/// By how much a value of the region changes if the coordinates that `grow`
+/// names grow by 1.
+static std::optional<StepRange>
+stepOf(Value value, Block &block,
+       llvm::function_ref<bool(BlockArgument)> grows) {
+  return getStepRange(value, [&](Value v) -> std::optional<StepRange> {
+    auto argument = dyn_cast<BlockArgument>(v);
+    if (argument && argument.getOwner() == &block && grows(argument))
+      return StepRange{1, 1};
+    if (argument || v.getDefiningOp()->getBlock() != &block)
+      return StepRange{};
     return std::nullopt;
-  SmallVector<int64_t> steps;
-  for (Value operand : op->getOperands()) {
-    std::optional<int64_t> step = stepOf(operand, block, known);
-    if (!step)
-      return std::nullopt;
-    steps.push_back(*step);
-  }
-  if (llvm::all_of(steps, [](int64_t step) { return step == 0; }))
-    return known[value] = 0;
-  IntegerForm form = getIntegerForm(op);
-  if (!form.isKnown() || !form.nonNegative.empty() ||
-      form.map.getNumResults() != 1 || mayWrap(op))
-    return std::nullopt;
-  SmallVector<AffineExpr> dims, symbols;
-  MLIRContext *context = op->getContext();
-  for (auto [i, step] : llvm::enumerate(steps))
-    if (i < form.map.getNumDims())
-      dims.push_back(getAffineDimExpr(i, context) + step);
-    else
-      symbols.push_back(
-          getAffineSymbolExpr(i - form.map.getNumDims(), context) + step);
-  AffineExpr before = form.map.getResult(0);
-  AffineExpr change =
-      simplifyAffineExpr(before.replaceDimsAndSymbols(dims, symbols) - before,
-                         form.map.getNumDims(), form.map.getNumSymbols());
-  auto constant = dyn_cast<AffineConstantExpr>(change);
-  if (!constant)
-    return std::nullopt;
-  return known[value] = constant.getValue();
+  });
 }
 
 bool AccumulateOp::placeIsOfDifference() {
   Block &block = getPlaces().front();
-  DenseMap<Value, int64_t> known;
   return block.getNumArguments() == 2 &&
          llvm::all_of(block.getTerminator()->getOperands(), [&](Value place) {
-           return stepOf(place, block, known) == 0;
+           auto step = stepOf(place, block, [](BlockArgument) { return true; });
+           return step && step->isZero();
+         });
+}
+
+/// Whether from term to term of a row places go on by one or stay:
+/// `bias[h, i, j]`, also within bounds.
+static bool placesAreRuns(AccumulateOp op) {
+  Block &block = op.getPlaces().front();
+  OperandRange places = block.getTerminator()->getOperands();
+  if (block.getNumArguments() == 0 || places.empty())
+    return false;
+  auto last = [&](BlockArgument argument) {
+    return argument == block.getArguments().back();
+  };
+  auto step = stepOf(places.back(), block, last);
+  return step && step->lo >= 0 && step->hi == 1 &&
+         llvm::all_of(places.drop_back(), [&](Value place) {
+           auto other = stepOf(place, block, last);
+           return other && other->isZero();
          });
 }
 
@@ -261,37 +250,148 @@ static AccumulateOp sumAlong(OpBuilder &b, AccumulateOp op, unsigned dim) {
   return made;
 }
 
+namespace {
+/// The op as loops over elements, or over runs of them.
+class AccumulateBuilder {
+public:
+  explicit AccumulateBuilder(AccumulateOp op) : op(op), loc(op.getLoc()) {}
+  Value build(OpBuilder &b);
+
+private:
+  Value index(OpBuilder &b, int64_t c) {
+    return arith::ConstantIndexOp::create(b, loc, c);
+  }
+  SmallVector<Value> placeOf(OpBuilder &b, ValueRange at);
+  Value addElement(OpBuilder &b, ValueRange at, Value into);
+  Value addRow(OpBuilder &b, ValueRange at, Value size, Value into);
+  Value addRun(OpBuilder &b, ValueRange at, Value size, ValueRange place,
+               Value into);
+  Value loopOver(OpBuilder &b, ValueRange sizes, Value into,
+                 llvm::function_ref<Value(OpBuilder &, ValueRange, Value)> add);
+
+  AccumulateOp op;
+  Location loc;
+};
+} // namespace
+
+SmallVector<Value> AccumulateBuilder::placeOf(OpBuilder &b, ValueRange at) {
+  Block &places = op.getPlaces().front();
+  IRMapping map;
+  map.map(places.getArguments(), at);
+  for (Operation &inner : places.without_terminator())
+    b.clone(inner, map);
+  SmallVector<Value> place;
+  for (Value index : places.getTerminator()->getOperands())
+    place.push_back(map.lookupOrDefault(index));
+  return place;
+}
+
+Value AccumulateBuilder::addElement(OpBuilder &b, ValueRange at, Value into) {
+  SmallVector<Value> place = placeOf(b, at);
+  Value term = tensor::ExtractOp::create(b, loc, op.getTerms(), at);
+  Value old = tensor::ExtractOp::create(b, loc, into, place);
+  Value sum = arith::AddFOp::create(b, loc, old, term);
+  return tensor::InsertOp::create(b, loc, sum, into, place);
+}
+
+Value AccumulateBuilder::loopOver(
+    OpBuilder &b, ValueRange sizes, Value into,
+    llvm::function_ref<Value(OpBuilder &, ValueRange, Value)> add) {
+  SmallVector<Value> zeros(sizes.size(), index(b, 0)),
+      ones(sizes.size(), index(b, 1));
+  if (sizes.empty())
+    return add(b, {}, into);
+  return scf::buildLoopNest(b, loc, zeros, sizes, ones, into,
+                            [&](OpBuilder &in, Location, ValueRange at,
+                                ValueRange carried) -> scf::ValueVector {
+                              return {add(in, at, carried[0])};
+                            })
+      .results.front();
+}
+
+/// A row of terms, whose places are neighbours.
+Value AccumulateBuilder::addRun(OpBuilder &b, ValueRange at, Value size,
+                                ValueRange place, Value into) {
+  OpFoldResult one = b.getIndexAttr(1);
+  auto sliceOf = [&](Value of, ArrayRef<OpFoldResult> offsets) {
+    SmallVector<OpFoldResult> sizes(offsets.size(), one),
+        ones(offsets.size(), one);
+    sizes.back() = size;
+    auto type = RankedTensorType::get({ShapedType::kDynamic}, b.getF32Type());
+    return tensor::ExtractSliceOp::create(b, loc, type, of, offsets, sizes,
+                                          ones);
+  };
+  SmallVector<OpFoldResult> from = getAsOpFoldResult(at);
+  from.push_back(b.getIndexAttr(0));
+  Value terms = sliceOf(op.getTerms(), from);
+  tensor::ExtractSliceOp before = sliceOf(into, getAsOpFoldResult(place));
+  AffineMap maps[] = {b.getMultiDimIdentityMap(1), b.getMultiDimIdentityMap(1)};
+  Value sum = linalg::GenericOp::create(
+                  b, loc, before.getType(), terms, before.getResult(), maps,
+                  utils::IteratorType::parallel,
+                  [](OpBuilder &nested, Location l, ValueRange args) {
+                    Value x =
+                        arith::AddFOp::create(nested, l, args[1], args[0]);
+                    linalg::YieldOp::create(nested, l, x);
+                  })
+                  .getResult(0);
+  return tensor::InsertSliceOp::create(
+      b, loc, sum, into, before.getMixedOffsets(), before.getMixedSizes(),
+      before.getMixedStrides());
+}
+
+/// A row of terms: at once where no bound is met between the first place and
+/// the last.
+Value AccumulateBuilder::addRow(OpBuilder &b, ValueRange at, Value size,
+                                Value into) {
+  Value distance = arith::SubIOp::create(b, loc, size, index(b, 1));
+  SmallVector<Value> first(at), last(at);
+  first.push_back(index(b, 0));
+  last.push_back(distance);
+  first = placeOf(b, first);
+  last = placeOf(b, last);
+  Value isRun = arith::CmpIOp::create(
+      b, loc, arith::CmpIPredicate::eq,
+      arith::SubIOp::create(b, loc, last.back(), first.back()), distance);
+  return scf::IfOp::create(
+             b, loc, isRun,
+             [&](OpBuilder &in, Location) {
+               scf::YieldOp::create(in, loc, addRun(in, at, size, first, into));
+             },
+             [&](OpBuilder &in, Location) {
+               Value sum = loopOver(
+                   in, size, into,
+                   [&](OpBuilder &nested, ValueRange column, Value carried) {
+                     SmallVector<Value> all(at);
+                     llvm::append_range(all, column);
+                     return addElement(nested, all, carried);
+                   });
+               scf::YieldOp::create(in, loc, sum);
+             })
+      .getResult(0);
+}
+
+Value AccumulateBuilder::build(OpBuilder &b) {
+  SmallVector<Value> sizes;
+  for (OpFoldResult size : tensor::getMixedSizes(b, loc, op.getTerms()))
+    sizes.push_back(getValueOrCreateConstantIndexOp(b, loc, size));
+  if (!placesAreRuns(op))
+    return loopOver(b, sizes, op.getInit(),
+                    [&](OpBuilder &in, ValueRange at, Value carried) {
+                      return addElement(in, at, carried);
+                    });
+  return loopOver(b, ArrayRef(sizes).drop_back(), op.getInit(),
+                  [&](OpBuilder &in, ValueRange at, Value carried) {
+                    return addRow(in, at, sizes.back(), carried);
+                  });
+}
+
 FailureOr<SmallVector<Value>> AccumulateOp::decomposeOperation(OpBuilder &b) {
-  Location loc = getLoc();
   // Sums before memory.
   for (int64_t d = getTerms().getType().getRank() - 1; d >= 0; --d)
     if (getTerms().getType().getRank() <= 2 && !placeDependsOn(d))
       return SmallVector<Value>{sumAlong(b, *this, d).getResult()};
-  Value zero = arith::ConstantIndexOp::create(b, loc, 0),
-        one = arith::ConstantIndexOp::create(b, loc, 1);
-  SmallVector<Value> sizes;
-  for (OpFoldResult size : tensor::getMixedSizes(b, loc, getTerms()))
-    sizes.push_back(getValueOrCreateConstantIndexOp(b, loc, size));
-  auto add = [&](OpBuilder &b, Location loc, ValueRange at,
-                 ValueRange carried) -> scf::ValueVector {
-    IRMapping map;
-    map.map(getPlaces().front().getArguments(), at);
-    for (Operation &inner : getPlaces().front().without_terminator())
-      b.clone(inner, map);
-    SmallVector<Value> place;
-    for (Value index : getPlaces().front().getTerminator()->getOperands())
-      place.push_back(map.lookupOrDefault(index));
-    Value term = tensor::ExtractOp::create(b, loc, getTerms(), at);
-    Value old = tensor::ExtractOp::create(b, loc, carried[0], place);
-    Value sum = arith::AddFOp::create(b, loc, old, term);
-    return {tensor::InsertOp::create(b, loc, sum, carried[0], place)};
-  };
-  if (sizes.empty())
-    return SmallVector<Value>{add(b, loc, {}, {getInit()}).front()};
-  scf::LoopNest nest =
-      scf::buildLoopNest(b, loc, SmallVector<Value>(sizes.size(), zero), sizes,
-                         SmallVector<Value>(sizes.size(), one), getInit(), add);
-  return SmallVector<Value>(nest.results);
+  return SmallVector<Value>{AccumulateBuilder(*this).build(b)};
 }
 
 //===----------------------------------------------------------------------===//
