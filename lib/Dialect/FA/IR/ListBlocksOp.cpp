@@ -74,6 +74,8 @@ private:
   Value evaluate(OpBuilder &b, Value what, ValueRange at);
   std::optional<TileRange> reduce(OpBuilder &b, Value what,
                                   const TileSamples &samples, Value key);
+  SmallVector<Value> lookAtRow(OpBuilder &b, Value row, Value key,
+                               ValueRange state);
   SmallVector<Value> lookAtAll(OpBuilder &b, Value key);
   SmallVector<Value> look(OpBuilder &b, Value key);
   ListBlocksOp op;
@@ -135,6 +137,24 @@ std::optional<TileRange> ListBuilder::reduce(OpBuilder &b, Value what,
   return TileRange{loop.getResult(0), loop.getResult(1)};
 }
 
+/// What is known of a block, with one more row.
+SmallVector<Value> ListBuilder::lookAtRow(OpBuilder &b, Value row, Value key,
+                                          ValueRange state) {
+  auto columns = scf::ForOp::create(
+      b, loc, index(b, 0), index(b, op.tileKeys()), index(b, op.getEvery()[1]),
+      state, [&](OpBuilder &in, Location, Value column, ValueRange s) {
+        Value seen = evaluate(in, op.getSeen(), {row, column, key});
+        Value at = arith::AddIOp::create(in, loc, key, column);
+        Value exists = arith::CmpIOp::create(in, loc, arith::CmpIPredicate::slt,
+                                             at, op.getTo());
+        seen = arith::AndIOp::create(in, loc, exists, seen);
+        Value any = arith::OrIOp::create(in, loc, s[0], seen);
+        Value all = arith::AndIOp::create(in, loc, s[1], seen);
+        scf::YieldOp::create(in, loc, ValueRange{any, all});
+      });
+  return columns.getResults();
+}
+
 /// Whether some and whether all elements of a block are seen.
 SmallVector<Value> ListBuilder::lookAtAll(OpBuilder &b, Value key) {
   Value zero = index(b, 0);
@@ -144,20 +164,18 @@ SmallVector<Value> ListBuilder::lookAtAll(OpBuilder &b, Value key) {
       b, loc, zero, op.getRows(), index(b, op.getEvery()[0]),
       ValueRange{no, yes},
       [&](OpBuilder &inRow, Location, Value row, ValueRange state) {
-        auto columns = scf::ForOp::create(
-            inRow, loc, zero, index(inRow, op.tileKeys()),
-            index(inRow, op.getEvery()[1]), state,
-            [&](OpBuilder &in, Location, Value column, ValueRange s) {
-              Value seen = evaluate(in, op.getSeen(), {row, column, key});
-              Value at = arith::AddIOp::create(in, loc, key, column);
-              Value exists = arith::CmpIOp::create(
-                  in, loc, arith::CmpIPredicate::slt, at, op.getTo());
-              seen = arith::AndIOp::create(in, loc, exists, seen);
-              Value any = arith::OrIOp::create(in, loc, s[0], seen);
-              Value all = arith::AndIOp::create(in, loc, s[1], seen);
-              scf::YieldOp::create(in, loc, ValueRange{any, all});
+        // Some and not all: no other row changes that.
+        Value isMixed = arith::CmpIOp::create(
+            inRow, loc, arith::CmpIPredicate::ugt, state[0], state[1]);
+        auto seen = scf::IfOp::create(
+            inRow, loc, isMixed,
+            [&](OpBuilder &in, Location) {
+              scf::YieldOp::create(in, loc, state);
+            },
+            [&](OpBuilder &in, Location) {
+              scf::YieldOp::create(in, loc, lookAtRow(in, row, key, state));
             });
-        scf::YieldOp::create(inRow, loc, columns.getResults());
+        scf::YieldOp::create(inRow, loc, seen.getResults());
       });
   return rows.getResults();
 }
