@@ -63,7 +63,9 @@ private:
   Value convert(Operation &inner, IRMapping &map, int64_t lanes, Value j);
   int stepOf(Value index);
   bool isRun(memref::LoadOp load);
-  Value computeAt(Value v, Value j, IRMapping &map);
+  Value computeAt(Value v, ArrayRef<Value> at, IRMapping &map);
+  bool movesWithRow(memref::LoadOp load);
+  void prefetchRow(memref::LoadOp load, IRMapping &map, Value j);
   Value loadRun(memref::LoadOp load, IRMapping &map, int64_t lanes, Value j);
   Value loadLanes(memref::LoadOp load, IRMapping &map, int64_t lanes);
   Value combineLanes(const Reduction &reduction, Value partial, Value before);
@@ -263,17 +265,55 @@ bool RowScheduler::isRun(memref::LoadOp load) {
                        [&](Value v) { return varying.contains(v); });
 }
 
-/// An index of the body for the column j.
-Value RowScheduler::computeAt(Value v, Value j, IRMapping &map) {
-  if (!varying.contains(v))
-    return map.lookupOrDefault(v);
+/// An index of the body for the loops' values `at`; `map` has what it reads of
+/// operands.
+Value RowScheduler::computeAt(Value v, ArrayRef<Value> at, IRMapping &map) {
   Operation *op = v.getDefiningOp();
-  if (isa<linalg::IndexOp>(op))
-    return j;
+  if (!op || op->getBlock() != body)
+    return map.lookupOrDefault(v);
+  if (auto index = dyn_cast<linalg::IndexOp>(op))
+    return at[index.getDim()];
   IRMapping operands;
   for (Value operand : op->getOperands())
-    operands.map(operand, computeAt(operand, j, map));
+    operands.map(operand, computeAt(operand, at, map));
   return b.clone(*op, operands)->getResult(0);
+}
+
+/// Whether a load's place moves with the row, as far as coordinates tell.
+bool RowScheduler::movesWithRow(memref::LoadOp load) {
+  auto known = [&](Value v) -> std::optional<StepRange> {
+    if (v.getParentBlock() != body)
+      return StepRange{};
+    if (auto index = v.getDefiningOp<linalg::IndexOp>())
+      return StepRange{0, index.getDim() + 1 == last};
+    return std::nullopt;
+  };
+  bool moves = false;
+  for (Value v : load.getIndices()) {
+    std::optional<StepRange> step = getStepRange(v, known);
+    if (!step)
+      return false;
+    moves |= !step->isZero();
+  }
+  return moves;
+}
+
+/// Asks for what a row some rows on has in a load's place. Rows lie apart, so
+/// that the processor does not see where the next one is.
+void RowScheduler::prefetchRow(memref::LoadOp load, IRMapping &map, Value j) {
+  constexpr int64_t kAhead = 8;
+  constexpr unsigned kKeep = 3;
+  Value lastRow = arith::SubIOp::create(
+      b, loc, sizes[last - 1], arith::ConstantIndexOp::create(b, loc, 1));
+  Value ahead = arith::AddIOp::create(
+      b, loc, ivs.back(), arith::ConstantIndexOp::create(b, loc, kAhead));
+  SmallVector<Value> at(ivs), indices;
+  at.back() = arith::MinSIOp::create(b, loc, ahead, lastRow);
+  at.push_back(j);
+  for (Value v : load.getIndices())
+    indices.push_back(computeAt(v, at, map));
+  memref::PrefetchOp::create(b, loc, load.getMemRef(), indices,
+                             /*isWrite=*/false, kKeep, /*isDataCache=*/true);
 }
 
 /// A load of which lanes may have neighbours: one load of a vector where they
@@ -284,15 +324,18 @@ Value RowScheduler::loadRun(memref::LoadOp load, IRMapping &map, int64_t lanes,
   Value index = load.getIndices().back();
   bool falls = stepOf(index) < 0;
   Value distance = arith::ConstantIndexOp::create(b, loc, lanes - 1);
-  Value low = computeAt(index, j, map),
-        high =
-            computeAt(index, arith::AddIOp::create(b, loc, j, distance), map);
+  SmallVector<Value> first(ivs), end(ivs);
+  first.push_back(j);
+  end.push_back(arith::AddIOp::create(b, loc, j, distance));
+  Value low = computeAt(index, first, map), high = computeAt(index, end, map);
   if (falls)
     std::swap(low, high);
   Value isRun =
       arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
                             arith::SubIOp::create(b, loc, high, low), distance);
   auto loadVector = [&](OpBuilder &, Location) {
+    if (movesWithRow(load))
+      prefetchRow(load, map, j);
     SmallVector<Value> indices;
     for (Value v : load.getIndices().drop_back())
       indices.push_back(map.lookupOrDefault(v));

@@ -70,7 +70,8 @@ func.func @branch(%x: memref<?xf32>, %y: memref<?xf32>, %c: i1) {
 // -----
 
 // What a mask reads for each element, within bounds: where no bound is met a
-// vector of bytes, else element by element, at the end of a row one by one.
+// vector of bytes, and what a later row has there is fetched; else element by
+// element, at the end of a row one by one.
 // CHECK-LABEL: func.func @read_row
 // CHECK: scf.for
 // CHECK: scf.for {{.*}} step %c16
@@ -79,6 +80,7 @@ func.func @branch(%x: memref<?xf32>, %y: memref<?xf32>, %c: i1) {
 // CHECK: %[[DISTANCE:.*]] = arith.subi %[[LAST]], %[[FIRST]]
 // CHECK: %[[SAME:.*]] = arith.cmpi eq, %[[DISTANCE]], %c15
 // CHECK: scf.if %[[SAME]] -> (vector<16xi1>) {
+// CHECK:   memref.prefetch {{.*}}, read, locality<3>, data : memref<?x?xi1>
 // CHECK:   vector.load {{.*}}[%{{.*}}, %[[FIRST]]] : memref<?x?xi8>, vector<16xi8>
 // CHECK:   arith.trunci {{.*}} vector<16xi8> to vector<16xi1>
 // CHECK: } else {
