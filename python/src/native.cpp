@@ -113,6 +113,26 @@ public:
                                reinterpret_cast<void *>(stream)));
   }
 
+  /// Bytes of its temporary buffers for these arguments.
+  int64_t workspaceSize(const py::sequence &views) const {
+    std::vector<fa_rt_tensor> tensors = tensorsOf(views);
+    int64_t bytes = 0;
+    check(fa_rt_program_workspace_size(program.get(), tensors.data(),
+                                       static_cast<int32_t>(tensors.size()),
+                                       &bytes));
+    return bytes;
+  }
+
+  /// A launch with these in memory of the caller's.
+  void launchIn(const py::sequence &views, uintptr_t stream,
+                uintptr_t workspace, int64_t bytes) const {
+    std::vector<fa_rt_tensor> tensors = tensorsOf(views);
+    check(fa_rt_program_launch_in(program.get(), tensors.data(),
+                                  static_cast<int32_t>(tensors.size()),
+                                  reinterpret_cast<void *>(stream),
+                                  reinterpret_cast<void *>(workspace), bytes));
+  }
+
   /// Bytes that it prepares for these arguments.
   int64_t preparedSize(const py::sequence &views) const {
     std::vector<fa_rt_tensor> tensors = tensorsOf(views);
@@ -367,6 +387,9 @@ PYBIND11_MODULE(_native, m) {
       .def("run", &Kernel::run, py::arg("views"));
   py::class_<Program>(m, "Program")
       .def("launch", &Program::launch, py::arg("views"), py::arg("stream"))
+      .def("workspace_size", &Program::workspaceSize, py::arg("views"))
+      .def("launch_in", &Program::launchIn, py::arg("views"), py::arg("stream"),
+           py::arg("workspace"), py::arg("bytes"))
       .def("prepared_size", &Program::preparedSize, py::arg("views"))
       .def("launch_prepared", &Program::launchPrepared, py::arg("views"),
            py::arg("stream"), py::arg("prepared"), py::arg("is_prepared"))

@@ -229,6 +229,15 @@ struct Frame {
   int64_t grids[kMaxLaunches];
 };
 
+/// Memory of the caller's for temporary buffers: for what launches prepare, and
+/// for all. Null where it gives none.
+struct CallerMemory {
+  char *prepared = nullptr;
+  char *workspace = nullptr;
+  /// Of the workspace.
+  int64_t bytes = 0;
+};
+
 /// Temporary buffers, given back in the order opposite to that they came in.
 class Temps {
 public:
@@ -237,10 +246,13 @@ public:
   ~Temps();
   Temps(const Temps &) = delete;
   Temps &operator=(const Temps &) = delete;
-  /// `prepared`: memory of the caller's for what launches prepare, or null.
-  void allocate(Frame &frame, void *prepared);
+  void allocate(Frame &frame, CallerMemory memory);
 
 private:
+  static cu::DevicePtr take(CallerMemory &memory, bool isPrepared,
+                            int64_t bytes);
+  cu::DevicePtr allocateOwn(size_t index, size_t size);
+
   const fa_rt_program &program;
   cu::Stream stream;
   struct Buffer {
@@ -321,7 +333,7 @@ void Frame::sizeTemp(size_t index) {
   tempBytes[index] = isEmpty ? 0 : elements * bytes;
 }
 
-static int64_t alignPrepared(int64_t bytes) {
+static int64_t alignBuffer(int64_t bytes) {
   constexpr int64_t kAlign = 256;
   return (bytes + kAlign - 1) / kAlign * kAlign;
 }
@@ -342,42 +354,58 @@ Temps::~Temps() {
   }
 }
 
-void Temps::allocate(Frame &frame, void *prepared) {
+/// Memory for a buffer of the caller's, null if it gave none.
+cu::DevicePtr Temps::take(CallerMemory &memory, bool isPrepared,
+                          int64_t bytes) {
+  char *&next =
+      isPrepared && memory.prepared ? memory.prepared : memory.workspace;
+  if (!next)
+    return 0;
+  auto data = static_cast<cu::DevicePtr>(reinterpret_cast<uintptr_t>(next));
+  next += alignBuffer(bytes);
+  return data;
+}
+
+/// Memory for a buffer that is freed when the kernels have run.
+cu::DevicePtr Temps::allocateOwn(size_t index, size_t size) {
+  const Driver &driver = program.driver;
+  Buffer buffer = {0, program.hasAsyncAlloc};
+  cu::Result result = cu::kNotSupported;
+  if (program.pool)
+    result =
+        driver.memAllocFromPoolAsync(&buffer.data, size, program.pool, stream);
+  else if (buffer.isAsync)
+    result = driver.memAllocAsync(&buffer.data, size, stream);
+  if (result == cu::kNotSupported) {
+    buffer.isAsync = false;
+    result = driver.memAlloc(&buffer.data, size);
+  }
+  if (result != cu::kSuccess)
+    driver.failed(result,
+                  format("allocating temporary buffer %zu of %lld bytes", index,
+                         print(static_cast<int64_t>(size)))
+                      .c_str(),
+                  FA_RT_LAUNCH_FAILED);
+  buffers[count++] = buffer;
+  return buffer.data;
+}
+
+void Temps::allocate(Frame &frame, CallerMemory memory) {
   const Driver &driver = program.driver;
   const std::vector<TensorDecl> &tensors = program.header.tensors;
-  auto next = static_cast<int64_t>(reinterpret_cast<uintptr_t>(prepared));
   for (size_t i = static_cast<size_t>(program.header.numArgs);
        i < tensors.size(); ++i) {
     int64_t bytes = frame.tempBytes[i];
     if (bytes == 0)
       continue;
-    if (prepared && tensors[i].isPrepared) {
-      frame.words[program.offsets[i]] = next;
-      next += alignPrepared(bytes);
-      continue;
-    }
     size_t size = static_cast<size_t>(bytes);
-    Buffer buffer = {0, program.hasAsyncAlloc};
-    cu::Result result = cu::kNotSupported;
-    if (program.pool)
-      result = driver.memAllocFromPoolAsync(&buffer.data, size, program.pool,
-                                            stream);
-    else if (buffer.isAsync)
-      result = driver.memAllocAsync(&buffer.data, size, stream);
-    if (result == cu::kNotSupported) {
-      buffer.isAsync = false;
-      result = driver.memAlloc(&buffer.data, size);
-    }
-    if (result != cu::kSuccess)
-      driver.failed(result,
-                    format("allocating temporary buffer %zu of %lld bytes", i,
-                           print(bytes))
-                        .c_str(),
-                    FA_RT_LAUNCH_FAILED);
-    buffers[count++] = buffer;
-    frame.words[program.offsets[i]] = static_cast<int64_t>(buffer.data);
-    if (tensors[i].isZeroed)
-      driver.check(driver.memsetD8Async(buffer.data, 0, size, stream),
+    bool isKept = memory.prepared && tensors[i].isPrepared;
+    cu::DevicePtr data = take(memory, tensors[i].isPrepared, bytes);
+    if (!data)
+      data = allocateOwn(i, size);
+    frame.words[program.offsets[i]] = static_cast<int64_t>(data);
+    if (tensors[i].isZeroed && !isKept)
+      driver.check(driver.memsetD8Async(data, 0, size, stream),
                    "zeroing a temporary buffer", FA_RT_LAUNCH_FAILED);
   }
 }
@@ -475,14 +503,32 @@ static void launchKernels(const fa_rt_program &program, Frame &frame,
   }
 }
 
-/// `prepared`: where launches that prepare write, or null; they are left out if
-/// `isPrepared`.
+/// The bytes of the temporary buffers, of all or of those that are prepared.
+static int64_t bytesOfTemps(const fa_rt_program &program, const Frame &frame,
+                            bool preparedOnly) {
+  const std::vector<TensorDecl> &tensors = program.header.tensors;
+  int64_t total = 0;
+  for (size_t i = static_cast<size_t>(program.header.numArgs);
+       i < tensors.size(); ++i)
+    if (!preparedOnly || tensors[i].isPrepared)
+      total += alignBuffer(frame.tempBytes[i]);
+  return total;
+}
+
+/// Launches that prepare are left out if `isPrepared`.
 static void launch(const fa_rt_program &program, const fa_rt_tensor *args,
-                   int32_t nargs, cu::Stream stream, void *prepared = nullptr,
+                   int32_t nargs, cu::Stream stream, CallerMemory memory = {},
                    bool isPrepared = false) {
   checkArgs(program, args, nargs);
   Frame frame(program);
   frame.fill(args, nargs);
+  if (memory.workspace &&
+      bytesOfTemps(program, frame, /*preparedOnly=*/false) > memory.bytes)
+    fail(FA_RT_INVALID_ARGUMENT,
+         "expected a workspace of at least %lld bytes, got %lld; ask "
+         "fa_rt_program_workspace_size for these arguments",
+         print(bytesOfTemps(program, frame, /*preparedOnly=*/false)),
+         print(memory.bytes));
   bool hasWork = sizeGrids(program, frame);
   if (!hasWork && !program.header.zeroesResults)
     return;
@@ -494,7 +540,7 @@ static void launch(const fa_rt_program &program, const fa_rt_tensor *args,
   if (program.header.tensors.size() == static_cast<size_t>(nargs))
     return launchKernels(program, frame, stream, isPrepared);
   Temps temps(program, stream);
-  temps.allocate(frame, prepared);
+  temps.allocate(frame, memory);
   launchKernels(program, frame, stream, isPrepared);
 }
 
@@ -516,12 +562,34 @@ fa_rt_status fa_rt_program_prepared_size(const fa_rt_program *program,
     checkArgs(*program, args, nargs);
     Frame frame(*program);
     frame.fill(args, nargs);
-    int64_t total = 0;
-    for (size_t i = static_cast<size_t>(nargs);
-         i < program->header.tensors.size(); ++i)
-      if (program->header.tensors[i].isPrepared)
-        total += alignPrepared(frame.tempBytes[i]);
-    *bytes = total;
+    *bytes = bytesOfTemps(*program, frame, /*preparedOnly=*/true);
+  });
+}
+
+fa_rt_status fa_rt_program_workspace_size(const fa_rt_program *program,
+                                          const fa_rt_tensor *args,
+                                          int32_t nargs, int64_t *bytes) {
+  return guarded([&] {
+    requireNonNull(program, "program");
+    requireNonNull(bytes, "bytes");
+    checkArgs(*program, args, nargs);
+    Frame frame(*program);
+    frame.fill(args, nargs);
+    *bytes = bytesOfTemps(*program, frame, /*preparedOnly=*/false);
+  });
+}
+
+fa_rt_status fa_rt_program_launch_in(const fa_rt_program *program,
+                                     const fa_rt_tensor *args, int32_t nargs,
+                                     void *stream, void *workspace,
+                                     int64_t bytes) {
+  return guarded([&] {
+    requireNonNull(program, "program");
+    requireNonNull(workspace, "workspace");
+    CallerMemory memory;
+    memory.workspace = static_cast<char *>(workspace);
+    memory.bytes = bytes;
+    launch(*program, args, nargs, static_cast<cu::Stream>(stream), memory);
   });
 }
 
@@ -533,7 +601,9 @@ fa_rt_status fa_rt_program_launch_prepared(const fa_rt_program *program,
   return guarded([&] {
     requireNonNull(program, "program");
     requireNonNull(prepared, "prepared");
-    launch(*program, args, nargs, static_cast<cu::Stream>(stream), prepared,
+    CallerMemory memory;
+    memory.prepared = static_cast<char *>(prepared);
+    launch(*program, args, nargs, static_cast<cu::Stream>(stream), memory,
            is_prepared != 0);
   });
 }

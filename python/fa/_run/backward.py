@@ -118,7 +118,8 @@ def differentiate(
             wrt=tuple(wrt),
             deterministic=deterministic and target != "cpu",  # where they always have
         )
-        kernel.run(library, [*views, *captured, *of_results, *map(library.view, made)])
+        arguments = [*views, *captured, *of_results, *map(library.view, made)]
+        kernel.run(library, arguments, like=q)
     for place, number in enumerate(wrt):
         made[3 + place] = _shaped_like(
             made[3 + place], traced.arrays[number], traced.variant.captured[number]

@@ -182,7 +182,11 @@ class Kernel:
         self.run(library, views)
 
     def run(
-        self, library: Library, views: list[View], prepared: Lists | None = None
+        self,
+        library: Library,
+        views: list[View],
+        prepared: Lists | None = None,
+        like: Any = None,
     ) -> tuple[int, int] | None:
         """Runs on views of one library and device; their results are writable.
 
@@ -190,6 +194,8 @@ class Kernel:
             library: the views' library.
             views: inputs, then results.
             prepared: where the kernel's lists are kept, None to make them now.
+            like: an array beside which the library allocates temporary buffers; with None
+                they are the runtime's.
 
         Returns:
             Where the lists are that were kept, and the stream that they were made on.
@@ -206,7 +212,12 @@ class Kernel:
         kept = None
         if prepared is not None and reads is not None:
             kept = prepared.launch(program, reads, library, views, stream)
-        if kept is None:
+        size = program.workspace_size(native) if like is not None else 0
+        if size:
+            # Freed in the stream's order, or when the call has waited.
+            workspace = library.empty(like, (-(-size // 4),), "f32", device)
+            program.launch_in(native, stream, library.view(workspace).pointer, size)
+        elif kept is None:
             program.launch(native, stream)
         if library.waits:
             _native.synchronize(device, stream)

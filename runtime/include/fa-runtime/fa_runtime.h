@@ -303,6 +303,28 @@ FA_RT_API fa_rt_status fa_rt_program_launch_prepared(
     void *stream, void *prepared, int32_t is_prepared);
 
 /**
+ * The bytes of a program's temporary buffers for these arguments, all of them;
+ * 0 if there are none.
+ * Errors: INVALID_ARGUMENT, as fa_rt_program_launch.
+ */
+FA_RT_API fa_rt_status fa_rt_program_workspace_size(
+    const fa_rt_program *program, const fa_rt_tensor *args, int32_t nargs,
+    int64_t *bytes);
+
+/**
+ * fa_rt_program_launch with its temporary buffers in device memory of the
+ * caller's: `workspace`, aligned to 256 bytes, of `bytes`, which are at least
+ * those of fa_rt_program_workspace_size. It allocates nothing, and may be
+ * captured into a CUDA graph; the caller keeps the memory until the program has
+ * run. What it held before does not matter.
+ * Errors: those of fa_rt_program_launch.
+ */
+FA_RT_API fa_rt_status fa_rt_program_launch_in(const fa_rt_program *program,
+                                               const fa_rt_tensor *args,
+                                               int32_t nargs, void *stream,
+                                               void *workspace, int64_t bytes);
+
+/**
  * Launches once to warm up, then `repeats` times between two events, waits,
  * and writes the mean time of a launch in milliseconds. `repeats` >= 1.
  * Errors: those of fa_rt_program_launch.

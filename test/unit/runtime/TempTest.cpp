@@ -5,6 +5,9 @@
 
 #include "TestUtil.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace {
 using Temp = RuntimeTest;
 }
@@ -172,6 +175,50 @@ TEST_F(Temp, PreparedBuffersAreTheCallers) {
                          "memAllocAsync 288", "memAllocAsync 96", "memset 96",
                          "launch part", "launch merge", "memFreeAsync 96",
                          "memFreeAsync 288"}));
+}
+
+TEST_F(Temp, WorkspaceIsTheCallers) {
+  alignas(256) static unsigned char memory[768];
+  auto at = [](size_t offset) {
+    return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(memory + offset));
+  };
+  for (const std::string &text : {image(), preparing()}) {
+    std::fill(std::begin(memory), std::end(memory), 1);
+    Program program = load(text);
+    std::vector<fa_rt_tensor> given = args(3, 100);
+    int64_t bytes = -1;
+    ASSERT_EQ(
+        fa_rt_program_workspace_size(program.get(), given.data(), 1, &bytes),
+        FA_RT_OK)
+        << fa_rt_last_error();
+    EXPECT_EQ(bytes, 512 + 256); // 288 and 96, aligned
+    auto run = [&](int64_t size) {
+      state().calls.clear();
+      state().launches.clear();
+      return fa_rt_program_launch_in(program.get(), given.data(), 1, nullptr,
+                                     memory, size);
+    };
+    expectError(run(bytes - 1), FA_RT_INVALID_ARGUMENT,
+                {"at least 768 bytes, got 767"});
+    EXPECT_TRUE(calls().empty());
+    ASSERT_EQ(run(bytes), FA_RT_OK) << fa_rt_last_error();
+    EXPECT_EQ(calls(), (std::vector<std::string>{"memset 96", "launch part",
+                                                 "launch merge"}));
+    EXPECT_EQ(state().launches[0].params[5], at(0));
+    EXPECT_EQ(state().launches[1].params[0], at(0));
+    EXPECT_EQ(state().launches[text == image() ? 0 : 1].params[12], at(512));
+    EXPECT_EQ(memory[511], 1); // only the second one is zeroed
+    EXPECT_EQ(memory[512 + 95], 0);
+    EXPECT_EQ(memory[512 + 96], 1);
+  }
+}
+
+TEST_F(Temp, NoWorkspace) {
+  Program program = load(image());
+  std::vector<fa_rt_tensor> given = args(3, 100);
+  expectError(fa_rt_program_launch_in(program.get(), given.data(), 1, nullptr,
+                                      nullptr, 1 << 20),
+              FA_RT_INVALID_ARGUMENT, {"workspace"});
 }
 
 TEST_F(Temp, NothingIsPrepared) {
