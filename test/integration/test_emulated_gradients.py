@@ -69,7 +69,9 @@ SCORE = """score {
     %c = arith.constant 600 : index
     %at = arith.addi %d, %c : index
     %y = tensor.extract %table[%at] : tensor<?xf32>
-    %t = arith.addf %m, %y : f32
+    %n = arith.addf %m, %y : f32
+    %z = tensor.extract %offsets[%j] : tensor<?xf32>
+    %t = arith.addf %n, %z : f32
     fa.yield %t : f32
   }"""
 CAUSAL = """mask {
@@ -90,10 +92,12 @@ DOCUMENTS = """mask {
 
 def source(dtype, dims, scale, score, mask):
     """Attention of two query heads and one key head; with a score function one of captured
-    slopes and distances."""
+    slopes, distances and a number for each key."""
     q, k, v = (f"tensor<?x{h}x?x{d}x{dtype}>" for h, d in zip((2, 1, 1), (*dims[:1], *dims)))
     result = f"tensor<?x2x?x{dims[1]}x{dtype}>"
-    captured = ", %slopes: tensor<?xf32>, %table: tensor<?xf32>" if score else ""
+    captured = (
+        ", %slopes: tensor<?xf32>, %table: tensor<?xf32>, %offsets: tensor<?xf32>" if score else ""
+    )
     captured += ", %documents: tensor<?x?xi32>" if mask is DOCUMENTS else ""
     return f"""func.func @f(%q: {q}, %k: {k}, %v: {v}{captured}) -> {result} {{
       %o = fa.attention %q, %k, %v scale {scale}
@@ -164,7 +168,8 @@ def check(kind, dims, rows, keys, scale, mask, score, tiles, deterministic=False
     tensors = [torch.from_numpy(x).to(kind) for x in naive.inputs(1, 2, 1, rows, keys, *dims)]
     if score:
         table = torch.randn(600 + rows, generator=torch.manual_seed(0))
-        tensors += [torch.tensor([1.0, 0.5]), table]
+        offsets = torch.randn(keys, generator=torch.manual_seed(2))
+        tensors += [torch.tensor([1.0, 0.5]), table, offsets]
     tensors = [x.requires_grad_() for x in tensors]
     documents = torch.tensor([30, 100, 20, 64, 86, 0]).split(3)
     documents = torch.stack([torch.arange(3).repeat_interleave(x) for x in documents]).int()
@@ -174,8 +179,8 @@ def check(kind, dims, rows, keys, scale, mask, score, tiles, deterministic=False
 
     def formula(q, k, v, *captured, dtype=None):
         def scored(s, b, h, i, j):
-            slopes, table = captured
-            return s * slopes[h] + table[i - j + 600]
+            slopes, table, offsets = captured
+            return s * slopes[h] + table[i - j + 600] + offsets[j]
 
         return naive.differentiable(
             *(q, k, v),

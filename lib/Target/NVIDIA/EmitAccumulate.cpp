@@ -5,6 +5,8 @@
 
 #include "KernelEmitter.h"
 
+#include "mlir/Transforms/RegionUtils.h"
+
 using namespace mlir;
 using namespace fa;
 using namespace fa::nvidia;
@@ -197,8 +199,107 @@ LogicalResult KernelEmitter::addAtPlace(AccumulateOp op, Value row, Value col,
   return success();
 }
 
-/// Sums in registers what has the same place, then in the lanes of a warp; what
-/// is 0, as where a mask forbids, is not added.
+/// The places that a thread's registers have, without sums; `placeOf` says
+/// which one each register has.
+KernelEmitter::PlaceSums
+KernelEmitter::noSums(AccumulateOp op, SmallVectorImpl<unsigned> &placeOf) {
+  PlaceSums result;
+  result.byRow = op.placeDependsOn(0);
+  result.byCol = op.placeDependsOn(1);
+  result.layout = *plan.layout(op.getTerms());
+  llvm::SmallDenseMap<std::pair<unsigned, unsigned>, unsigned, 16> numbers;
+  for (unsigned r = 0; r < result.layout.numRegs(); ++r) {
+    auto key = std::make_pair(result.byRow ? result.layout.rowReg(r) : 0,
+                              result.byCol ? result.layout.colReg(r) : 0);
+    auto [it, isNew] = numbers.try_emplace(key, result.sums.size());
+    if (isNew)
+      result.sums.push_back({r, Value()});
+    placeOf.push_back(it->second);
+  }
+  return result;
+}
+
+FailureOr<KernelEmitter::PlaceSums>
+KernelEmitter::sumInThread(AccumulateOp op) {
+  SmallVector<unsigned> placeOf;
+  PlaceSums result = noSums(op, placeOf);
+  auto regs = registers(op.getTerms(), result.layout);
+  if (failed(regs))
+    return failure();
+  for (auto [value, place] : llvm::zip(*regs, placeOf)) {
+    Value &sum = result.sums[place].second;
+    sum = sum ? arith::AddFOp::create(b, loc, sum, value).getResult() : value;
+  }
+  return result;
+}
+
+/// Sums in the lanes of a warp what has the same place, and adds it; what is 0,
+/// as where a mask forbids, is not added.
+LogicalResult KernelEmitter::addSums(AccumulateOp op, PlaceSums held) {
+  // Lanes that hold other columns, or rows.
+  SmallVector<unsigned> distances, dims;
+  Value isFirst;
+  auto require = [&](Value condition) { isFirst = both(isFirst, condition); };
+  if (held.byCol) {
+    dims.push_back(1);
+  } else {
+    distances.append({1, 2});
+    require(less(remC(lane(), 4), i32(1)));
+  }
+  if (held.byRow) {
+    dims.push_back(0);
+  } else {
+    distances.append({4, 8, 16});
+    require(less(lane(), i32(4)));
+  }
+  if (Value copy = isFirstCopy(held.layout))
+    require(copy);
+  for (auto &[reg, sum] : held.sums)
+    for (unsigned distance : distances)
+      sum = arith::AddFOp::create(b, loc, sum, shuffle(sum, distance));
+  bool isOrdered = op.getOrdered().has_value();
+  bool areOwn = op.hasOwnPlaces(dims);
+  bool warpsMeet = plan.warps() > 1 && !(areOwn && dims.size() == 2);
+  return inTurns(isOrdered && warpsMeet, isOrdered && !areOwn, [&] {
+    for (auto [reg, sum] : held.sums)
+      if (failed(addAtPlace(op, rowOf(held.layout, reg),
+                            colOf(held.layout, reg), sum, isFirst)))
+        return failure();
+    return success();
+  });
+}
+
+/// Sums that a thread keeps in a few registers while a loop runs: their places
+/// do not move with it.
+SmallVector<AccumulateOp> KernelEmitter::sumsCarriedBy(scf::ForOp loop) {
+  constexpr size_t kMost = 4;
+  SmallVector<AccumulateOp> result;
+  for (auto op : loop.getBody()->getOps<AccumulateOp>()) {
+    std::optional<FragmentLayout> layout = plan.layout(op.getTerms());
+    llvm::SetVector<Value> read;
+    getUsedValuesDefinedAbove(op.getPlaces(), read);
+    bool moves = llvm::any_of(read, [&](Value v) {
+      return loop.getRegion().isAncestor(v.getParentRegion());
+    });
+    SmallVector<unsigned> placeOf;
+    if (layout && layout->kind() == FragmentLayout::Kind::Accumulator &&
+        !moves && noSums(op, placeOf).sums.size() <= kMost)
+      result.push_back(op);
+  }
+  return result;
+}
+
+/// Before a loop that carries sums: where these are kept, and zeros.
+void KernelEmitter::startSums(ArrayRef<AccumulateOp> sums,
+                              SmallVectorImpl<Value> &inits) {
+  for (AccumulateOp op : sums) {
+    SmallVector<unsigned> placeOf;
+    carriedSums[op] = noSums(op, placeOf);
+    Value zero = arith::ConstantOp::create(b, loc, b.getF32FloatAttr(0));
+    inits.append(carriedSums[op].sums.size(), zero);
+  }
+}
+
 LogicalResult KernelEmitter::emitAccumulate(AccumulateOp op) {
   FailureOr<TileValue> to = tile(op.getInit());
   std::optional<FragmentLayout> layout = plan.layout(op.getTerms());
@@ -208,18 +309,18 @@ LogicalResult KernelEmitter::emitAccumulate(AccumulateOp op) {
       layout->kind() != FragmentLayout::Kind::Accumulator)
     return op.emitOpError("cannot be distributed: expected a computed tile and "
                           "a whole tensor in global memory");
-  auto regs = registers(op.getTerms(), *layout);
-  if (failed(regs))
-    return failure();
   tiles[op.getResult()] = *to;
-  bool byRow = op.placeDependsOn(0), byCol = op.placeDependsOn(1);
-  bool isOrdered = op.getOrdered().has_value();
-  if (byRow && byCol && op.placeIsOfDifference()) {
+  if (op.placeDependsOn(0) && op.placeDependsOn(1) &&
+      op.placeIsOfDifference()) {
+    auto regs = registers(op.getTerms(), *layout);
+    if (failed(regs))
+      return failure();
     Value leads = both(isFirstCopy(*layout), less(remC(lane(), 4), i32(1)));
     Value firstCol = warpCol(*layout);
     Value row = toIndex(threadRow(*layout)),
           col = firstCol ? toIndex(firstCol) : index(0);
     auto diagonals = sumDiagonals(*layout, *regs);
+    bool isOrdered = op.getOrdered().has_value();
     return inTurns(
         isOrdered && plan.warps() > 1, isOrdered && !op.hasOwnPlaces(0), [&] {
           for (auto [difference, sum] : diagonals)
@@ -228,52 +329,15 @@ LogicalResult KernelEmitter::emitAccumulate(AccumulateOp op) {
           return success();
         });
   }
-  auto keyOf = [&](unsigned reg) {
-    return std::make_pair(byRow ? layout->rowReg(reg) : 0,
-                          byCol ? layout->colReg(reg) : 0);
-  };
-  llvm::MapVector<std::pair<unsigned, unsigned>, Value> sums;
-  llvm::DenseMap<std::pair<unsigned, unsigned>, unsigned> first;
-  for (unsigned r = 0; r < layout->numRegs(); ++r) {
-    Value &sum = sums[keyOf(r)];
-    first.try_emplace(keyOf(r), r);
-    sum = sum ? Value(arith::AddFOp::create(b, loc, sum, (*regs)[r]))
-              : (*regs)[r];
-  }
-  // Lanes that hold other columns, or rows.
-  SmallVector<unsigned> distances;
-  Value isFirst;
-  auto require = [&](Value condition) { isFirst = both(isFirst, condition); };
-  if (!byCol) {
-    distances.append({1, 2});
-    require(less(remC(lane(), 4), i32(1)));
-  }
-  if (!byRow) {
-    distances.append({4, 8, 16});
-    require(less(lane(), i32(4)));
-  }
-  if (Value copy = isFirstCopy(*layout))
-    require(copy);
-  for (auto &[key, sum] : sums)
-    for (unsigned distance : distances)
-      sum = arith::AddFOp::create(b, loc, sum, shuffle(sum, distance));
-  SmallVector<unsigned> dims;
-  if (byRow)
-    dims.push_back(0);
-  if (byCol)
-    dims.push_back(1);
-  bool areOwn = op.hasOwnPlaces(dims);
-  bool warpsMeet = plan.warps() > 1 && !(areOwn && byRow && byCol),
-       lanesMeet = !areOwn;
-  return inTurns(isOrdered && warpsMeet, isOrdered && lanesMeet, [&] {
-    for (auto &[key, sum] : sums) {
-      unsigned reg = first[key];
-      if (failed(addAtPlace(op, rowOf(*layout, reg), colOf(*layout, reg), sum,
-                            isFirst)))
-        return failure();
-    }
-    return success();
-  });
+  FailureOr<PlaceSums> own = sumInThread(op);
+  if (failed(own))
+    return failure();
+  auto carried = carriedSums.find(op);
+  if (carried == carriedSums.end())
+    return addSums(op, *own);
+  for (auto [sum, part] : llvm::zip(carried->second.sums, own->sums))
+    sum.second = arith::AddFOp::create(b, loc, sum.second, part.second);
+  return success();
 }
 
 /// Elements of a vector in memory, to each of which one thread adds those of

@@ -394,6 +394,8 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
   SmallVector<Value> rings = ringsMovedIn(op);
   for (Value ring : rings)
     inits.push_back(ringCounts[ring]);
+  SmallVector<AccumulateOp> sums = sumsCarriedBy(op);
+  startSums(sums, inits);
   if (stages > 1)
     inits.push_back(i32(0));
   auto loop = scf::ForOp::create(b, loc, lower, frame.upper, step, inits);
@@ -405,6 +407,9 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
     at += bindFlat(arg, args.drop_front(at), init);
   for (Value ring : rings)
     ringCounts[ring] = args[at++];
+  for (AccumulateOp sum : sums)
+    for (auto &held : carriedSums[sum].sums)
+      held.second = args[at++];
   if (stages > 1)
     frame.stage = args.back();
 
@@ -429,6 +434,9 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
     }
     for (Value ring : rings)
       yields.push_back(ringCounts[ring]);
+    for (AccumulateOp sum : sums)
+      for (auto &held : carriedSums[sum].sums)
+        yields.push_back(held.second);
     if (stages > 1) {
       Value next = addC(frame.stage, 1);
       Value wrap = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, next,
@@ -446,6 +454,14 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
     at += bindFlat(result, loop.getResults().drop_front(at), init);
   for (Value ring : rings)
     ringCounts[ring] = loop.getResult(at++);
+  for (AccumulateOp sum : sums) {
+    PlaceSums held = carriedSums[sum];
+    carriedSums.erase(sum);
+    for (auto &[reg, value] : held.sums)
+      value = loop.getResult(at++);
+    if (failed(addSums(sum, held)))
+      return failure();
+  }
   return success();
 }
 

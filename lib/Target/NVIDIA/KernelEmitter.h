@@ -254,6 +254,19 @@ private:
   //--- Sums that blocks share (EmitAccumulate.cpp)
   mlir::LogicalResult emitAccumulateSlice(AccumulateSliceOp op);
   mlir::LogicalResult emitAccumulate(AccumulateOp op);
+  /// What a thread holds of terms, summed where they have the same place.
+  struct PlaceSums {
+    bool byRow = true, byCol = true;
+    FragmentLayout layout;
+    /// Of each place: a register whose place it is, and the sum.
+    llvm::SmallVector<std::pair<unsigned, mlir::Value>> sums;
+  };
+  PlaceSums noSums(AccumulateOp op, llvm::SmallVectorImpl<unsigned> &placeOf);
+  mlir::FailureOr<PlaceSums> sumInThread(AccumulateOp op);
+  mlir::LogicalResult addSums(AccumulateOp op, PlaceSums sums);
+  llvm::SmallVector<AccumulateOp> sumsCarriedBy(mlir::scf::ForOp loop);
+  void startSums(llvm::ArrayRef<AccumulateOp> sums,
+                 llvm::SmallVectorImpl<mlir::Value> &inits);
   mlir::LogicalResult emitReduce(mlir::linalg::ReduceOp op);
   llvm::SmallVector<mlir::Value> gatherFour(llvm::ArrayRef<mlir::Value> first,
                                             llvm::ArrayRef<mlir::Value> second);
@@ -524,6 +537,8 @@ private:
   mlir::Value branchThread; // i32
   /// Of blocks that add in an order.
   Turns turns;
+  /// What threads have summed so far for places that a loop does not move.
+  llvm::DenseMap<mlir::Operation *, PlaceSums> carriedSums;
   /// Binds the induction variables anew before results are stored.
   std::function<mlir::LogicalResult()> rebindTile;
   /// Seeds by those that they stand for.
