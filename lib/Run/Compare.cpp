@@ -160,11 +160,17 @@ Comparison fa::run::compare(const TensorRef &out, const TensorRef &reference,
   return result;
 }
 
+/// What may be wrong of a result by itself and its reference: some hundred
+/// roundings of f32, some thousand of f64, whose reference has its own.
+static double relativeLimit(DType dtype) {
+  return dtype == DType::F64 ? 1e-12 : 1e-5;
+}
+
 Limit fa::run::outputLimit(DType dtype, double naiveError,
                            double maxReference) {
   double absolute = dtype == DType::F16 || dtype == DType::BF16
                         ? 2 * naiveError + 1e-5
-                        : 1e-5 * std::max(maxReference, 1e-30);
+                        : relativeLimit(dtype) * std::max(maxReference, 1e-30);
   return Limit(absolute, /*relative=*/0, /*exactZeros=*/true);
 }
 
@@ -175,7 +181,10 @@ Limit fa::run::gradientLimit(DType dtype, double naiveError,
   return limit;
 }
 
-Limit fa::run::lseLimit() { return Limit(1e-4, 8 * 0x1.0p-24); }
+Limit fa::run::lseLimit(DType dtype) {
+  return dtype == DType::F64 ? Limit(1e-12, 8 * 0x1.0p-53)
+                             : Limit(1e-4, 8 * 0x1.0p-24);
+}
 
 std::string fa::run::printIndex(const std::vector<int64_t> &index) {
   std::string text = "[";

@@ -40,6 +40,19 @@ TensorRef TensorStore::allocate(DType dtype, std::vector<int64_t> shape,
   return t;
 }
 
+std::optional<DType> fa::run::dtypeOf(Type t) {
+  std::pair<bool, DType> types[] = {
+      {t.isF16(), DType::F16},       {t.isBF16(), DType::BF16},
+      {t.isF32(), DType::F32},       {t.isF64(), DType::F64},
+      {t.isInteger(1), DType::I1},   {t.isInteger(8), DType::I8},
+      {t.isInteger(16), DType::I16}, {t.isInteger(32), DType::I32},
+      {t.isInteger(64), DType::I64}};
+  for (auto [is, dtype] : types)
+    if (is)
+      return dtype;
+  return std::nullopt;
+}
+
 namespace {
 
 /// A counter-based generator (splitmix64): element n of argument a is the same
@@ -59,19 +72,6 @@ struct Generator {
            std::cos(6.283185307179586 * uniform());
   }
 };
-
-std::optional<DType> dtypeOf(Type t) {
-  std::pair<bool, DType> types[] = {
-      {t.isF16(), DType::F16},       {t.isBF16(), DType::BF16},
-      {t.isF32(), DType::F32},       {t.isF64(), DType::F64},
-      {t.isInteger(1), DType::I1},   {t.isInteger(8), DType::I8},
-      {t.isInteger(16), DType::I16}, {t.isInteger(32), DType::I32},
-      {t.isInteger(64), DType::I64}};
-  for (auto [is, dtype] : types)
-    if (is)
-      return dtype;
-  return std::nullopt;
-}
 
 /// f(offset, index) of every element.
 template <typename F> void forEachOffset(const TensorRef &t, F f) {

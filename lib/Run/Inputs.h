@@ -46,6 +46,9 @@ cpu::TensorRef makeNormal(cpu::DType dtype, std::vector<int64_t> shape,
                           unsigned number, const Options &options,
                           TensorStore &store);
 
+/// The element type of tensors that run, if it has one.
+std::optional<cpu::DType> dtypeOf(mlir::Type type);
+
 llvm::Error runError(const std::string &message);
 
 } // namespace run

@@ -555,11 +555,11 @@ static TileSizes chooseForWgmma(const TargetInfo &target,
 
 static llvm::Expected<TileSizes> chooseOnCPU(const TargetInfo &target,
                                              const TileProblem &p) {
-  // Computation is in f32, whatever is stored.
-  constexpr int64_t kBytes = 4;
-  int64_t lanes = target.vectorBytes / kBytes;
+  // Computation is in f32 where less is stored.
+  int64_t bytes = std::max(p.elementBits, 32u) / 8;
+  int64_t lanes = target.vectorBytes / bytes;
   int64_t dims = p.headDim + p.valueDim;
-  int64_t vectorOfKeys = lanes * std::max(p.headDim, p.valueDim) * kBytes;
+  int64_t vectorOfKeys = lanes * std::max(p.headDim, p.valueDim) * bytes;
   TileSizes best;
   int64_t bestSet = 0;
   std::tuple<int64_t, bool, double> bestCost;
@@ -576,9 +576,9 @@ static llvm::Expected<TileSizes> chooseOnCPU(const TargetInfo &target,
       // What does not fit half of L2 comes last, the smallest of it first. Then
       // no short steps (measured: 16 keys take 1.3 times as long as 64), least
       // traffic, most keys.
-      int64_t set = kBytes * ((rows + keys) * dims + rows * keys);
+      int64_t set = bytes * ((rows + keys) * dims + rows * keys);
       if (p.gradients) // their own, and S, P, dP and dS
-        set = kBytes * (2 * (rows + keys) * dims + 4 * rows * keys);
+        set = bytes * (2 * (rows + keys) * dims + 4 * rows * keys);
       std::tuple<int64_t, bool, double> cost = {
           set <= target.l2Bytes / 2 ? 0 : set, keys < 32, trafficOf(p, rows)};
       if (best.rows == 0 || cost < bestCost) {
@@ -597,14 +597,25 @@ static llvm::Expected<TileSizes> chooseOnCPU(const TargetInfo &target,
   return best;
 }
 
+llvm::Error fa::checkElements(const TargetInfo &target, unsigned bits) {
+  if (bits <= 32 || target.kind != TargetInfo::Kind::NVIDIA)
+    return llvm::Error::success();
+  return llvm::createStringError(
+      llvm::formatv("expected query, key and value of at most 32 bits on {0}, "
+                    "got f{1}; convert them to f32, or compile for cpu, which "
+                    "computes in f{1}",
+                    target.name, bits)
+          .str());
+}
+
 llvm::Expected<TileSizes> fa::chooseTileSizes(const TargetInfo &target,
                                               const TileProblem &problem,
                                               TileAlgorithm algorithm) {
   if (problem.headDim < 1 || problem.valueDim < 1 ||
-      (problem.elementBits != 16 && problem.elementBits != 32))
+      !llvm::is_contained({16u, 32u, 64u}, problem.elementBits))
     return llvm::createStringError(
-        llvm::formatv("expected positive head dims and elements of 16 or 32 "
-                      "bits, got {0}, {1} and {2}",
+        llvm::formatv("expected positive head dims and elements of 16, 32 or "
+                      "64 bits, got {0}, {1} and {2}",
                       problem.headDim, problem.valueDim, problem.elementBits)
             .str());
   if (problem.gradients && target.kind == TargetInfo::Kind::NVIDIA)

@@ -61,18 +61,18 @@ Comparison compare(const cpu::TensorRef &out, const cpu::TensorRef &reference,
 
 /// The rule for an output: of 16-bit type twice the error of the naive formula
 /// in the same type plus 1e-5, of f32 1e-5 of the largest reference (at least
-/// 1e-5 absolute is not granted to tiny outputs). Rows that see nothing are 0,
-/// exactly.
+/// 1e-5 absolute is not granted to tiny outputs), of f64 1e-12 of it. Rows that
+/// see nothing are 0, exactly.
 Limit outputLimit(cpu::DType dtype, double naiveError, double maxReference);
 /// The rule for a gradient: of 16-bit type three times the error of the naive
-/// formula plus 1e-5, of f32 as for an output. Elements that are 0 by
+/// formula plus 1e-5, of f32 and f64 as for an output. Elements that are 0 by
 /// cancellation alone are none by other roundings.
 Limit gradientLimit(cpu::DType dtype, double naiveError, double maxReference);
-/// The rule for a log-sum-exp, which is f32: 1e-4, or eight roundings of a
-/// number of its size. (The maximum is rounded, and so are the scale with
-/// log2 e, the product with it, and what a score function adds; the logarithm
-/// is added, and the sum multiplied by ln 2, which is rounded too.)
-Limit lseLimit();
+/// The rule for a log-sum-exp: of f32 1e-4, or eight roundings of a number of
+/// its size; of f64 1e-12, or as many. (The maximum is rounded, and so are the
+/// scale with log2 e, the product with it, and what a score function adds; the
+/// logarithm is added, and the sum multiplied by ln 2, which is rounded too.)
+Limit lseLimit(cpu::DType dtype);
 
 /// "[0, 1, 2]"
 std::string printIndex(const std::vector<int64_t> &index);

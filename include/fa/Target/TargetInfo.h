@@ -105,6 +105,10 @@ int64_t blocksPerSM(const TargetInfo &target, int64_t threads,
 bool takesWgmma(const TargetInfo &target, const TileProblem &problem,
                 int64_t rows, int64_t keys);
 
+/// An error where the target does not compute in what elements of so many bits
+/// ask for: f64, on a GPU.
+llvm::Error checkElements(const TargetInfo &target, unsigned bits);
+
 /// FA1: the paper's rule, Bc = ceil(M/4d) and Br = min(ceil(M/4d), d) with M
 /// elements on chip, then whole tiles of matrix instructions, and on a GPU no
 /// more than the registers and the shared memory of a block hold. FA2: as many

@@ -11,6 +11,7 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 
+#include <cmath>
 #include <limits>
 
 namespace fa {
@@ -25,26 +26,49 @@ using namespace fa;
 
 namespace {
 
-/// Arithmetic on f32 scalars or vectors.
-struct F32 {
+/// What exponentials need to know of a float type.
+struct Format {
+  /// Bits of the significand that are stored, and the exponent's bias.
+  int64_t significand, bias;
+  /// Exponents from which on 2^x and e^x are normal numbers, and infinite.
+  /// Smaller ones are taken for 0: a denormal result takes processors a hundred
+  /// times as long, and masked scores all would have it.
+  double leastPower, mostPower, leastExponent, mostExponent;
+  /// ln 2 in two parts, of which the first times an exponent is exact.
+  double ln2High, ln2Low;
+  /// Of the polynomials on [-ln 2 / 2, ln 2 / 2]; the next term of the series
+  /// is 1.2e-7 and 4.1e-18.
+  unsigned degree;
+
+  static const Format *of(Type type);
+};
+
+/// Arithmetic on scalars or vectors of such a type.
+struct Arithmetic {
   OpBuilder &b;
   Location loc;
   Type type;
+  const Format &format;
 
-  Type bitsType() const {
-    if (auto vector = dyn_cast<VectorType>(type))
-      return vector.clone(b.getI32Type());
-    return b.getI32Type();
-  }
   Value constant(Type t, TypedAttr x) const {
     if (auto vector = dyn_cast<VectorType>(t))
       return arith::ConstantOp::create(b, loc,
                                        DenseElementsAttr::get(vector, x));
     return arith::ConstantOp::create(b, loc, x);
   }
-  Value constant(float x) const { return constant(type, b.getF32FloatAttr(x)); }
-  Value bits(int32_t x) const {
-    return constant(bitsType(), b.getI32IntegerAttr(x));
+  Value constant(double x) const {
+    return constant(type, b.getFloatAttr(getElementTypeOrSelf(type), x));
+  }
+  Type bitsType() const {
+    Type bits =
+        b.getIntegerType(getElementTypeOrSelf(type).getIntOrFloatBitWidth());
+    if (auto vector = dyn_cast<VectorType>(type))
+      return vector.clone(bits);
+    return bits;
+  }
+  Value bits(int64_t x) const {
+    return constant(bitsType(),
+                    b.getIntegerAttr(getElementTypeOrSelf(bitsType()), x));
   }
   Value add(Value x, Value y) const {
     return arith::AddFOp::create(b, loc, x, y);
@@ -64,9 +88,17 @@ struct F32 {
         arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, x, limit);
     return arith::SelectOp::create(b, loc, less, then, otherwise);
   }
-  Value polynomial(Value x, ArrayRef<float> coefficients) const {
-    Value sum = constant(coefficients.back());
-    for (float c : llvm::reverse(coefficients.drop_back()))
+  /// Added, it leaves the nearest integer in the low bits.
+  Value rounder() const {
+    return constant(std::ldexp(1.5, format.significand));
+  }
+  /// Taylor's polynomial of e^(x * rate).
+  Value exponentialSeries(Value x, double rate) const {
+    SmallVector<double> coefficients = {1.0};
+    for (unsigned k = 1; k <= format.degree; ++k)
+      coefficients.push_back(coefficients.back() * rate / k);
+    Value sum = constant(coefficients.pop_back_val());
+    for (double c : llvm::reverse(coefficients))
       sum = fma(sum, x, constant(c));
     return sum;
   }
@@ -74,59 +106,83 @@ struct F32 {
 
 } // namespace
 
-// Adding it leaves the nearest integer in the low bits of an f32.
-static constexpr float kRounder = 12582912.0f; // 1.5 * 2^23
+static constexpr double kLn2 = 0.6931471805599453, kLog2E = 1.4426950408889634;
 
-/// p * 2^n, where `shifted` is n + kRounder and n is in [-126, 128].
-static Value scaleByPowerOfTwo(const F32 &f, Value p, Value shifted) {
+const Format *Format::of(Type type) {
+  static constexpr Format f32 = {/*significand=*/23,
+                                 /*bias=*/127,
+                                 /*leastPower=*/-126,
+                                 /*mostPower=*/128,
+                                 /*leastExponent=*/-87.33654022216797,
+                                 /*mostExponent=*/88.7228394,
+                                 /*ln2High=*/0.693145751953125,
+                                 /*ln2Low=*/1.428606765330187e-06,
+                                 /*degree=*/6};
+  static constexpr Format f64 = {/*significand=*/52,
+                                 /*bias=*/1023,
+                                 /*leastPower=*/-1022,
+                                 /*mostPower=*/1024,
+                                 /*leastExponent=*/-708.396418532264,
+                                 /*mostExponent=*/709.782712893384,
+                                 /*ln2High=*/6.93147180369123816490e-01,
+                                 /*ln2Low=*/1.90821492927058770002e-10,
+                                 /*degree=*/13};
+  return type.isF32() ? &f32 : type.isF64() ? &f64 : nullptr;
+}
+
+/// p * 2^n, where `shifted` is n + rounder and n is an exponent, or infinity's.
+static Value scaleByPowerOfTwo(const Arithmetic &f, Value p, Value shifted) {
   Value n = arith::BitcastOp::create(f.b, f.loc, f.bitsType(), shifted);
-  Value biased = arith::AddIOp::create(f.b, f.loc, n, f.bits(127));
-  Value exponent = arith::ShLIOp::create(f.b, f.loc, biased, f.bits(23));
+  Value biased = arith::AddIOp::create(f.b, f.loc, n, f.bits(f.format.bias));
+  Value exponent =
+      arith::ShLIOp::create(f.b, f.loc, biased, f.bits(f.format.significand));
   return f.mul(p, arith::BitcastOp::create(f.b, f.loc, f.type, exponent));
 }
 
 /// 2^x: n = round(x), 2^(x-n) by a polynomial on [-1/2, 1/2].
-static Value expandExp2(const F32 &f, Value x) {
-  Value least = f.constant(-126.0f), most = f.constant(128.0f);
+static Value expandExp2(const Arithmetic &f, Value x) {
+  Value least = f.constant(f.format.leastPower),
+        most = f.constant(f.format.mostPower);
   Value y = f.selectLess(most, x, most, f.selectLess(x, least, least, x));
-  Value shifted = f.add(y, f.constant(kRounder));
-  Value r = f.sub(y, f.sub(shifted, f.constant(kRounder)));
-  // Taylor coefficients (ln 2)^k / k!; the next term is below 1.2e-7 * 2^-r.
-  Value p = f.polynomial(r, {1.0f, 0.693147180559945f, 0.240226506959101f,
-                             0.0555041086648216f, 0.00961812910762848f,
-                             0.00133335581464284f, 0.000154035303933816f});
+  Value shifted = f.add(y, f.rounder());
+  Value r = f.sub(y, f.sub(shifted, f.rounder()));
+  Value p = f.exponentialSeries(r, kLn2);
   Value result = scaleByPowerOfTwo(f, p, shifted);
-  return f.selectLess(x, least, f.constant(0.0f), result);
+  return f.selectLess(x, least, f.constant(0.0), result);
 }
 
 /// e^x: n = round(x / ln 2), e^(x - n ln 2) by a polynomial; ln 2 in two parts.
-static Value expandExp(const F32 &f, Value x) {
-  // The first above ln 2^-126. A result below that would be denormal, which
-  // takes processors a hundred times as long, and masked scores all have it.
-  Value least = f.constant(-87.33654022216797f), most = f.constant(88.7228394f);
-  Value infinity = f.constant(std::numeric_limits<float>::infinity());
+static Value expandExp(const Arithmetic &f, Value x) {
+  Value least = f.constant(f.format.leastExponent),
+        most = f.constant(f.format.mostExponent);
+  Value infinity = f.constant(std::numeric_limits<double>::infinity());
   Value y = f.selectLess(most, x, most, f.selectLess(x, least, least, x));
-  Value shifted = f.fma(y, f.constant(1.44269504088896f), f.constant(kRounder));
-  Value n = f.sub(shifted, f.constant(kRounder));
-  Value r = f.fma(n, f.constant(-0.693145751953125f), y);
-  r = f.fma(n, f.constant(-1.428606765330187e-06f), r);
-  Value p = f.polynomial(
-      r, {1.0f, 1.0f, 0.5f, 1.0f / 6, 1.0f / 24, 1.0f / 120, 1.0f / 720});
+  Value shifted = f.fma(y, f.constant(kLog2E), f.rounder());
+  Value n = f.sub(shifted, f.rounder());
+  Value r = f.fma(n, f.constant(-f.format.ln2High), y);
+  r = f.fma(n, f.constant(-f.format.ln2Low), r);
+  Value p = f.exponentialSeries(r, 1);
   Value result = scaleByPowerOfTwo(f, p, shifted);
   result = f.selectLess(most, x, infinity, result);
-  return f.selectLess(x, least, f.constant(0.0f), result);
+  return f.selectLess(x, least, f.constant(0.0), result);
 }
 
 namespace {
 
-template <typename OpTy, Value (*expand)(const F32 &, Value)>
+template <typename OpTy, Value (*expand)(const Arithmetic &, Value)>
 struct ExpandExponential : OpRewritePattern<OpTy> {
   using OpRewritePattern<OpTy>::OpRewritePattern;
   LogicalResult matchAndRewrite(OpTy op,
                                 PatternRewriter &rewriter) const override {
-    if (!getElementTypeOrSelf(op.getType()).isF32())
-      return rewriter.notifyMatchFailure(op, "not f32");
-    F32 f{rewriter, op.getLoc(), op.getType()};
+    Type type = op.getType();
+    const Format *format = Format::of(getElementTypeOrSelf(type));
+    if (!format)
+      return rewriter.notifyMatchFailure(op, "neither f32 nor f64");
+    // One f64 is the C library's, which is as fast: so fa-reference, which has
+    // no vectors, computes its exponentials in another way.
+    if (type.isF64())
+      return rewriter.notifyMatchFailure(op, "a single f64");
+    Arithmetic f{rewriter, op.getLoc(), type, *format};
     rewriter.replaceOp(op, expand(f, op.getOperand()));
     return success();
   }

@@ -55,16 +55,6 @@ Value ReferenceBuilder::emptyRow(Value size) {
       b, loc, ArrayRef<OpFoldResult>{getAsOpFoldResult(size)}, real);
 }
 
-Value ReferenceBuilder::convertFloat(Value x, Type to) {
-  unsigned from = x.getType().getIntOrFloatBitWidth(),
-           width = to.getIntOrFloatBitWidth();
-  if (from < width)
-    return arith::ExtFOp::create(b, loc, to, x);
-  if (from > width)
-    return arith::TruncFOp::create(b, loc, to, x);
-  return x;
-}
-
 Value ReferenceBuilder::loop(Value count, ValueRange init,
                              llvm::function_ref<Value(Value, Value)> f) {
   return scf::ForOp::create(
@@ -89,11 +79,14 @@ Value ReferenceBuilder::clampedRead(tensor::ExtractOp extract, IRMapping &map) {
   return read(tensor, indices);
 }
 
-/// One op of a score or mask function with f32 widened to `real`.
+/// One op of a score or mask function with what attention computes in widened
+/// to `real`.
 void ReferenceBuilder::cloneOp(Operation &inner, IRMapping &map) {
-  auto isF32 = [&](Type t) { return smooth ? isa<FloatType>(t) : t.isF32(); };
+  auto isComputed = [&](Type t) {
+    return smooth ? isa<FloatType>(t) : t == computed;
+  };
   if (auto constant = dyn_cast<arith::ConstantOp>(inner);
-      constant && isF32(constant.getType())) {
+      constant && isComputed(constant.getType())) {
     map.map(inner.getResult(0),
             number(cast<FloatAttr>(constant.getValue()).getValueAsDouble()));
     return;
@@ -105,16 +98,16 @@ void ReferenceBuilder::cloneOp(Operation &inner, IRMapping &map) {
   IRMapping local(map);
   for (Value operand : inner.getOperands()) {
     Value v = map.lookupOrDefault(operand);
-    if (isF32(operand.getType()))
-      local.map(operand, convertFloat(v, isScalarMath ? real : b.getF32Type()));
+    if (isComputed(operand.getType()))
+      local.map(operand, convertFloat(v, isScalarMath ? real : computed));
   }
-  // extf to f32 from f32's narrower neighbours becomes extf to real; truncf
-  // from real. Where both sides are the same nothing is left to do.
+  // extf to it from its narrower neighbours becomes extf to real; truncf from
+  // real. Where both sides are the same nothing is left to do.
   if (isa<arith::ExtFOp, arith::TruncFOp>(inner)) {
     Type to = inner.getResult(0).getType();
     map.map(inner.getResult(0),
             convertFloat(local.lookupOrDefault(inner.getOperand(0)),
-                         isF32(to) ? real : to));
+                         isComputed(to) ? real : to));
     return;
   }
   if (auto extract = dyn_cast<tensor::ExtractOp>(inner)) {
@@ -128,7 +121,7 @@ void ReferenceBuilder::cloneOp(Operation &inner, IRMapping &map) {
   for (Value operand : inner.getOperands())
     state.operands.push_back(local.lookupOrDefault(operand));
   for (Type t : inner.getResultTypes())
-    state.types.push_back(widens && isF32(t) ? real : t);
+    state.types.push_back(widens && isComputed(t) ? real : t);
   state.addAttributes(inner.getAttrs());
   for (unsigned i = 0; i < inner.getNumRegions(); ++i)
     state.addRegion();
@@ -145,7 +138,7 @@ void ReferenceBuilder::cloneOp(Operation &inner, IRMapping &map) {
     SmallVector<Value> yields;
     for (Value v : end->getOperands()) {
       Value y = map.lookupOrDefault(v);
-      yields.push_back(isF32(v.getType()) ? toReal(y) : y);
+      yields.push_back(isComputed(v.getType()) ? toReal(y) : y);
     }
     scf::YieldOp::create(b, loc, yields);
   }

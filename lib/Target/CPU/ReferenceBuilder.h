@@ -6,6 +6,7 @@
 #ifndef FA_LIB_TARGET_CPU_REFERENCEBUILDER_H
 #define FA_LIB_TARGET_CPU_REFERENCEBUILDER_H
 
+#include "fa/Dialect/FA/IR/Builders.h"
 #include "fa/Dialect/FA/IR/FA.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -18,8 +19,8 @@ namespace fa {
 /// Builds the loops over one attention's rows.
 class ReferenceBuilder {
 public:
-  /// `wide`: in float64; else in f32, and rounded to the inputs' type where the
-  /// plain formula would store a matrix.
+  /// `wide`: in float64; else in the compute type, and rounded to the inputs'
+  /// type where the plain formula would store a matrix.
   template <typename OpTy>
   ReferenceBuilder(mlir::RewriterBase &rewriter, OpTy op, bool wide)
       : b(rewriter), loc(op.getLoc()), wide(wide), query(op.getQuery()),
@@ -27,8 +28,8 @@ public:
         maskRegion(op.getMask()), keepRegion(op.getKeep()),
         group(op.getGroupSize()), headDim(op.getHeadDim()),
         valueDim(op.getValueDim()), factor(op.getScaleOrDefault()),
-        element(op.getElementType()),
-        real(wide ? mlir::Type(b.getF64Type()) : mlir::Type(b.getF32Type())) {
+        element(op.getElementType()), computed(op.getComputeType()),
+        real(wide ? mlir::Type(b.getF64Type()) : computed) {
     if (std::optional<llvm::APFloat> times = op.getTimes())
       keptFactor = times->convertToDouble();
   }
@@ -44,7 +45,9 @@ protected:
     return mlir::arith::ConstantOp::create(b, loc, b.getFloatAttr(real, x));
   }
   Value toReal(Value x) { return convertFloat(x, real); }
-  Value convertFloat(Value x, mlir::Type to);
+  Value convertFloat(Value x, mlir::Type to) {
+    return fa::convertFloat(b, loc, x, to);
+  }
   /// Rounds to the inputs' type and back: what the naive formula would store.
   Value rounded(Value x) { return wide ? x : toReal(convertFloat(x, element)); }
   Value read(Value tensor, ValueRange at) {
@@ -84,7 +87,7 @@ protected:
   int64_t group, headDim, valueDim;
   double factor;
   std::optional<double> keptFactor;
-  mlir::Type element, real;
+  mlir::Type element, computed, real;
   Value keys;
   /// A read whose result is moved by `shift`, where there is one.
   mlir::Operation *moved = nullptr;

@@ -71,7 +71,7 @@ struct ScheduleCPUPass : fa::impl::ScheduleCPUPassBase<ScheduleCPUPass> {
       return signalPassFailure();
     }
     VectorUnit unit;
-    unit.lanes = vectorBits / 32;
+    unit.bits = vectorBits;
     // AVX-512 has 32 registers, the narrower ones 16.
     unit.rows = rows ? rows : vectorBits == 512 ? 8 : 4;
     IRRewriter rewriter(&getContext());

@@ -6,22 +6,30 @@
 #ifndef FA_LIB_TARGET_CPU_SCHEDULE_H
 #define FA_LIB_TARGET_CPU_SCHEDULE_H
 
+#include "fa/Dialect/FA/IR/FA.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/TypeUtilities.h"
 
 namespace fa {
 
 /// The registers that the code is made for.
 struct VectorUnit {
-  /// f32 lanes of a register.
-  int64_t lanes = 8;
+  /// Bits of a register.
+  int64_t bits = 256;
   /// Rows of a contraction's kernel.
   int64_t rows = 4;
   /// Registers in a row of a contraction's kernel.
   int64_t columns = 2;
+
+  /// Lanes of what elements of this type are computed in.
+  int64_t lanesOf(mlir::Type element) const {
+    return bits / getComputeType(element).getIntOrFloatBitWidth();
+  }
 };
 
 /// Replaces a contraction C[i,j] += sum_k A[i,k] B[j,k] (or B[k,j]) by a

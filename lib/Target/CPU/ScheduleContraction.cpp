@@ -7,6 +7,8 @@
 
 #include "Schedule.h"
 
+#include "fa/Dialect/FA/IR/Builders.h"
+
 #include "mlir/IR/Matchers.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "mlir/Interfaces/ValueBoundsOpInterface.h"
@@ -40,14 +42,16 @@ private:
     return y ? Value(arith::AddIOp::create(b, loc, x, index(y))) : x;
   }
   Value roundDown(Value x, int64_t to) { return fa::roundDown(b, loc, x, to); }
+  /// Whether a buffer needs no conversion to what is computed in.
+  bool isWide(Value buffer) { return getElementTypeOrSelf(buffer) == real; }
   bool hasFewRows();
   bool readsInPlace();
   int64_t chooseVectors(int64_t rows);
   int64_t chooseSplit(int64_t rows, int64_t vectors);
   int64_t chooseUnroll(int64_t rows, int64_t vectors);
-  /// A buffer of f32 with the sizes of `like`.
+  /// A buffer of what is computed in.
   Value allocate(ArrayRef<int64_t> shape, ValueRange dynamic);
-  /// An f32 copy of a buffer.
+  /// A copy of a buffer in what is computed in.
   Value widen(Value buffer);
   /// B as [k,j] with contiguous rows.
   Value packTransposed();
@@ -74,6 +78,9 @@ private:
   VectorUnit unit;
   SmallVectorImpl<linalg::LinalgOp> &remaining;
   Contraction t;
+  /// What is computed in, and how many of it a register has.
+  Type real;
+  int64_t lanes = 0;
   Value m, n, k;
   /// B packed where a loop around uses it again.
   Value packed;
@@ -127,10 +134,11 @@ LogicalResult ContractionScheduler::match() {
     return failure();
   t = {op.getDpsInputs()[0], op.getDpsInputs()[1], op.getDpsInits()[0],
        maps[0].getDimPosition(0) == k, maps[1].getDimPosition(0) == j};
+  real = getElementTypeOrSelf(t.c);
+  lanes = unit.lanesOf(real);
   for (Value v : {t.a, t.b, t.c}) {
-    Type element = cast<MemRefType>(v.getType()).getElementType();
-    if (!element.isF32() &&
-        (v == t.c || !(element.isF16() || element.isBF16())))
+    Type element = getElementTypeOrSelf(v);
+    if (!isa<FloatType>(element) || getComputeType(element) != real)
       return failure();
   }
   return success(hasUnitInnerStride(t.c));
@@ -139,10 +147,6 @@ LogicalResult ContractionScheduler::match() {
 /// Up to so many rows a copy of the right operand, packed or widened, costs
 /// more than it saves (measured, head dims 64 and 128).
 static constexpr int64_t kFewRows = 16;
-
-static bool isF32(Value buffer) {
-  return cast<MemRefType>(buffer.getType()).getElementType().isF32();
-}
 
 /// Whether there are never more than few rows.
 bool ContractionScheduler::hasFewRows() {
@@ -159,7 +163,7 @@ int64_t ContractionScheduler::chooseVectors(int64_t rows) {
   std::optional<int64_t> columns = constantOf(n);
   if (rows == unit.rows || !columns)
     return unit.columns;
-  int64_t all = *columns / unit.lanes;
+  int64_t all = *columns / lanes;
   int64_t vectors = std::min(unit.rows * unit.columns / rows, kMost);
   while (vectors > 1 && all % vectors != 0)
     --vectors;
@@ -187,8 +191,8 @@ int64_t ContractionScheduler::chooseUnroll(int64_t rows, int64_t vectors) {
 
 Value ContractionScheduler::allocate(ArrayRef<int64_t> shape,
                                      ValueRange dynamic) {
-  return memref::AllocOp::create(b, loc, MemRefType::get(shape, b.getF32Type()),
-                                 dynamic, b.getI64IntegerAttr(64));
+  return memref::AllocOp::create(b, loc, MemRefType::get(shape, real), dynamic,
+                                 b.getI64IntegerAttr(64));
 }
 
 Value ContractionScheduler::widen(Value buffer) {
@@ -203,11 +207,9 @@ Value ContractionScheduler::widen(Value buffer) {
   remaining.push_back(cast<linalg::LinalgOp>(
       linalg::GenericOp::create(
           b, loc, buffer, copy, maps, iterators,
-          [](OpBuilder &nested, Location l, ValueRange args) {
-            Value x = args[0];
-            if (!x.getType().isF32())
-              x = arith::ExtFOp::create(nested, l, nested.getF32Type(), x);
-            linalg::YieldOp::create(nested, l, x);
+          [&](OpBuilder &nested, Location l, ValueRange args) {
+            linalg::YieldOp::create(nested, l,
+                                    convertFloat(nested, l, args[0], real));
           })
           .getOperation()));
   return copy;
@@ -223,8 +225,7 @@ void ContractionScheduler::copyElements(Value from, Value to, Value j0,
   b.setInsertionPointToStart(ks.getBody());
   Value j = js.getInductionVar(), kk = ks.getInductionVar();
   Value x = memref::LoadOp::create(b, loc, from, ValueRange{j, kk});
-  if (!x.getType().isF32())
-    x = arith::ExtFOp::create(b, loc, b.getF32Type(), x);
+  x = convertFloat(b, loc, x, real);
   memref::StoreOp::create(b, loc, x, to, ValueRange{kk, j});
 }
 
@@ -232,10 +233,10 @@ void ContractionScheduler::copyElements(Value from, Value to, Value j0,
 /// rounds, each interleaving row r with row r + width/2.
 void ContractionScheduler::transposeBlock(Value from, Value to, Value j,
                                           Value kk) {
-  int64_t width = unit.lanes;
+  int64_t width = lanes;
   auto source = VectorType::get(
       {width}, cast<MemRefType>(from.getType()).getElementType());
-  auto type = VectorType::get({width}, b.getF32Type());
+  auto type = VectorType::get({width}, real);
   SmallVector<Value> rows;
   for (int64_t r = 0; r < width; ++r) {
     Value row =
@@ -275,12 +276,12 @@ void ContractionScheduler::packInto(Value to) {
   Value zero = index(0);
   if (!hasUnitInnerStride(t.b))
     return copyElements(t.b, to, zero, n, zero, k);
-  Value n0 = roundDown(n, unit.lanes), k0 = roundDown(k, unit.lanes);
+  Value n0 = roundDown(n, lanes), k0 = roundDown(k, lanes);
   {
     OpBuilder::InsertionGuard guard(b);
-    scf::ForOp js = loop(zero, n0, unit.lanes);
+    scf::ForOp js = loop(zero, n0, lanes);
     b.setInsertionPointToStart(js.getBody());
-    scf::ForOp ks = loop(zero, k0, unit.lanes);
+    scf::ForOp ks = loop(zero, k0, lanes);
     b.setInsertionPointToStart(ks.getBody());
     transposeBlock(t.b, to, js.getInductionVar(), ks.getInductionVar());
   }
@@ -391,10 +392,10 @@ void ContractionScheduler::takeFill() {
 /// rows x vectors accumulators, carried over all of k.
 void ContractionScheduler::emitKernel(Value i, Value j, int64_t rows,
                                       int64_t vectors, Value mask) {
-  auto type = VectorType::get({unit.lanes}, b.getF32Type());
+  auto type = VectorType::get({lanes}, real);
   auto load = [&](Value buffer, ValueRange at) -> Value {
     Type element = cast<MemRefType>(buffer.getType()).getElementType();
-    auto stored = VectorType::get({unit.lanes}, element);
+    auto stored = VectorType::get({lanes}, element);
     Value x;
     if (mask) {
       Value nothing = arith::ConstantOp::create(b, loc, b.getZeroAttr(stored));
@@ -403,14 +404,14 @@ void ContractionScheduler::emitKernel(Value i, Value j, int64_t rows,
     } else {
       x = vector::LoadOp::create(b, loc, stored, buffer, at);
     }
-    return element.isF32() ? x : arith::ExtFOp::create(b, loc, type, x);
+    return element == real ? x : arith::ExtFOp::create(b, loc, type, x);
   };
   int64_t split = chooseSplit(rows, vectors);
   SmallVector<Value> is, js, accumulators;
   for (int64_t r = 0; r < rows; ++r)
     is.push_back(add(i, r));
   for (int64_t v = 0; v < vectors; ++v)
-    js.push_back(add(j, v * unit.lanes));
+    js.push_back(add(j, v * lanes));
   Value zero = arith::ConstantOp::create(b, loc, b.getZeroAttr(type));
   for (Value row : is)
     for (Value column : js)
@@ -475,13 +476,13 @@ void ContractionScheduler::emitBlocks(Value first, Value end, int64_t rows,
   if (x && y && *x >= *y)
     return;
   OpBuilder::InsertionGuard guard(b);
-  scf::ForOp columns = loop(from, to, vectors * unit.lanes);
+  scf::ForOp columns = loop(from, to, vectors * lanes);
   b.setInsertionPointToStart(columns.getBody());
   Value j = columns.getInductionVar(), mask;
   if (masked) {
     Value rest = arith::SubIOp::create(b, loc, to, j);
     mask = vector::CreateMaskOp::create(
-        b, loc, VectorType::get({unit.lanes}, b.getI1Type()), rest);
+        b, loc, VectorType::get({lanes}, b.getI1Type()), rest);
   }
   scf::ForOp blocks = loop(first, end, rows);
   b.setInsertionPointToStart(blocks.getBody());
@@ -501,30 +502,30 @@ void ContractionScheduler::emitForRows(bool isFew) {
   Value from = t.a, with = t.b;
   if (isFew && t.bTransposed && readsInPlace()) {
     if (startsAtZero) {
-      Value zero = arith::ConstantOp::create(b, loc, b.getF32FloatAttr(0));
+      Value zero = arith::ConstantOp::create(b, loc, b.getZeroAttr(real));
       auto fill = linalg::FillOp::create(b, loc, zero, t.c);
       remaining.push_back(cast<linalg::LinalgOp>(fill.getOperation()));
     }
     return emitDots(b, loc, t.a, t.b, t.c, unit);
   }
-  if (!isF32(t.a))
+  if (!isWide(t.a))
     t.a = widen(t.a);
   if (t.bTransposed)
     t.b = packed ? packed : packTransposed();
-  else if (!readsInPlace() || (!isF32(t.b) && !isFew))
+  else if (!readsInPlace() || (!isWide(t.b) && !isFew))
     t.b = widen(t.b);
   // What is left of them one by one: beside a vector from memory for each
   // product that takes little longer, and each number of rows more would be a
   // kernel more to compile. Values to be widened are shared by some rows.
   constexpr int64_t kSharing = 4;
   Value done = index(0);
-  for (int64_t rows : {isF32(t.b) ? unit.rows : kSharing, int64_t(1)}) {
+  for (int64_t rows : {isWide(t.b) ? unit.rows : kSharing, int64_t(1)}) {
     Value until = roundDown(m, rows);
     std::optional<int64_t> x = constantOf(done), y = constantOf(until);
     if (x && y && *x >= *y)
       continue;
     int64_t vectors = chooseVectors(rows);
-    Value whole = roundDown(n, vectors * unit.lanes);
+    Value whole = roundDown(n, vectors * lanes);
     emitBlocks(done, until, rows, index(0), whole, vectors, /*masked=*/false);
     emitBlocks(done, until, rows, whole, n, 1, /*masked=*/true);
     done = until;
@@ -541,7 +542,7 @@ void ContractionScheduler::emit() {
   bool isFew = constant ? *constant <= kFewRows : hasFewRows();
   takeFill();
   // Whether the number of rows makes a difference.
-  bool isCopied = t.bTransposed || !isF32(t.b);
+  bool isCopied = t.bTransposed || !isWide(t.b);
   bool isKnown = constant || isFew || !isCopied || !readsInPlace();
   Value choice;
   if (!isKnown)

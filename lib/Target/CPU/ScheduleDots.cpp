@@ -15,8 +15,10 @@ class DotScheduler {
 public:
   DotScheduler(RewriterBase &rewriter, Location loc, Value a, Value b, Value c,
                const VectorUnit &unit)
-      : b(rewriter), loc(loc), lhs(a), rhs(b), out(c), unit(unit),
-        sumType(VectorType::get({unit.lanes}, rewriter.getF32Type())) {}
+      : b(rewriter), loc(loc), lhs(a), rhs(b), out(c),
+        real(getElementTypeOrSelf(c)), lanes(unit.lanesOf(real)),
+        hasManyRegisters(unit.bits == 512),
+        sumType(VectorType::get({lanes}, real)) {}
   void emit();
 
 private:
@@ -33,14 +35,16 @@ private:
   Location loc;
   /// out[i,j] += sum_k lhs[i,k] rhs[j,k]
   Value lhs, rhs, out;
-  VectorUnit unit;
+  Type real;
+  int64_t lanes;
+  bool hasManyRegisters;
   VectorType sumType;
 };
 } // namespace
 
 Value DotScheduler::load(Value buffer, Value row, Value column, Value mask) {
   Type element = cast<MemRefType>(buffer.getType()).getElementType();
-  auto type = VectorType::get({unit.lanes}, element);
+  auto type = VectorType::get({lanes}, element);
   Value at[] = {row, column}, x;
   if (mask) {
     Value nothing = arith::ConstantOp::create(b, loc, b.getZeroAttr(type));
@@ -48,13 +52,13 @@ Value DotScheduler::load(Value buffer, Value row, Value column, Value mask) {
   } else {
     x = vector::LoadOp::create(b, loc, type, buffer, at);
   }
-  return element.isF32() ? x : arith::ExtFOp::create(b, loc, sumType, x);
+  return element == real ? x : arith::ExtFOp::create(b, loc, sumType, x);
 }
 
 /// A vector of partial sums for each pair of rows.
 SmallVector<Value> DotScheduler::accumulate(ArrayRef<Value> is,
                                             ArrayRef<Value> js) {
-  Value k = dimOf(b, loc, lhs, 1), whole = roundDown(b, loc, k, unit.lanes);
+  Value k = dimOf(b, loc, lhs, 1), whole = roundDown(b, loc, k, lanes);
   Value zero = arith::ConstantOp::create(b, loc, b.getZeroAttr(sumType));
   SmallVector<Value> sums(is.size() * js.size(), zero);
   auto step = [&](Value kk, Value mask, ValueRange carried) {
@@ -70,24 +74,23 @@ SmallVector<Value> DotScheduler::accumulate(ArrayRef<Value> is,
     return next;
   };
   auto loop = scf::ForOp::create(
-      b, loc, index(0), whole, index(unit.lanes), sums,
+      b, loc, index(0), whole, index(lanes), sums,
       [&](OpBuilder &, Location, Value kk, ValueRange carried) {
         scf::YieldOp::create(b, loc, step(kk, Value(), carried));
       });
   sums.assign(loop.getResults().begin(), loop.getResults().end());
-  if (std::optional<int64_t> size = constantOf(k);
-      size && *size % unit.lanes == 0)
+  if (std::optional<int64_t> size = constantOf(k); size && *size % lanes == 0)
     return sums;
   Value rest = arith::SubIOp::create(b, loc, k, whole);
   Value mask = vector::CreateMaskOp::create(
-      b, loc, VectorType::get({unit.lanes}, b.getI1Type()), rest);
+      b, loc, VectorType::get({lanes}, b.getI1Type()), rest);
   return step(whole, mask, sums);
 }
 
 /// The totals of as many vectors, in one: each round adds the halves of every
 /// segment, of two vectors where there are still two.
 Value DotScheduler::reduceTogether(SmallVector<Value> sums) {
-  for (int64_t segment = unit.lanes; segment > 1; segment /= 2) {
+  for (int64_t segment = lanes; segment > 1; segment /= 2) {
     bool isPaired = sums.size() > 1;
     int64_t width = cast<VectorType>(sums[0].getType()).getDimSize(0);
     SmallVector<int64_t> low, high;
@@ -116,7 +119,7 @@ void DotScheduler::emitBlock(Value i, int64_t rows, Value j, int64_t columns) {
   for (int64_t c = 0; c < columns; ++c)
     js.push_back(add(j, c));
   SmallVector<Value> sums = accumulate(is, js);
-  auto type = VectorType::get({columns}, b.getF32Type());
+  auto type = VectorType::get({columns}, real);
   for (int64_t r = 0; r < rows; ++r) {
     SmallVector<Value> ofRow;
     for (int64_t c = 0; c < columns; ++c)
@@ -131,7 +134,7 @@ void DotScheduler::emitBlock(Value i, int64_t rows, Value j, int64_t columns) {
 
 void DotScheduler::emit() {
   // Half of the registers are sums.
-  int64_t sums = unit.lanes == 16 ? 16 : 8;
+  int64_t sums = hasManyRegisters ? 16 : 8;
   Value m = dimOf(b, loc, out, 0), n = dimOf(b, loc, out, 1), done = index(0);
   for (int64_t rows : {4, 1}) {
     Value until = roundDown(b, loc, m, rows);
@@ -143,7 +146,7 @@ void DotScheduler::emit() {
     done = until;
     b.setInsertionPointToStart(blocks.getBody());
     Value i = blocks.getInductionVar();
-    int64_t columns = std::min(sums / rows, unit.lanes);
+    int64_t columns = std::min(sums / rows, lanes);
     Value from = index(0), whole = roundDown(b, loc, n, columns);
     for (auto [to, step] :
          {std::pair(whole, columns), std::pair(n, int64_t(1))}) {

@@ -503,7 +503,8 @@ void RowScheduler::emitRow() {
       invariant[operand.getOperandNumber()] =
           loadOperand(operand, zero, 0, Value());
 
-  int64_t lanes = unit.lanes;
+  int64_t lanes =
+      unit.lanesOf(getElementTypeOrSelf(op.getDpsInits()[0].getType()));
   std::optional<int64_t> constant = constantOf(size);
   bool hasTail = !constant || *constant % lanes != 0;
   Value end = size;

@@ -319,7 +319,8 @@ LogicalResult BlockPlan::collectLoads() {
           c->elementType.isBF16())) {
       op->emitOpError("expected both operands of a contraction to be f16, "
                       "bf16 or f32 alike, got ")
-          << c->elementType << " and " << other;
+          << c->elementType << " and " << other
+          << "; convert them, or compile for cpu, which takes f64, too";
       return WalkResult::interrupt();
     }
     if (ShapedType::isDynamic(c->m) || ShapedType::isDynamic(c->n) ||

@@ -11,7 +11,7 @@
 
 // NONE: fa.attention_backward
 // NONE-NOT: wrt
-// NONE: fa.yield_adjoint %{{[a-z0-9]+$}}
+// NONE: fa.yield_adjoint %{{[a-z0-9]+}} : f32
 
 // What is read by the mask alone has a gradient of 0.
 // SOME: func.func @f_backward(

@@ -49,7 +49,7 @@ func.func @adjoint_arguments(%q: !t, %l: !l) {
   // expected-error @+1 {{expected the adjoint region to take ('f32', 'index', 'index', 'index', 'index', 'f32'), got ('f32') (fa_attention_c6)}}
   %0:3 = fa.attention_backward %q, %q, %q out %q, %l grads %q adjoint {
   ^bb0(%s: f32):
-    fa.yield_adjoint %s
+    fa.yield_adjoint %s : f32
   } : (!t, !t, !t, !t, !l, !t) -> (!t, !t, !t)
   return
 }
@@ -62,7 +62,7 @@ func.func @no_such_tensor(%q: !t, %l: !l, %x: tensor<8xf32>) {
   %0:4 = fa.attention_backward %q, %q, %q out %q, %l grads %q wrt %x adjoint {
   ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index, %g: f32):
     // expected-error @+1 {{expected the number of one of 1 captured tensors, got 1 (fa_attention_backward_c3)}}
-    fa.yield_adjoint %g add %g at %i to [1]
+    fa.yield_adjoint %g add %g at %i to [1] : f32
   } : (!t, !t, !t, !t, !l, !t, tensor<8xf32>) -> (!t, !t, !t, tensor<8xf32>)
   return
 }
@@ -75,7 +75,7 @@ func.func @no_place(%q: !t, %l: !l, %x: tensor<8xf32>) {
   %0:4 = fa.attention_backward %q, %q, %q out %q, %l grads %q wrt %x adjoint {
   ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index, %g: f32):
     // expected-error @+1 {{expected 1 indices, one for each dimension of what is added to, got 2 (fa_attention_backward_c3)}}
-    fa.yield_adjoint %g add %g at %i, %j to [0]
+    fa.yield_adjoint %g add %g at %i, %j to [0] : f32
   } : (!t, !t, !t, !t, !l, !t, tensor<8xf32>) -> (!t, !t, !t, tensor<8xf32>)
   return
 }
@@ -93,7 +93,7 @@ func.func @step_sizes(%m: !m, %x: !x, %y: tensor<9x16xf32>, %v: !v) {
     fa.yield %true : i1
   } adjoint {
   ^bb0(%s: f32, %i: index, %j: index, %g: f32):
-    fa.yield_adjoint %g
+    fa.yield_adjoint %g : f32
   }
   return
 }
@@ -111,7 +111,7 @@ func.func @step_keep(%m: !m, %x: !x, %v: !v) {
     fa.yield %true : i1
   } adjoint {
   ^bb0(%s: f32, %i: index, %j: index, %g: f32):
-    fa.yield_adjoint %g
+    fa.yield_adjoint %g : f32
   }
   return
 }

@@ -96,16 +96,19 @@ TEST(Compare, Limits) {
     EXPECT_DOUBLE_EQ(outputLimit(dtype, 0.25, 100).absolute, 0.5 + 1e-5);
   EXPECT_DOUBLE_EQ(outputLimit(DType::F32, 0.25, 2).absolute, 2e-5);
   EXPECT_EQ(outputLimit(DType::F32, 0.25, 2).relative, 0);
-  EXPECT_DOUBLE_EQ(lseLimit().absolute, 1e-4);
-  EXPECT_DOUBLE_EQ(lseLimit().relative, 8 * 0x1.0p-24);
+  EXPECT_DOUBLE_EQ(lseLimit(DType::F32).absolute, 1e-4);
+  EXPECT_DOUBLE_EQ(lseLimit(DType::F32).relative, 8 * 0x1.0p-24);
 }
 
 TEST(Compare, TheLargerOfBothLimitsCounts) {
   EXPECT_TRUE(
-      compareValues({1e4f, 1}, {1e4 + 4e-3, 1 + 1e-4}, lseLimit()).passed());
-  EXPECT_EQ(compareValues({1e4f, 1}, {1e4 + 6e-3, 1}, lseLimit()).firstBadIndex,
+      compareValues({1e4f, 1}, {1e4 + 4e-3, 1 + 1e-4}, lseLimit(DType::F32))
+          .passed());
+  EXPECT_EQ(compareValues({1e4f, 1}, {1e4 + 6e-3, 1}, lseLimit(DType::F32))
+                .firstBadIndex,
             std::vector<int64_t>{0});
-  EXPECT_EQ(compareValues({1e4f, 1}, {1e4, 1 + 2e-4}, lseLimit()).firstBadIndex,
+  EXPECT_EQ(compareValues({1e4f, 1}, {1e4, 1 + 2e-4}, lseLimit(DType::F32))
+                .firstBadIndex,
             std::vector<int64_t>{1});
 }
 
@@ -113,10 +116,11 @@ TEST(Compare, RowsThatSeeNothingAreExact) {
   Limit output = outputLimit(DType::BF16, 0.1, 1);
   EXPECT_TRUE(compareValues({0, -0.0f, 1}, {0, 0, 1}, output).passed());
   EXPECT_FALSE(compareValues({1e-30f, 0, 1}, {0, 0, 1}, output).passed());
-  EXPECT_TRUE(compareValues({-float(kInf)}, {-kInf}, lseLimit()).passed());
-  EXPECT_FALSE(compareValues({-1e30f}, {-kInf}, lseLimit()).passed());
+  EXPECT_TRUE(
+      compareValues({-float(kInf)}, {-kInf}, lseLimit(DType::F32)).passed());
+  EXPECT_FALSE(compareValues({-1e30f}, {-kInf}, lseLimit(DType::F32)).passed());
   // A log-sum-exp may be near 0.
-  EXPECT_TRUE(compareValues({1e-8f}, {0}, lseLimit()).passed());
+  EXPECT_TRUE(compareValues({1e-8f}, {0}, lseLimit(DType::F32)).passed());
 }
 
 TEST(Compare, MistakesFail) {
@@ -131,8 +135,10 @@ TEST(Compare, MistakesFail) {
   Limit output = outputLimit(DType::BF16, 0x1.0p-8, 1.5);
   EXPECT_TRUE(compareValues(changed(1.003, 0), exact, output).passed());
   EXPECT_FALSE(compareValues(changed(1.02, 0), exact, output).passed());
-  EXPECT_FALSE(compareValues(changed(1, 0.015), exact, lseLimit()).passed());
-  EXPECT_TRUE(compareValues(changed(1, 5e-5), exact, lseLimit()).passed());
+  EXPECT_FALSE(
+      compareValues(changed(1, 0.015), exact, lseLimit(DType::F32)).passed());
+  EXPECT_TRUE(
+      compareValues(changed(1, 5e-5), exact, lseLimit(DType::F32)).passed());
   Limit wide = outputLimit(DType::F32, 0, 1.5);
   EXPECT_FALSE(compareValues(changed(1 + 2e-5, 0), exact, wide).passed());
   EXPECT_TRUE(compareValues(changed(1 + 5e-6, 0), exact, wide).passed());

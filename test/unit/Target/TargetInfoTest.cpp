@@ -219,9 +219,10 @@ TEST(TileSizes, BadProblemsAreErrors) {
   llvm::Expected<TileSizes> s =
       chooseTileSizes(target("sm_80"), {0, 64, 16}, TileAlgorithm::FA2);
   ASSERT_FALSE(bool(s));
-  EXPECT_EQ(llvm::toString(s.takeError()),
-            "expected positive head dims and elements of 16 or 32 bits, got 0, "
-            "64 and 16");
+  EXPECT_EQ(
+      llvm::toString(s.takeError()),
+      "expected positive head dims and elements of 16, 32 or 64 bits, got 0, "
+      "64 and 16");
   s = chooseTileSizes(target("sm_86"), {4096, 4096, 16}, TileAlgorithm::FA2);
   ASSERT_FALSE(bool(s));
   EXPECT_NE(llvm::toString(s.takeError()).find("no tile fits sm_86"),

@@ -230,7 +230,8 @@ static AccumulateOp sumAlong(OpBuilder &b, AccumulateOp op, unsigned dim) {
       tensor::getMixedSizes(b, loc, op.getTerms());
   unsigned rank = sizes.size();
   sizes.erase(sizes.begin() + dim);
-  Value zero = softmax.fill(sizes, b.getF32Type(), 0.0);
+  Value zero =
+      softmax.fill(sizes, op.getTerms().getType().getElementType(), 0.0);
   Value terms = rank == 1  ? softmax.total(op.getTerms(), zero)
                 : dim == 0 ? softmax.columnSum(op.getTerms(), zero)
                            : softmax.rowSum(op.getTerms(), zero);
@@ -449,7 +450,7 @@ AccumulateSliceOp::decomposeOperation(OpBuilder &builder) {
   Value sum =
       SoftmaxBuilder(builder, loc)
           .elementwise(
-              {before, getPart()}, builder.getF32Type(),
+              {before, getPart()}, getPart().getType().getElementType(),
               [](OpBuilder &nested, Location l, ValueRange args) -> Value {
                 return arith::AddFOp::create(nested, l, args[0], args[1]);
               });

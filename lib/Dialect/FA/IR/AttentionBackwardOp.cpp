@@ -120,8 +120,7 @@ LogicalResult AttentionBackwardOp::verify() {
                          << " (fa_attention_backward_c2)";
   SmallVector<Type> sums;
   for (Type type : getWrt().getTypes())
-    sums.push_back(
-        cast<RankedTensorType>(type).clone(Float32Type::get(getContext())));
+    sums.push_back(cast<RankedTensorType>(type).clone(getComputeType()));
   if (TypeRange(sums) != TypeRange(getWrtGrads())) {
     InFlightDiagnostic diag = emitOpError()
                               << "expected gradients of captured tensors of "
@@ -135,7 +134,8 @@ LogicalResult AttentionBackwardOp::verify() {
 }
 
 LogicalResult AttentionBackwardOp::verifyRegions() {
-  if (failed(verifyFunctions(*this, getScore(), getMask(), getKeep())))
+  if (failed(verifyFunctions(*this, getComputeType(), getScore(), getMask(),
+                             getKeep())))
     return failure();
   if (getAdjoint().empty()) {
     if (!getScore().empty())
@@ -145,9 +145,9 @@ LogicalResult AttentionBackwardOp::verifyRegions() {
     return success();
   }
   Builder b(getContext());
-  Type index = b.getIndexType(), f32 = b.getF32Type();
+  Type index = b.getIndexType(), real = getComputeType();
   if (failed(verifyRegionArguments(*this, getAdjoint(), "adjoint",
-                                   {f32, index, index, index, index, f32})))
+                                   {real, index, index, index, index, real})))
     return failure();
   YieldAdjointOp yield = getAdjointYield();
   if (!yield)
@@ -155,5 +155,6 @@ LogicalResult AttentionBackwardOp::verifyRegions() {
                        "fa.yield_adjoint (fa_attention_backward_c3)");
   if (failed(verifyRegionIsPure(getAdjoint(), "adjoint")))
     return failure();
-  return verifyAdds(yield, getWrt(), "fa_attention_backward_c3");
+  return verifyAdds(yield, getComputeType(), getWrt(),
+                    "fa_attention_backward_c3");
 }

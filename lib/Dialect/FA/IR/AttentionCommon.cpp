@@ -9,12 +9,18 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Matchers.h"
+#include "mlir/IR/TypeUtilities.h"
 
 #include <cmath>
 #include <limits>
 
 using namespace mlir;
 using namespace fa;
+
+Type fa::getComputeType(Type elementType) {
+  return elementType.isF64() ? elementType
+                             : Float32Type::get(elementType.getContext());
+}
 
 double fa::scaleOrDefault(std::optional<APFloat> scale, int64_t headDim) {
   return scale ? scale->convertToDouble()
@@ -179,6 +185,18 @@ static LogicalResult verifySameDim(const AttentionTypes &t, StringRef what,
          << what << ", got " << x << " and " << y << " (fa_attention_c4)";
 }
 
+LogicalResult fa::verifyComputeType(Operation *op, Type elementType,
+                                    StringRef name, Type type,
+                                    StringRef label) {
+  Type expected = getComputeType(elementType), got = getElementTypeOrSelf(type);
+  if (got == expected)
+    return success();
+  return op->emitOpError() << "expected " << name << " of element type "
+                           << expected << ", which " << elementType
+                           << " is computed in, got " << got << " (" << label
+                           << ")";
+}
+
 static LogicalResult verifyRanksAndTypes(const AttentionTypes &t) {
   std::pair<StringRef, RankedTensorType> types[] = {
       {"query", t.query}, {"key", t.key}, {"value", t.value}, {"out", t.out}};
@@ -196,6 +214,9 @@ static LogicalResult verifyRanksAndTypes(const AttentionTypes &t) {
   if (t.lse && t.lse.getRank() != 3)
     return t.op->emitOpError() << "expected lse of rank 3 [B,Hq,Sq], got rank "
                                << t.lse.getRank() << " (fa_attention_c1)";
+  if (t.lse)
+    return verifyComputeType(t.op, t.query.getElementType(), "lse", t.lse,
+                             "fa_attention_c1");
   return success();
 }
 
@@ -347,8 +368,15 @@ LogicalResult fa::verifyRegionIsPure(Region &region, StringRef name,
   return success();
 }
 
-LogicalResult fa::verifyAdds(YieldAdjointOp yield, ValueRange gradients,
-                             StringRef label) {
+LogicalResult fa::verifyAdds(YieldAdjointOp yield, Type computeType,
+                             ValueRange gradients, StringRef label) {
+  SmallVector<Value> yielded = {yield.getGrad()};
+  llvm::append_range(yielded, yield.getTerms());
+  for (Value v : yielded)
+    if (v.getType() != computeType)
+      return yield.emitOpError()
+             << "expected " << computeType << ", which is computed in, got "
+             << v.getType() << " (" << label << ")";
   if (yield.getTo().size() != yield.getTerms().size())
     return yield.emitOpError() << "expected a captured tensor for each of "
                                << yield.getTerms().size() << " terms, got "
@@ -405,13 +433,14 @@ static LogicalResult verifyFunctionRegion(Operation *op, Region &region,
   return verifyRegionIsPure(region, name, kPureFunctions);
 }
 
-LogicalResult fa::verifyFunctions(Operation *op, Region &score, Region &mask,
-                                  Region &keep) {
+LogicalResult fa::verifyFunctions(Operation *op, Type computeType,
+                                  Region &score, Region &mask, Region &keep) {
   Builder b(op->getContext());
-  Type index = b.getIndexType(), f32 = b.getF32Type();
+  Type index = b.getIndexType();
   Type coordinates[] = {index, index, index, index};
   if (failed(verifyFunctionRegion(op, score, "score",
-                                  {f32, index, index, index, index}, f32)) ||
+                                  {computeType, index, index, index, index},
+                                  computeType)) ||
       failed(
           verifyFunctionRegion(op, mask, "mask", coordinates, b.getI1Type())) ||
       failed(

@@ -50,8 +50,9 @@ mlir::LogicalResult verifyFactors(mlir::Operation *op,
                                   std::optional<llvm::APFloat> times,
                                   bool keeps);
 /// Constraint fa_attention_c6, and c3 of what the op's regions read.
-mlir::LogicalResult verifyFunctions(mlir::Operation *op, mlir::Region &score,
-                                    mlir::Region &mask, mlir::Region &keep);
+mlir::LogicalResult verifyFunctions(mlir::Operation *op, mlir::Type computeType,
+                                    mlir::Region &score, mlir::Region &mask,
+                                    mlir::Region &keep);
 /// Its parts, for a region that ends in another way.
 mlir::LogicalResult verifyRegionArguments(mlir::Operation *op,
                                           mlir::Region &region,
@@ -60,10 +61,18 @@ mlir::LogicalResult verifyRegionArguments(mlir::Operation *op,
 mlir::LogicalResult
 verifyRegionIsPure(mlir::Region &region, llvm::StringRef name,
                    llvm::StringRef remedy = "only pure ops may be used there");
-/// What an adjoint adds goes to one of `gradients`, with an index for each of
-/// its dimensions; `label` is the constraint's.
-mlir::LogicalResult verifyAdds(YieldAdjointOp yield, mlir::ValueRange gradients,
+/// What an adjoint yields has the compute type, and what it adds goes to one of
+/// `gradients`, with an index for each of its dimensions; `label` is the
+/// constraint's.
+mlir::LogicalResult verifyAdds(YieldAdjointOp yield, mlir::Type computeType,
+                               mlir::ValueRange gradients,
                                llvm::StringRef label);
+/// A tensor is of the compute type of elements of `elementType`; `label` is the
+/// constraint's.
+mlir::LogicalResult verifyComputeType(mlir::Operation *op,
+                                      mlir::Type elementType,
+                                      llvm::StringRef name, mlir::Type type,
+                                      llvm::StringRef label);
 /// Sizes of a tensor are at most kMaxExtent (fa_attention_c3).
 mlir::LogicalResult verifyExtents(mlir::Operation *op, llvm::StringRef name,
                                   mlir::RankedTensorType type);

@@ -62,5 +62,6 @@ LogicalResult AttentionOp::verify() {
 }
 
 LogicalResult AttentionOp::verifyRegions() {
-  return verifyFunctions(*this, getScore(), getMask(), getKeep());
+  return verifyFunctions(*this, getComputeType(), getScore(), getMask(),
+                         getKeep());
 }

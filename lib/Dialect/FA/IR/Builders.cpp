@@ -217,8 +217,7 @@ Value SoftmaxBuilder::scale(Value x, double factor) {
       });
 }
 
-/// One scalar to another float type.
-static Value convertScalar(OpBuilder &b, Location loc, Value x, Type to) {
+Value fa::convertFloat(OpBuilder &b, Location loc, Value x, Type to) {
   unsigned from = x.getType().getIntOrFloatBitWidth(),
            width = to.getIntOrFloatBitWidth();
   if (from < width)
@@ -234,7 +233,7 @@ Value SoftmaxBuilder::convert(Value x, Type elementType) {
   return elementwise(
       x, elementType,
       [elementType](OpBuilder &b, Location loc, ValueRange args) -> Value {
-        return convertScalar(b, loc, args[0], elementType);
+        return convertFloat(b, loc, args[0], elementType);
       });
 }
 
@@ -257,8 +256,8 @@ Value SoftmaxBuilder::contract(Value lhs, Value rhs, Value init,
              iterators,
              [](OpBuilder &nested, Location l, ValueRange args) {
                Type type = args[2].getType();
-               Value x = convertScalar(nested, l, args[0], type);
-               Value y = convertScalar(nested, l, args[1], type);
+               Value x = convertFloat(nested, l, args[0], type);
+               Value y = convertFloat(nested, l, args[1], type);
                Value product = arith::MulFOp::create(nested, l, x, y);
                linalg::YieldOp::create(
                    nested, l,

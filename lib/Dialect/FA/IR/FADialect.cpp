@@ -21,5 +21,24 @@ void fa::FADialect::initialize() {
       >();
 }
 
+//===----------------------------------------------------------------------===//
+// Syntax of fa.yield_adjoint
+//===----------------------------------------------------------------------===//
+
+/// One type, that of the gradient and of all terms.
+static ParseResult
+parseAdjointTypes(OpAsmParser &parser, Type &grad, SmallVectorImpl<Type> &terms,
+                  ArrayRef<OpAsmParser::UnresolvedOperand> operands) {
+  if (parser.parseType(grad))
+    return failure();
+  terms.assign(operands.size(), grad);
+  return success();
+}
+
+static void printAdjointTypes(OpAsmPrinter &printer, Operation *, Type grad,
+                              TypeRange, OperandRange) {
+  printer << grad;
+}
+
 #define GET_OP_CLASSES
 #include "fa/Dialect/FA/IR/FAOps.cpp.inc"

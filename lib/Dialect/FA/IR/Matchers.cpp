@@ -147,17 +147,18 @@ std::optional<ValuePair> fa::matchExpDifference(Value v) {
   auto exp = yieldedBy(op).getDefiningOp<math::ExpOp>();
   auto sub = exp ? exp.getOperand().getDefiningOp<arith::SubFOp>() : nullptr;
   if (!sub || sub.getLhs() != op.getBody()->getArgument(0) ||
-      sub.getRhs() != op.getBody()->getArgument(1) || !sub.getType().isF32())
+      sub.getRhs() != op.getBody()->getArgument(1) ||
+      sub.getType() != getComputeType(sub.getType()))
     return std::nullopt;
   return ValuePair(op.getDpsInputs()[0], op.getDpsInputs()[1]);
 }
 
-/// The f32 that a scalar is, if it is a constant.
-static std::optional<float> f32Constant(Value v) {
+/// The number that a scalar is, if it is a constant.
+static std::optional<double> constantOf(Value v) {
   APFloat value(0.0f);
-  if (!v.getType().isF32() || !matchPattern(v, m_ConstantFloat(&value)))
+  if (!matchPattern(v, m_ConstantFloat(&value)))
     return std::nullopt;
-  return value.convertToFloat();
+  return value.convertToDouble();
 }
 
 std::optional<ScaledExp2> fa::matchScaledExp2(Value v) {
@@ -167,7 +168,7 @@ std::optional<ScaledExp2> fa::matchScaledExp2(Value v) {
   if (!fma || fma.getA() != op.getBody()->getArgument(0) ||
       fma.getC() != op.getBody()->getArgument(1))
     return std::nullopt;
-  std::optional<float> scale = f32Constant(fma.getB());
+  std::optional<double> scale = constantOf(fma.getB());
   if (!scale)
     return std::nullopt;
   return ScaledExp2{op.getDpsInputs()[0], op.getDpsInputs()[1], *scale};
@@ -184,18 +185,18 @@ std::optional<ScaledExp2> fa::matchExp2Difference(Value v) {
   if (!sub || sub.getLhs() != op.getBody()->getArgument(0) ||
       sub.getRhs() != op.getBody()->getArgument(1))
     return std::nullopt;
-  std::optional<float> scale = mul ? f32Constant(mul.getRhs()) : 1.0f;
+  std::optional<double> scale = mul ? constantOf(mul.getRhs()) : 1.0;
   if (!scale)
     return std::nullopt;
   return ScaledExp2{op.getDpsInputs()[0], op.getDpsInputs()[1], *scale};
 }
 
-std::optional<std::pair<Value, float>> fa::matchScaled(Value v) {
+std::optional<std::pair<Value, double>> fa::matchScaled(Value v) {
   linalg::GenericOp op = elementwiseOf(v, 1);
   auto mul = op ? yieldedBy(op).getDefiningOp<arith::MulFOp>() : nullptr;
   if (!mul || mul.getLhs() != op.getBody()->getArgument(0))
     return std::nullopt;
-  std::optional<float> scale = f32Constant(mul.getRhs());
+  std::optional<double> scale = constantOf(mul.getRhs());
   if (!scale)
     return std::nullopt;
   return std::make_pair(op.getDpsInputs()[0], *scale);

@@ -28,6 +28,11 @@ LogicalResult OnlineSoftmaxOp::verify() {
     if (type.getRank() != rank)
       return emitOpError() << "expected " << name << " of rank " << rank
                            << ", got rank " << type.getRank();
+  for (auto &[name, type, rank] : ranks)
+    if (name != "values" &&
+        failed(verifyComputeType(*this, v.getElementType(), name, type,
+                                 "fa_online_softmax_c1")))
+      return failure();
   auto differ = [](int64_t a, int64_t b) {
     return a != b && !ShapedType::isDynamic(a) && !ShapedType::isDynamic(b);
   };

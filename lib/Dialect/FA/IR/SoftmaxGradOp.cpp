@@ -79,12 +79,18 @@ static constexpr Shape kShapes[] = {
 LogicalResult SoftmaxGradOp::verify() {
   constexpr StringLiteral names[] = {"rows", "keys", "head dim", "value dim"};
   std::pair<StringRef, int64_t> known[4];
+  Type element = getQuery().getType().getElementType();
   for (auto [shape, v] : llvm::zip(kShapes, getOperands())) {
     auto type = cast<RankedTensorType>(v.getType());
     if (type.getRank() != shape.rank)
       return emitOpError() << "expected " << shape.name << " of rank "
                            << shape.rank << ", got rank " << type.getRank()
                            << " (fa_softmax_grad_c1)";
+    bool isComputed =
+        !llvm::is_contained({"query", "key", "value", "out_grad"}, shape.name);
+    if (isComputed && failed(verifyComputeType(*this, element, shape.name, type,
+                                               "fa_softmax_grad_c1")))
+      return failure();
     for (unsigned at = 0; at < shape.rank; ++at) {
       int64_t size = type.getDimSize(at);
       auto &[name, other] = known[shape.dims[at]];
@@ -101,15 +107,19 @@ LogicalResult SoftmaxGradOp::verify() {
       }
     }
   }
+  for (Value grad : getCapturedGrads())
+    if (failed(verifyComputeType(*this, element, "captured_grads",
+                                 grad.getType(), "fa_softmax_grad_c1")))
+      return failure();
   return success();
 }
 
 LogicalResult SoftmaxGradOp::verifyRegions() {
   Builder b(getContext());
-  Type index = b.getIndexType(), f32 = b.getF32Type();
+  Type index = b.getIndexType(), real = getComputeType();
   std::tuple<StringRef, Region *, SmallVector<Type>> regions[] = {
       {"keep", &getKeep(), {index, index}},
-      {"adjoint", &getAdjoint(), {f32, index, index, f32}}};
+      {"adjoint", &getAdjoint(), {real, index, index, real}}};
   for (auto &[name, region, types] : regions) {
     Block &block = region->front();
     if (!llvm::equal(block.getArgumentTypes(), types)) {
@@ -131,7 +141,8 @@ LogicalResult SoftmaxGradOp::verifyRegions() {
   if (!yield)
     return emitOpError("expected the adjoint region to end in fa.yield_adjoint "
                        "(fa_softmax_grad_c2)");
-  return verifyAdds(yield, getCapturedGrads(), "fa_softmax_grad_c2");
+  return verifyAdds(yield, getComputeType(), getCapturedGrads(),
+                    "fa_softmax_grad_c2");
 }
 
 //===----------------------------------------------------------------------===//
@@ -236,7 +247,7 @@ class StepBuilder {
 public:
   StepBuilder(OpBuilder &builder, SoftmaxGradOp op)
       : builder(builder), op(op), b(builder, op.getLoc()),
-        f32(builder.getF32Type()) {}
+        real(op.getComputeType()) {}
   SmallVector<Value> build();
 
 private:
@@ -255,7 +266,7 @@ private:
   OpBuilder &builder;
   SoftmaxGradOp op;
   SoftmaxBuilder b;
-  Type f32;
+  Type real;
 };
 } // namespace
 
@@ -271,20 +282,20 @@ Value StepBuilder::weightGrads(Value weights) {
                keys = tensor::getMixedSize(builder, op.getLoc(), op.getScores(),
                                            1);
   Value product = b.contractRowsByRows(op.getOutGrad(), op.getValue(),
-                                       b.fill({rows, keys}, f32, 0.0));
+                                       b.fill({rows, keys}, real, 0.0));
   product = kept(product);
   std::optional<double> times;
   if (op.getTimes())
     times = op.getTimes()->convertToDouble();
   return b.elementwise(
-      {weights, product, op.getDelta()}, f32,
+      {weights, product, op.getDelta()}, real,
       [&](OpBuilder &nested, Location loc, ValueRange args) -> Value {
         Value x = args[1];
         if (times)
           x = arith::MulFOp::create(
               nested, loc, x,
               arith::ConstantOp::create(nested, loc,
-                                        nested.getF32FloatAttr(*times)));
+                                        nested.getFloatAttr(real, *times)));
         x = arith::SubFOp::create(nested, loc, x, args[2]);
         return arith::MulFOp::create(nested, loc, args[0], x);
       });
@@ -297,7 +308,7 @@ Value StepBuilder::adjoint(Value grads,
   if (choose(yield) == op.getAdjoint().front().getArgument(3))
     return grads; // which P makes 0 where it is masked
   return b.elementwise(
-      {op.getProducts(), grads, op.getScores()}, f32,
+      {op.getProducts(), grads, op.getScores()}, real,
       [&](OpBuilder &nested, Location loc, ValueRange args) -> Value {
         IRMapping map;
         Block &block = op.getAdjoint().front();
@@ -311,7 +322,7 @@ Value StepBuilder::adjoint(Value grads,
         Value result = map.lookupOrDefault(choose(yield));
         auto constant = [&](double x) -> Value {
           return arith::ConstantOp::create(nested, loc,
-                                           nested.getF32FloatAttr(x));
+                                           nested.getFloatAttr(real, x));
         };
         // The adjoint of what is masked may be infinite, or NaN.
         Value seen = arith::CmpFOp::create(
@@ -338,7 +349,7 @@ Value StepBuilder::accumulate(Value grads, unsigned term, Value into) {
   IRMapping map;
   // No place depends on these; what computes it may compute more.
   Value zero =
-      arith::ConstantOp::create(builder, loc, builder.getF32FloatAttr(0));
+      arith::ConstantOp::create(builder, loc, builder.getFloatAttr(real, 0));
   map.map(block.getArgument(0), zero);
   map.map(block.getArgument(3), zero);
   for (unsigned d = 0; d < 2; ++d)

@@ -16,6 +16,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"
+#include "mlir/IR/TypeUtilities.h"
 
 #include <limits>
 
@@ -51,13 +52,13 @@ template <typename OpTy>
 static Value buildScores(OpBuilder &builder, OpTy op, Value product,
                          Value batch, Value head) {
   SoftmaxBuilder b(builder, op.getLoc());
-  Type f32 = builder.getF32Type();
+  Type real = op.getComputeType();
   return b.elementwise(
-      product, f32,
+      product, real,
       [&](OpBuilder &nested, Location loc, ValueRange args) -> Value {
         auto constant = [&](double x) -> Value {
           return arith::ConstantOp::create(nested, loc,
-                                           nested.getF32FloatAttr(x));
+                                           nested.getFloatAttr(real, x));
         };
         Value score = arith::MulFOp::create(nested, loc, args[0],
                                             constant(op.getScaleOrDefault()));
@@ -81,7 +82,7 @@ static Value buildLogSumExp(OpBuilder &builder, Location loc, Value max,
                             Value sum) {
   SoftmaxBuilder b(builder, loc);
   return b.elementwise(
-      {max, sum}, builder.getF32Type(),
+      {max, sum}, getElementTypeOrSelf(max),
       [](OpBuilder &nested, Location l, ValueRange args) -> Value {
         Value log = math::LogOp::create(nested, l, args[1]);
         return arith::AddFOp::create(nested, l, args[0], log);
@@ -94,7 +95,7 @@ static SmallVector<Value> buildStandardAttention(OpBuilder &builder,
                                                  Value head) {
   Location loc = op.getLoc();
   SoftmaxBuilder b(builder, loc);
-  Type f32 = builder.getF32Type(), elementType = op.getElementType();
+  Type real = op.getComputeType(), elementType = op.getElementType();
   OpFoldResult keyHead = head;
   if (op.getGroupSize() != 1)
     keyHead = affine::makeComposedFoldedAffineApply(
@@ -107,12 +108,12 @@ static SmallVector<Value> buildStandardAttention(OpBuilder &builder,
   OpFoldResult keys = tensor::getMixedSize(builder, loc, k, 0);
   OpFoldResult valueDim = tensor::getMixedSize(builder, loc, v, 1);
 
-  Value product = b.contractRowsByRows(q, k, b.fill({rows, keys}, f32, 0.0));
+  Value product = b.contractRowsByRows(q, k, b.fill({rows, keys}, real, 0.0));
   Value scores = buildScores(builder, op, product, batch, head);
   Value max = b.rowMax(
-      scores, b.fill({rows}, f32, -std::numeric_limits<double>::infinity()));
+      scores, b.fill({rows}, real, -std::numeric_limits<double>::infinity()));
   Value weights = b.expDifference(scores, b.finiteOrZero(max));
-  Value sum = b.rowSum(weights, b.fill({rows}, f32, 0.0));
+  Value sum = b.rowSum(weights, b.fill({rows}, real, 0.0));
   Value probabilities = b.convert(b.divideOrZero(weights, sum), elementType);
   if (!op.getKeep().empty())
     probabilities = b.keep(probabilities, [&](OpBuilder &nested,
@@ -120,7 +121,7 @@ static SmallVector<Value> buildStandardAttention(OpBuilder &builder,
       return inlineRegion(nested, op.getKeep(), {batch, head, at[0], at[1]});
     });
   Value out = b.contractRowsByColumns(probabilities, v,
-                                      b.fill({rows, valueDim}, f32, 0.0));
+                                      b.fill({rows, valueDim}, real, 0.0));
   if (std::optional<APFloat> times = op.getTimes())
     out = b.scale(out, times->convertToDouble());
   SmallVector<Value> results = {b.convert(out, elementType)};
@@ -143,7 +144,7 @@ static void decompose(IRRewriter &rewriter, AttentionOp op) {
   if (op.getLse()) {
     shape.pop_back();
     inits.push_back(
-        tensor::EmptyOp::create(rewriter, loc, shape, rewriter.getF32Type()));
+        tensor::EmptyOp::create(rewriter, loc, shape, op.getComputeType()));
   }
   auto forall = scf::ForallOp::create(rewriter, loc, grid, inits,
                                       /*mapping=*/std::nullopt);
@@ -177,11 +178,12 @@ static void decompose(IRRewriter &rewriter, AttentionOp op) {
 namespace {
 /// The gradients of one fa.attention_backward, in three steps: D, of all rows;
 /// loops over batch and key heads, and in them over the query heads that share
-/// one, which sum in f32; and the sums' scale and type.
+/// one, which sum in the compute type; and the sums' scale and type.
 class BackwardBuilder {
 public:
   BackwardBuilder(RewriterBase &rewriter, AttentionBackwardOp op)
-      : r(rewriter), op(op), loc(op.getLoc()), b(rewriter, op.getLoc()) {}
+      : r(rewriter), op(op), loc(op.getLoc()), b(rewriter, op.getLoc()),
+        real(op.getComputeType()) {}
   void rewrite();
 
 private:
@@ -213,6 +215,7 @@ private:
   AttentionBackwardOp op;
   Location loc;
   SoftmaxBuilder b;
+  Type real;
 };
 } // namespace
 
@@ -243,17 +246,16 @@ Value BackwardBuilder::forQueryHeads(
 
 /// D = rowsum(dO * O), less the log-sum-exp's gradient.
 Value BackwardBuilder::buildDelta(Value batch, Value head) {
-  Type f32 = r.getF32Type();
   Value outGrad = headOf(r, loc, op.getOutGrad(), batch, head);
   Value out = headOf(r, loc, op.getOut(), batch, head);
-  Value products = b.multiply(b.convert(outGrad, f32), b.convert(out, f32));
+  Value products = b.multiply(b.convert(outGrad, real), b.convert(out, real));
   OpFoldResult rows = tensor::getMixedSize(r, loc, out, 0);
-  Value delta = b.rowSum(products, b.fill({rows}, f32, 0.0));
+  Value delta = b.rowSum(products, b.fill({rows}, real, 0.0));
   if (!op.getLseGrad())
     return delta;
   Value lseGrad = headOf(r, loc, op.getLseGrad(), batch, head);
   return b.elementwise(
-      {delta, lseGrad}, f32,
+      {delta, lseGrad}, real,
       [](OpBuilder &nested, Location l, ValueRange args) -> Value {
         return arith::SubFOp::create(nested, l, args[0], args[1]);
       });
@@ -264,7 +266,7 @@ SoftmaxGradOp BackwardBuilder::buildStep(ArrayRef<Value> inputs,
                                          Value head) {
   auto step = SoftmaxGradOp::create(r, loc, inputs, sums, op.getTimesAttr());
   OpBuilder::InsertionGuard guard(r);
-  Type index = r.getIndexType(), f32 = r.getF32Type();
+  Type index = r.getIndexType();
   Block *keep = r.createBlock(&step.getKeep(), {}, {index, index}, {loc, loc});
   Value kept;
   if (op.getKeep().empty())
@@ -275,7 +277,7 @@ SoftmaxGradOp BackwardBuilder::buildStep(ArrayRef<Value> inputs,
                      {batch, head, keep->getArgument(0), keep->getArgument(1)});
   YieldOp::create(r, loc, kept);
   Block *adjoint = r.createBlock(
-      &step.getAdjoint(), {}, {f32, index, index, f32}, {loc, loc, loc, loc});
+      &step.getAdjoint(), {}, {real, index, index, real}, {loc, loc, loc, loc});
   Value g = adjoint->getArgument(3);
   if (op.getAdjoint().empty()) {
     YieldAdjointOp::create(r, loc, g, {}, {}, ArrayRef<int64_t>{});
@@ -284,7 +286,7 @@ SoftmaxGradOp BackwardBuilder::buildStep(ArrayRef<Value> inputs,
   Value score = arith::MulFOp::create(
       r, loc, adjoint->getArgument(0),
       arith::ConstantOp::create(r, loc,
-                                r.getF32FloatAttr(op.getScaleOrDefault())));
+                                r.getFloatAttr(real, op.getScaleOrDefault())));
   IRMapping map;
   map.map(op.getAdjoint().front().getArguments(),
           ValueRange{score, batch, head, adjoint->getArgument(1),
@@ -297,7 +299,6 @@ SoftmaxGradOp BackwardBuilder::buildStep(ArrayRef<Value> inputs,
 SmallVector<Value> BackwardBuilder::buildHead(Value batch, Value head,
                                               OpFoldResult keyHead, Value delta,
                                               ValueRange sums) {
-  Type f32 = r.getF32Type();
   Value q = headOf(r, loc, op.getQuery(), batch, head);
   Value k = headOf(r, loc, op.getKey(), batch, keyHead);
   Value v = headOf(r, loc, op.getValue(), batch, keyHead);
@@ -305,7 +306,7 @@ SmallVector<Value> BackwardBuilder::buildHead(Value batch, Value head,
   Value lse = headOf(r, loc, op.getLse(), batch, head);
   OpFoldResult rows = tensor::getMixedSize(r, loc, q, 0),
                keys = tensor::getMixedSize(r, loc, k, 0);
-  Value product = b.contractRowsByRows(q, k, b.fill({rows, keys}, f32, 0.0));
+  Value product = b.contractRowsByRows(q, k, b.fill({rows, keys}, real, 0.0));
   Value scores = buildScores(r, op, product, batch, head);
   SoftmaxGradOp step = buildStep({scores, product, q, k, v, outGrad, lse,
                                   headOf(r, loc, delta, batch, head)},
@@ -316,14 +317,14 @@ SmallVector<Value> BackwardBuilder::buildHead(Value batch, Value head,
 SmallVector<Value> BackwardBuilder::buildKeyHead(Value batch, Value keyHead,
                                                  Value delta, Value queryGrads,
                                                  ValueRange captured) {
-  Type f32 = r.getF32Type(), element = op.getElementType();
+  Type element = op.getElementType();
   OpFoldResult keys = tensor::getMixedSize(r, loc, op.getKey(), 2),
                queries = tensor::getMixedSize(r, loc, op.getQuery(), 2),
                dim = r.getIndexAttr(op.getHeadDim()),
                valueDim = r.getIndexAttr(op.getValueDim()),
                one = r.getIndexAttr(1), zero = r.getIndexAttr(0);
-  SmallVector<Value> sums = {queryGrads, b.fill({keys, dim}, f32, 0.0),
-                             b.fill({keys, valueDim}, f32, 0.0)};
+  SmallVector<Value> sums = {queryGrads, b.fill({keys, dim}, real, 0.0),
+                             b.fill({keys, valueDim}, real, 0.0)};
   llvm::append_range(sums, captured);
   SmallVector<Value> results;
   int64_t group = op.getGroupSize();
@@ -379,15 +380,16 @@ void BackwardBuilder::placeOf(unsigned n, Value batch, Value keyHead,
 /// The sums over rows and keys: for queries, keys and values, each part by
 /// itself, and for captured tensors, to which every head adds.
 scf::ForallOp BackwardBuilder::buildSums(Value delta) {
-  Type f32 = r.getF32Type(), element = op.getElementType();
+  Type element = op.getElementType();
   SmallVector<Value> wholes;
   for (unsigned n = 0; n < 3; ++n)
     wholes.push_back(tensor::EmptyOp::create(
         r, loc, tensor::getMixedSizes(r, loc, op->getOperand(n)),
-        n == 0 ? f32 : element));
+        n == 0 ? real : element));
   if (addsToCaptured())
     for (Value tensor : op.getWrt())
-      wholes.push_back(b.fill(tensor::getMixedSizes(r, loc, tensor), f32, 0.0));
+      wholes.push_back(
+          b.fill(tensor::getMixedSizes(r, loc, tensor), real, 0.0));
   OpFoldResult batches = tensor::getMixedSize(r, loc, op.getQuery(), 0),
                heads = r.getIndexAttr(op.getNumKeyHeads());
   auto forall =
@@ -402,13 +404,13 @@ scf::ForallOp BackwardBuilder::buildSums(Value delta) {
   placeOf(0, batch, head, offsets, sizes);
   auto type = cast<RankedTensorType>(shared[0].getType());
   auto part = RankedTensorType::get(
-      type.getShape().drop_front(op.getGroupSize() == 1 ? 2 : 1), f32);
+      type.getShape().drop_front(op.getGroupSize() == 1 ? 2 : 1), real);
   if (part.getRank() == 3)
     part =
         part.clone({op.getGroupSize(), part.getDimSize(1), part.getDimSize(2)});
   Value start = tensor::ExtractSliceOp::create(r, loc, part, shared[0], offsets,
                                                sizes, ones);
-  Value zero = arith::ConstantOp::create(r, loc, r.getF32FloatAttr(0));
+  Value zero = arith::ConstantOp::create(r, loc, r.getFloatAttr(real, 0));
   start = linalg::FillOp::create(r, loc, zero, start).getResult(0);
   SmallVector<Value> parts = buildKeyHead(
       batch, head, delta, start, SmallVector<Value>(shared.drop_front(3)));
@@ -429,13 +431,13 @@ scf::ForallOp BackwardBuilder::buildSums(Value delta) {
 void BackwardBuilder::rewrite() {
   op.clampCapturedIndices(r);
   r.setInsertionPoint(op);
-  Type f32 = r.getF32Type();
-  Value delta = forQueryHeads(
-      f32, 3, [&](Value batch, Value head) { return buildDelta(batch, head); });
+  Value delta = forQueryHeads(real, 3, [&](Value batch, Value head) {
+    return buildDelta(batch, head);
+  });
   scf::ForallOp sums = buildSums(delta);
   SmallVector<Value> results(sums.getResults());
   // Where the sums are the gradient there is nothing to do.
-  if (op.getScaleOrDefault() != 1 || op.getElementType() != f32)
+  if (op.getScaleOrDefault() != 1 || op.getElementType() != real)
     results[0] =
         forQueryHeads(op.getElementType(), 4, [&](Value batch, Value head) {
           Value sum = headOf(r, loc, sums.getResult(0), batch, head);
@@ -445,7 +447,7 @@ void BackwardBuilder::rewrite() {
   if (!addsToCaptured())
     for (Value tensor : op.getWrt())
       results.push_back(
-          b.fill(tensor::getMixedSizes(r, loc, tensor), f32, 0.0));
+          b.fill(tensor::getMixedSizes(r, loc, tensor), real, 0.0));
   r.replaceOp(op, results);
 }
 

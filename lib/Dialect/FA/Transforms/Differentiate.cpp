@@ -4,6 +4,7 @@
 // fa.attention -> its gradient, by reverse mode over the score region.
 
 #include "fa/Analysis/ScalarOpInterface.h"
+#include "fa/Dialect/FA/IR/Builders.h"
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/Transforms/Passes.h"
 #include "fa/Dialect/FA/Transforms/Utils.h"
@@ -45,7 +46,7 @@ struct Term {
 class ReverseMode {
 public:
   ReverseMode(OpBuilder &builder, ValueRange tensors, Value score)
-      : b(builder), tensors(tensors), score(score) {}
+      : b(builder), tensors(tensors), score(score), real(score.getType()) {}
 
   /// The region's adjoint where the builder stands: dS of the gradient `g` with
   /// respect to what it yields. `map` leads to the region's arguments.
@@ -73,28 +74,26 @@ private:
                                               ArrayRef<Value> outer,
                                               SmallVectorImpl<Term> &found);
   void add(Adjoints &adjoints, Value v, Value g);
-  /// A float as f32.
-  Value toF32(Value v);
+  /// A float in the type that adjoints are computed in.
+  Value toReal(Value v);
   Value zero(Location loc) {
-    return arith::ConstantOp::create(b, loc, b.getF32FloatAttr(0));
+    return arith::ConstantOp::create(b, loc, b.getFloatAttr(real, 0));
   }
 
   OpBuilder &b;
   ValueRange tensors;
   Value score;
+  Type real;
   /// Values that depend on the score or on what is read from `tensors`.
   DenseSet<Value> active;
 };
 
 } // namespace
 
-Value ReverseMode::toF32(Value v) {
-  auto type = dyn_cast<FloatType>(v.getType());
-  if (!type || type.isF32())
+Value ReverseMode::toReal(Value v) {
+  if (!isa<FloatType>(v.getType()))
     return v;
-  if (type.getWidth() < 32)
-    return arith::ExtFOp::create(b, v.getLoc(), b.getF32Type(), v);
-  return arith::TruncFOp::create(b, v.getLoc(), b.getF32Type(), v);
+  return convertFloat(b, v.getLoc(), v, real);
 }
 
 void ReverseMode::add(Adjoints &adjoints, Value v, Value g) {
@@ -172,8 +171,8 @@ LogicalResult ReverseMode::reverseOp(Operation *op, IRMapping &map,
     return hasNone();
   SmallVector<Value> operands;
   for (Value operand : op->getOperands())
-    operands.push_back(toF32(map.lookupOrDefault(operand)));
-  Value result = toF32(map.lookup(op->getResult(0)));
+    operands.push_back(toReal(map.lookupOrDefault(operand)));
+  Value result = toReal(map.lookup(op->getResult(0)));
   for (auto [n, operand] : llvm::enumerate(op->getOperands())) {
     if (!active.contains(operand))
       continue;
@@ -298,14 +297,15 @@ LogicalResult ReverseMode::reverseIf(scf::IfOp branch, IRMapping &map,
 //===----------------------------------------------------------------------===//
 
 /// The function's arguments to differentiate by beside query, key and value, in
-/// their order: those of 32 and 16 bits that `wrt` names.
+/// their order: those no wider than what is computed in that `wrt` names.
 static FailureOr<SmallVector<Value>> differentiableTensors(AttentionOp op,
                                                            StringRef wrt) {
   auto function = op->getParentOfType<func::FuncOp>();
+  unsigned width = op.getComputeType().getIntOrFloatBitWidth();
   auto hasGradient = [&](BlockArgument argument) {
     auto type = dyn_cast<RankedTensorType>(argument.getType());
     return type && isa<FloatType>(type.getElementType()) &&
-           type.getElementTypeBitWidth() <= 32 &&
+           type.getElementTypeBitWidth() <= width &&
            !llvm::is_contained(op->getOperands(), Value(argument));
   };
   SmallVector<Value> tensors;
@@ -326,8 +326,8 @@ static FailureOr<SmallVector<Value>> differentiableTensors(AttentionOp op,
         !hasGradient(function.getArgument(number))) {
       function.emitError()
           << "expected wrt to be all, none, or the numbers of arguments that "
-             "are captured tensors of f32, f16 or bf16, joined by +; got '"
-          << wrt << "'";
+             "are captured tensors of floats of at most "
+          << width << " bits, joined by +; got '" << wrt << "'";
       return failure();
     }
     chosen.set(number);
@@ -370,7 +370,8 @@ static bool returnLogSumExp(OpBuilder &b, func::FuncOp function,
     RankedTensorType query = op.getQuery().getType();
     SmallVector<Type> types = {
         op.getOut().getType(),
-        RankedTensorType::get(query.getShape().drop_back(), b.getF32Type())};
+        RankedTensorType::get(query.getShape().drop_back(),
+                              op.getComputeType())};
     b.setInsertionPoint(op);
     OperationState state(op.getLoc(), op->getName(), op->getOperands(), types,
                          op->getAttrs());
@@ -397,8 +398,8 @@ static LogicalResult buildAdjoint(OpBuilder &b, AttentionOp forward,
     return success();
   OpBuilder::InsertionGuard guard(b);
   Location loc = forward.getLoc();
-  Type index = b.getIndexType(), f32 = b.getF32Type();
-  SmallVector<Type> types = {f32, index, index, index, index, f32};
+  Type index = b.getIndexType(), real = forward.getComputeType();
+  SmallVector<Type> types = {real, index, index, index, index, real};
   Block *block = b.createBlock(&backward.getAdjoint(), {}, types,
                                SmallVector<Location>(types.size(), loc));
   Block &score = forward.getScore().front();
@@ -445,7 +446,7 @@ static LogicalResult differentiate(OpBuilder &b, func::FuncOp function,
     inputs.push_back(op.getLse().getType());
   for (Value tensor : *tensors)
     results.push_back(
-        cast<RankedTensorType>(tensor.getType()).clone(b.getF32Type()));
+        cast<RankedTensorType>(tensor.getType()).clone(op.getComputeType()));
   b.setInsertionPointAfter(function);
   auto made = func::FuncOp::create(b, function.getLoc(), name,
                                    b.getFunctionType(inputs, results));

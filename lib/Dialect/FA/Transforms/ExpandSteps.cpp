@@ -16,6 +16,7 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/TypeUtilities.h"
 
 namespace fa {
 #define GEN_PASS_DEF_EXPANDSTEPSPASS
@@ -47,7 +48,7 @@ static void addInPlace(RewriterBase &rewriter, tensor::InsertSliceOp insert) {
   rewriter.setInsertionPoint(product);
   Value zeros = SoftmaxBuilder(rewriter, loc)
                     .fill(tensor::getMixedSizes(rewriter, loc, sum),
-                          rewriter.getF32Type(), 0.0);
+                          getElementTypeOrSelf(sum), 0.0);
   rewriter.modifyOpInPlace(product,
                            [&] { product.getDpsInitsMutable()[0].set(zeros); });
   rewriter.setInsertionPoint(insert);

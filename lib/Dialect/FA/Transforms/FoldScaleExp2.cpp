@@ -102,8 +102,8 @@ int Multiplier::extraCost(Value v) {
 }
 
 Value Multiplier::times(Value v) {
-  Value c = arith::ConstantOp::create(rewriter, v.getLoc(),
-                                      rewriter.getF32FloatAttr(factor));
+  Value c = arith::ConstantOp::create(
+      rewriter, v.getLoc(), rewriter.getFloatAttr(v.getType(), factor));
   return arith::MulFOp::create(rewriter, v.getLoc(), v, c);
 }
 
@@ -142,7 +142,7 @@ static std::optional<ScoreUnit> matchUnit(IRRewriter &rewriter,
   if (arith::MulFOp mul = matchScaling(value)) {
     APFloat factor(0.0f);
     matchPattern(mul.getRhs(), m_ConstantFloat(&factor));
-    return ScoreUnit{factor.convertToFloat(), false};
+    return ScoreUnit{factor.convertToDouble(), false};
   }
   Operation *sum = value.getDefiningOp();
   if (isa_and_nonnull<arith::AddFOp, arith::SubFOp>(sum) &&
@@ -229,16 +229,7 @@ static void foldExp(IRRewriter &rewriter, linalg::GenericOp op, double c,
     rewriter.replaceOp(op, b.exp2Difference(pair->first, pair->second, c));
     return;
   }
-  Type f32 = rewriter.getF32Type();
-  auto constant = [&](OpBuilder &nested, Location l, double value) -> Value {
-    return arith::ConstantOp::create(nested, l, nested.getF32FloatAttr(value));
-  };
-  Value shift = b.elementwise(
-      pair->second, f32,
-      [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
-        return arith::MulFOp::create(nested, l, args[0],
-                                     constant(nested, l, -c));
-      });
+  Value shift = b.scale(pair->second, -c);
   rewriter.replaceOp(op, b.scaledExp2(pair->first, shift, c * scale));
 }
 
@@ -318,13 +309,7 @@ static void unscaleMaximum(IRRewriter &rewriter, const ScaledMaximum &match) {
     uses.push_back(&use);
   rewriter.setInsertionPointAfter(loop);
   SoftmaxBuilder b(rewriter, loop.getLoc());
-  Value scaled = b.elementwise(
-      max, rewriter.getF32Type(),
-      [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
-        Value c = arith::ConstantOp::create(
-            nested, l, nested.getF32FloatAttr(match.unit.size));
-        return arith::MulFOp::create(nested, l, args[0], c);
-      });
+  Value scaled = b.scale(max, match.unit.size);
   for (OpOperand *use : uses)
     rewriter.modifyOpInPlace(use->getOwner(), [&] { use->set(scaled); });
 }

@@ -34,7 +34,7 @@ using namespace fa;
 static void buildOnlineNormalizer(OpBuilder &b, Location loc, ValueRange args) {
   Value s = args[0], m = args[1], l = args[2];
   auto constant = [&](double x) -> Value {
-    return arith::ConstantOp::create(b, loc, b.getF32FloatAttr(x));
+    return arith::ConstantOp::create(b, loc, b.getFloatAttr(m.getType(), x));
   };
   Value newMax = arith::MaxNumFOp::create(b, loc, s, m);
   Value none = constant(-std::numeric_limits<double>::infinity());
@@ -190,12 +190,14 @@ struct FuseWeightedSum : OpRewritePattern<linalg::GenericOp> {
     std::optional<APFloat> start = matchFill(product->init);
     if (!start || !start->isZero())
       return rewriter.notifyMatchFailure(op, "the product does not start at 0");
-    // The merge converts its weights to the values' type, and sums in f32.
-    if (getElementTypeOrSelf(product->lhs) !=
-            getElementTypeOrSelf(product->rhs) ||
-        !getElementTypeOrSelf(product->init).isF32())
+    // The merge converts its weights to the values' type, and sums in the type
+    // that these are computed in.
+    Type element = getElementTypeOrSelf(product->rhs);
+    if (getElementTypeOrSelf(product->lhs) != element ||
+        getElementTypeOrSelf(product->init) != getComputeType(element))
       return rewriter.notifyMatchFailure(op, "P and V differ in type, or their "
-                                             "product is not f32");
+                                             "product is not in what they are "
+                                             "computed in");
     rewriter.setInsertionPoint(op);
     Value inits[] = {state->max, state->sum, product->init};
     auto merged = OnlineSoftmaxOp::create(rewriter, op.getLoc(), weights->first,

@@ -262,7 +262,8 @@ LogicalResult Padder::maskPadding(TileStepOpInterface step, unsigned dim) {
   Value score = yield->getOperand(0);
   Value none = arith::ConstantOp::create(
       builder, loc,
-      builder.getF32FloatAttr(-std::numeric_limits<float>::infinity()));
+      builder.getFloatAttr(score.getType(),
+                           -std::numeric_limits<double>::infinity()));
   // A mask that is there already is extended, so that there is one to analyse.
   if (auto select = score.getDefiningOp<arith::SelectOp>())
     if (isNegativeInfinity(select.getFalseValue())) {

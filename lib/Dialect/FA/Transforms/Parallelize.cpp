@@ -250,8 +250,9 @@ LogicalResult GridBuilder::addUp() {
         grid.getOutputsMutable()[argument.getArgNumber() - grid.getRank()];
     OpBuilder::InsertionGuard guard(rewriter);
     rewriter.setInsertionPoint(grid);
-    Value zero =
-        arith::ConstantOp::create(rewriter, loc, rewriter.getF32FloatAttr(0));
+    Value zero = arith::ConstantOp::create(
+        rewriter, loc,
+        rewriter.getZeroAttr(getElementTypeOrSelf(output.get())));
     Value zeros =
         linalg::FillOp::create(rewriter, loc, zero, output.get()).getResult(0);
     rewriter.modifyOpInPlace(grid, [&] { output.set(zeros); });

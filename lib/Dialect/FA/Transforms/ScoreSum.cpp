@@ -212,7 +212,7 @@ Value ScoreSum::build(OpBuilder &b, Value first, Value shift) {
     return op.getResult(0);
   Block *body = op.getBody();
   Location loc = op.getLoc();
-  Value added = body->insertArgument(1, b.getF32Type(), loc);
+  Value added = body->insertArgument(1, getElementTypeOrSelf(shift), loc);
   Operation *yield = body->getTerminator(),
             *whole = yield->getOperand(0).getDefiningOp();
   unsigned biasAt = readsArgument(whole->getOperand(0), body);

@@ -57,7 +57,7 @@ struct Recurrence {
   linalg::GenericOp keep;
   linalg::GenericOp contraction;
   /// Scores to log2 units.
-  float scale = 0;
+  double scale = 0;
   /// Scores may be large: the reference is in their units, and is subtracted
   /// before they are scaled.
   bool isDifference = false;

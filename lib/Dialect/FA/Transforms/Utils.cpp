@@ -226,6 +226,13 @@ llvm::Expected<TileSizes> fa::chooseTiles(Value query, Value values,
                                           StringRef target, StringRef algorithm,
                                           int64_t rows, int64_t keys,
                                           TileProblem problem) {
+  llvm::Expected<TargetInfo> info = lookupTarget(target);
+  if (!info)
+    return info.takeError();
+  auto valuesType = cast<RankedTensorType>(values.getType());
+  problem.elementBits = valuesType.getElementTypeBitWidth();
+  if (llvm::Error error = checkElements(*info, problem.elementBits))
+    return std::move(error);
   if (rows && keys) {
     TileSizes given;
     given.rows = rows;
@@ -233,18 +240,13 @@ llvm::Expected<TileSizes> fa::chooseTiles(Value query, Value values,
     given.reason = describeTiles(rows, keys, given, "");
     return given;
   }
-  llvm::Expected<TargetInfo> info = lookupTarget(target);
-  if (!info)
-    return info.takeError();
   auto length = [](int64_t size) -> std::optional<int64_t> {
     if (ShapedType::isDynamic(size))
       return std::nullopt;
     return size;
   };
-  auto valuesType = cast<RankedTensorType>(values.getType());
   problem.headDim = cast<RankedTensorType>(query.getType()).getDimSize(1);
   problem.valueDim = valuesType.getDimSize(1);
-  problem.elementBits = valuesType.getElementTypeBitWidth();
   problem.queryLength = length(scores.getDimSize(0));
   problem.keyLength = length(scores.getDimSize(1));
   llvm::Expected<TileSizes> chosen =

@@ -18,6 +18,10 @@ namespace fa {
 mlir::Value inlineRegion(mlir::OpBuilder &b, mlir::Region &region,
                          mlir::ValueRange arguments);
 
+/// One scalar of another float type, or of the same.
+mlir::Value convertFloat(mlir::OpBuilder &b, mlir::Location loc, mlir::Value x,
+                         mlir::Type to);
+
 /// What mixed values are in a copy.
 llvm::SmallVector<mlir::OpFoldResult>
 lookupAll(const mlir::IRMapping &map,

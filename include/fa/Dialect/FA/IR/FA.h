@@ -21,6 +21,14 @@
 #include "mlir/Interfaces/ViewLikeInterface.h"
 
 #include "fa/Dialect/FA/IR/FADialect.h.inc"
+
+namespace fa {
+/// What attention over queries, keys and values of this type computes in:
+/// scores, weights, the softmax's state and all sums. f64 of f64, f32 of f32
+/// and of the 16-bit types.
+mlir::Type getComputeType(mlir::Type elementType);
+} // namespace fa
+
 #include "fa/Dialect/FA/IR/FAInterfaces.h.inc"
 
 #define GET_OP_CLASSES

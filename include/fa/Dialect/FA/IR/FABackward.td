@@ -6,7 +6,7 @@
 #ifndef FA_DIALECT_FA_IR_FABACKWARD
 #define FA_DIALECT_FA_IR_FABACKWARD
 
-def FA_FloatTensor : RankedTensorOf<[F16, BF16, F32]>;
+def FA_FloatTensor : RankedTensorOf<[F16, BF16, F32, F64]>;
 
 def FA_AttentionBackwardOp : FA_Op<"attention_backward", [Pure,
     AttrSizedOperandSegments,
@@ -34,20 +34,20 @@ def FA_AttentionBackwardOp : FA_Op<"attention_backward", [Pure,
     ```
 
     Query heads that share a key head add up in its gradients. The `adjoint`
-    region takes `(s : f32, b, h, i, j : index, g : f32)`, the score function's
+    region takes `(s : c, b, h, i, j : index, g : c)`, c the compute type, the score function's
     arguments and the gradient with respect to its result, and ends in
     `fa.yield_adjoint`, which gives dS and what is added to the gradients of the
     captured tensors, `wrt`. Without it the score function is the identity.
     `fa-differentiate` makes it of the `score` region. Gradients of captured
-    tensors are sums in f32, whatever the tensors' types; like the reads they
+    tensors are sums in it, whatever the tensors' types; like the reads they
     come from, their indices are clamped.
 
     A row with nothing to attend has no part in any gradient.
 
     Constraints: those of `fa.attention`, by its labels, and
     - `fa_attention_backward_c1`: results behind the third are as many as the
-      tensors of `wrt`, and f32 of their shapes.
-    - `fa_attention_backward_c2`: `lse` is an f32 of shape [B,Hq,Sq], and so is
+      tensors of `wrt`, of their shapes and the compute type.
+    - `fa_attention_backward_c2`: `lse` is of shape [B,Hq,Sq] and the compute type, and so is
       `lse_grad`.
     - `fa_attention_backward_c3`: the adjoint region has the arguments and the
       terminator given above and no side effects; what it adds goes to tensors
@@ -68,7 +68,7 @@ def FA_AttentionBackwardOp : FA_Op<"attention_backward", [Pure,
         fa.yield %t : f32
       } adjoint {
       ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index, %g: f32):
-        fa.yield_adjoint %g add %g at %h to [0]
+        fa.yield_adjoint %g add %g at %h to [0] : f32
       } : (tensor<1x8x64x64xf32>, tensor<1x8x64x64xf32>,
            tensor<1x8x64x64xf32>, tensor<1x8x64x64xf32>, tensor<1x8x64xf32>,
            tensor<1x8x64x64xf32>, tensor<8xf32>)
@@ -109,6 +109,9 @@ def FA_AttentionBackwardOp : FA_Op<"attention_backward", [Pure,
     ::mlir::Type getElementType() {
       return getQuery().getType().getElementType();
     }
+    ::mlir::Type getComputeType() {
+      return ::fa::getComputeType(getElementType());
+    }
     /// As AttentionOp's.
     void clampCapturedIndices(::mlir::OpBuilder &builder);
     /// The scale given, or 1/sqrt(D).
@@ -128,17 +131,20 @@ def FA_YieldAdjointOp : FA_Op<"yield_adjoint", [Pure, Terminator, ReturnLike,
     `to[n]` of those of captured tensors, at the next indices of `at`, as many as
     that has dimensions.
 
-    Example: `fa.yield_adjoint %ds add %x, %y at %h, %i, %j to [0, 1]` adds %x
-    to an element of a vector and %y to one of a matrix.
+    All of them have the compute type.
+
+    Example: `fa.yield_adjoint %ds add %x, %y at %h, %i, %j to [0, 1] : f32` adds
+    %x to an element of a vector and %y to one of a matrix.
   }];
   let arguments = (ins
-    F32:$grad,
-    Variadic<F32>:$terms,
+    FA_ComputeType:$grad,
+    Variadic<FA_ComputeType>:$terms,
     Variadic<Index>:$at,
     DefaultValuedAttr<DenseI64ArrayAttr, "{}">:$to
   );
   let assemblyFormat = [{
-    $grad (`add` $terms^ `at` $at `to` $to)? attr-dict
+    $grad (`add` $terms^ `at` $at `to` $to)? attr-dict `:`
+    custom<AdjointTypes>(type($grad), type($terms), ref($terms))
   }];
   let extraClassDeclaration = [{
     /// Indices of the n-th term.
@@ -152,6 +158,7 @@ def FA_SoftmaxGradOp : FA_Op<"softmax_grad", [
     AllTypesMatch<["query_grad", "new_query_grad"]>,
     AllTypesMatch<["key_grad", "new_key_grad"]>,
     AllTypesMatch<["value_grad", "new_value_grad"]>,
+    AllElementTypesMatch<["query", "key", "value", "out_grad"]>,
     TypesMatchWith<"captured gradients keep their types", "captured_grads",
       "new_captured_grads", "$_self">,
     DeclareOpInterfaceMethods<TilingInterface, ["getLoopIteratorTypes",
@@ -177,10 +184,10 @@ def FA_SoftmaxGradOp : FA_Op<"softmax_grad", [
     ```
 
     P and dS are rounded to the queries' type before their products, which are
-    summed in f32. Neither the scale of the products nor `times` is in these
+    summed in the compute type c (`fa.attention`). Neither the scale of the products nor `times` is in these
     sums: both are applied to what comes out.
 
-    The `adjoint` region takes `(product : f32, row, column : index, g : f32)`,
+    The `adjoint` region takes `(product : c, row, column : index, g : c)`,
     row and column within the block, and ends in `fa.yield_adjoint`. The `keep`
     region takes `(row, column : index)` and yields an i1. Both must be free of
     side effects.
@@ -195,7 +202,8 @@ def FA_SoftmaxGradOp : FA_Op<"softmax_grad", [
     matrices the standard algorithm (Algorithm 3).
 
     Constraints:
-    - `fa_softmax_grad_c1`: sizes agree between operands.
+    - `fa_softmax_grad_c1`: sizes agree between operands; query, key, value and
+      out_grad have one element type, the others its compute type.
     - `fa_softmax_grad_c2`: the regions have the arguments and terminators given
       above; what the adjoint adds goes to one of the captured tensors'
       gradients, with an index for each of their dimensions.
@@ -214,7 +222,7 @@ def FA_SoftmaxGradOp : FA_Op<"softmax_grad", [
         fa.yield %true : i1
       } adjoint {
       ^bb0(%x: f32, %i: index, %j: index, %g: f32):
-        fa.yield_adjoint %g
+        fa.yield_adjoint %g : f32
       }
     ```
   }];
@@ -257,6 +265,9 @@ def FA_SoftmaxGradOp : FA_Op<"softmax_grad", [
       return ::mlir::MutableOperandRange(*this, kNumInputs,
                                          3 + getCapturedGrads().size());
     }
+    ::mlir::Type getComputeType() {
+      return ::fa::getComputeType(getQuery().getType().getElementType());
+    }
     /// Whether every weight is kept.
     bool keepsAll();
     YieldAdjointOp getAdjointYield();
@@ -267,7 +278,8 @@ def FA_SoftmaxGradOp : FA_Op<"softmax_grad", [
 }
 
 def FA_AccumulateOp : FA_Op<"accumulate", [Pure, DestinationStyleOpInterface,
-    AggregatedOpInterface, AllTypesMatch<["init", "result"]>]> {
+    AggregatedOpInterface, AllElementTypesMatch<["terms", "init"]>,
+    AllTypesMatch<["init", "result"]>]> {
   let summary = "add each element of a tensor at a place of another";
   let description = [{
     ```

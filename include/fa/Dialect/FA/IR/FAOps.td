@@ -18,8 +18,10 @@ include "mlir/Interfaces/ViewLikeInterface.td"
 class FA_Op<string mnemonic, list<Trait> traits = []>
     : Op<FA_Dialect, mnemonic, traits>;
 
-def FA_QKVTensor : RankedTensorOf<[F16, BF16, F32]>;
-def FA_StateTensor : RankedTensorOf<[F32]>;
+def FA_QKVTensor : RankedTensorOf<[F16, BF16, F32, F64]>;
+/// What is computed with, and summed in (getComputeType).
+def FA_ComputeType : AnyTypeOf<[F32, F64]>;
+def FA_StateTensor : RankedTensorOf<[F32, F64]>;
 
 def FA_AttentionOp : FA_Op<"attention", [Pure]> {
   let summary = "softmax-weighted sum of values, with any score and any mask";
@@ -38,7 +40,10 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
     function never sees a masked value, and a mask is never softened by one.
     A row with nothing to attend has `out = 0` and `lse = -inf`.
 
-    The `score` region takes `(s : f32, b, h, i, j : index)` and yields an f32;
+    Scores, weights and sums are in the compute type c: f64 where the elements
+    are, else f32.
+
+    The `score` region takes `(s : c, b, h, i, j : index)` and yields a c;
     without it the score is the scaled product. The `mask` region takes
     `(b, h, i, j : index)` and yields an i1, true where the key is seen;
     without it every key is. The `keep` region takes the same and yields an i1,
@@ -51,11 +56,11 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
     that must not read what is not there. A missing `scale` means `1/sqrt(D)`.
 
     Shapes: query [B,Hq,Sq,D], key [B,Hk,Sk,D], value [B,Hk,Sk,Dv],
-    out [B,Hq,Sq,Dv], lse [B,Hq,Sq] in f32. B, Sq and Sk may be dynamic.
+    out [B,Hq,Sq,Dv], lse [B,Hq,Sq] of the compute type. B, Sq and Sk may be dynamic.
 
     Constraints:
     - `fa_attention_c1`: query, key, value and out have rank 4 and one element
-      type.
+      type; lse has rank 3 and its compute type.
     - `fa_attention_c2`: Hq, Hk, D and Dv are static; Hk divides Hq.
     - `fa_attention_c3`: D and Dv are in [1, 256]; tensors have at most 2^47
       elements and sizes below 2^30, captured ones, too.
@@ -113,6 +118,9 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
     ::mlir::Type getElementType() {
       return getQuery().getType().getElementType();
     }
+    ::mlir::Type getComputeType() {
+      return ::fa::getComputeType(getElementType());
+    }
     /// Makes the clamping of captured tensors' indices explicit in the regions,
     /// and computes their sizes before the op: what passes that evaluate the
     /// regions start with.
@@ -126,7 +134,7 @@ def FA_YieldOp : FA_Op<"yield", [Pure, Terminator, ReturnLike,
     ParentOneOf<["AttentionOp", "AttentionBackwardOp", "ListBlocksOp",
       "OnlineSoftmaxOp", "SoftmaxGradOp"]>]> {
   let summary = "result of a score, mask or keep region";
-  let arguments = (ins AnyTypeOf<[F32, I1]>:$result);
+  let arguments = (ins AnyTypeOf<[F32, F64, I1]>:$result);
   let assemblyFormat = "$result attr-dict `:` type($result)";
 }
 
@@ -222,6 +230,9 @@ def FA_OnlineSoftmaxOp : FA_Op<"online_softmax", [
     `-inf` scores contribute nothing; a row that has seen nothing has
     `m = -inf`, `l = 0`, `o = 0`. The merge is associative, so the reduction
     may be tiled along `j` in any order, and split.
+
+    Constraint `fa_online_softmax_c1`: scores and state have the compute type of
+    the values' elements.
 
     It exists because `linalg.generic` can't say a reduction whose state has
     rows of different rank (m and l per row, o per row and column).

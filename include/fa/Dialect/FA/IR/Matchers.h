@@ -36,18 +36,18 @@ struct Contraction {
 };
 std::optional<Contraction> matchContraction(mlir::Value v);
 
-/// exp(x - shift) of f32.
+/// exp(x - shift), of a type that is computed in (getComputeType).
 std::optional<ValuePair> matchExpDifference(mlir::Value v);
 /// What fa-fold-scale-exp2 makes of exp(x - y): exp2(fma(x, scale, shift)),
 struct ScaledExp2 {
   mlir::Value x, shift;
-  float scale;
+  double scale;
 };
 std::optional<ScaledExp2> matchScaledExp2(mlir::Value v);
 /// or exp2((x - shift) * scale).
 std::optional<ScaledExp2> matchExp2Difference(mlir::Value v);
 /// x times a constant.
-std::optional<std::pair<mlir::Value, float>> matchScaled(mlir::Value v);
+std::optional<std::pair<mlir::Value, double>> matchScaled(mlir::Value v);
 /// x + ln y.
 std::optional<ValuePair> matchAddLog(mlir::Value v);
 /// x, with -inf replaced by 0.

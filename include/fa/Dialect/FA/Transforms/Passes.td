@@ -51,7 +51,7 @@ def DifferentiatePass : Pass<"fa-differentiate", "::mlir::ModuleOp"> {
         %t = math.tanh %s : f32
         ...
         %ds = arith.mulf %g, %slope : f32        // g * (1 - t * t)
-        fa.yield_adjoint %ds
+        fa.yield_adjoint %ds : f32
       } : ...
     ```
     Numeric contract: defines the gradients.
