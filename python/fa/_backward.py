@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from fa._attention import unknown_keywords
 from fa._masks.blocks import block_mask, check_block_mask, is_block_mask
 from fa._masks.prepare import Prepared
-from fa._run.arrays import is_torch_tensor
 from fa._run.backward import Results, differentiate, is_floating
 from fa._run.call import Call
 from fa._run.dropout import with_dropout
@@ -40,7 +39,7 @@ def _traced(q: Any, k: Any, score_mod: Any, mask_mod: Any) -> Traced:
         mask_mod = block_mask(mask_mod)
     if score_mod is None and mask_mod is None:
         return NOTHING
-    return trace_functions(score_mod, mask_mod, is_torch_tensor(q))
+    return trace_functions(score_mod, mask_mod, q)
 
 
 def attention_backward(

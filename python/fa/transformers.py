@@ -494,16 +494,16 @@ def _with_sinks(out: Tensor, lse: Tensor, s_aux: Tensor) -> Tensor:
     """Attention with one more key for each head, of score s_aux and value 0.
 
     The sum of weights grows from e^lse to e^lse + e^s_aux: a factor of
-    sigmoid(lse - s_aux), in float32. A row with nothing to attend (lse -inf) stays 0,
+    sigmoid(lse - s_aux), in the type of lse. A row with nothing to attend (lse -inf) stays 0,
     also where there is no sink (s_aux -inf).
 
     Args:
         out: [B, Hq, Sq, Dv].
-        lse: [B, Hq, Sq], float32.
+        lse: [B, Hq, Sq], float32, or float64 where the query is.
         s_aux: [Hq].
     """
-    least = torch.finfo(torch.float32).min
-    sinks = s_aux.reshape(1, -1, 1).to(torch.float32).clamp(min=least)
+    least = torch.finfo(lse.dtype).min
+    sinks = s_aux.reshape(1, -1, 1).to(lse.dtype).clamp(min=least)
     return (out * torch.sigmoid(lse - sinks)[..., None]).to(out.dtype)
 
 

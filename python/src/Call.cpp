@@ -58,14 +58,17 @@ struct Library {
   /// empty(shape, dtype=, device=), and the names of the last two; and a
   /// row-major array of an array's shape, type and device, or null.
   PyObject *empty, *keywords, *emptyLike;
-  PyObject *f32, *f16, *bf16;
+  PyObject *f64, *f32, *f16, *bf16;
   /// index -> the library's device, kHost -> the CPU; and those that were asked
   /// for, by index + 1.
   PyObject *deviceOf;
   std::vector<PyObject *> devices;
 
   PyObject *dtype(int32_t type) const {
-    return type == FA_RT_F32 ? f32 : type == FA_RT_F16 ? f16 : bf16;
+    return type == FA_RT_F64   ? f64
+           : type == FA_RT_F32 ? f32
+           : type == FA_RT_F16 ? f16
+                               : bf16;
   }
   /// A borrowed reference; null with an exception.
   PyObject *device(int32_t index);
@@ -102,6 +105,8 @@ int32_t dtypeOf(const DLTensor &tensor) {
   if (tensor.lanes != 1)
     return 0;
   switch (tensor.code << 8 | tensor.bits) {
+  case 2 << 8 | 64:
+    return FA_RT_F64;
   case 2 << 8 | 32:
     return FA_RT_F32;
   case 2 << 8 | 16:
@@ -665,8 +670,9 @@ PyObject *runKnown(PyObject *const *args, const PreparedCalls *prepared) {
   bool hasLSE = variant.flags & kLogSumExp;
   if (hasLSE) {
     lse = py::reinterpret_steal<py::object>(
-        allocate(library, nullptr, 3, shape, FA_RT_F32, variant.device,
-                 inputs.tensors[inputs.count + 1]));
+        allocate(library, nullptr, 3, shape,
+                 variant.dtype == FA_RT_F64 ? FA_RT_F64 : FA_RT_F32,
+                 variant.device, inputs.tensors[inputs.count + 1]));
     if (!lse)
       return nullptr;
   }
@@ -793,6 +799,7 @@ bool addLibrary(const py::sequence &types, const py::object &capsule,
       py::object(empty).release().ptr(),
       py::make_tuple(py::str("dtype"), py::str("device")).release().ptr(),
       emptyLike.is_none() ? nullptr : py::object(emptyLike).release().ptr(),
+      py::object(dtypes["f64"]).release().ptr(),
       py::object(dtypes["f32"]).release().ptr(),
       py::object(dtypes["f16"]).release().ptr(),
       py::object(dtypes["bf16"]).release().ptr(),

@@ -129,13 +129,16 @@ template <typename M> static void freeUntaken(PyObject *capsule) {
 }
 
 static DataType typeNamed(const std::string &name) {
+  if (name == "f64")
+    return {kFloat, 64, 1};
   if (name == "f32")
     return {kFloat, 32, 1};
   if (name == "f16")
     return {kFloat, 16, 1};
   if (name == "bf16")
     return {kBFloat, 16, 1};
-  throw py::value_error("expected element type f32, f16 or bf16, got " + name);
+  throw py::value_error("expected element type f64, f32, f16 or bf16, got " +
+                        name);
 }
 
 template <typename M>

@@ -38,6 +38,8 @@ from variant_fuzzer import (
     run_seeds,
 )
 
+FUNCTION_RELATIVE, FUNCTION_ABSOLUTE = right.FUNCTION["float32"]
+
 
 def _softplus(x: Any) -> Any:
     return torch.relu(x) + torch.log1p(torch.exp(-abs(x)))
@@ -126,8 +128,8 @@ def wrong_ops(generator: Any) -> dict[str, Any]:
     def erring(op: Any) -> Any:
         def wrong(*args: Any) -> Any:
             y = op(*args)
-            size = right.FUNCTION_RELATIVE * abs(y.detach()) + right.FUNCTION_ABSOLUTE
-            slope = right.FUNCTION_ABSOLUTE * sign(y) * sum(x - x.detach() for x in args)
+            size = FUNCTION_RELATIVE * abs(y.detach()) + FUNCTION_ABSOLUTE
+            slope = FUNCTION_ABSOLUTE * sign(y) * sum(x - x.detach() for x in args)
             return y + sign(y) * size + slope
 
         return wrong
@@ -179,7 +181,7 @@ class Differentiated:
 
         def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
             if sign is not None:  # float32's roundings of a product
-                s = s + sign(s) * right.LSE_ROUNDINGS * abs(s).detach()
+                s = s + sign(s) * right.of_size(s.detach())
             env = {"s": s, "b": b, "h": h, "i": i, "j": j, **given}
             return evaluated(case.score, env, ops)
 
@@ -263,7 +265,7 @@ def run_shape(case: Case, verbose: bool = False) -> float:
             continue
         if not np.isfinite(own.exact).all():
             continue
-        wide = dataclasses.replace(own, terms=own.terms + size / right.RELATIVE)
+        wide = dataclasses.replace(own, moved=own.moved + size)
         right.assert_right_gradient(gradient, wide, message)
         share = right.share(right.back(gradient), own.exact, wide.limit, exact_zeros=False)
         worst = max(worst, share)

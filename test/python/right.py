@@ -9,12 +9,14 @@ docs/right.md says why it is as it is.
 - The reference is the definition in float64, of the inputs as they are in their type.
 - A 16-bit output may be twice as far from it as the plain formula in the same type is
   (`naive.attention(dtype=...)`), and 1e-5 more: max|out - ref| <= 2 max|naive - ref| + 1e-5.
-- A float32 output may be 1e-5 of the largest reference away.
+- A float32 output may be 1e-5 of the largest reference away, a float64 one 1e-12 of it: of
+  both that is some hundred roundings of sums, and of float64 the reference's own are in it.
 - A gradient of 16-bit inputs may be three times as far from it as the plain formula's is
-  in the same type under PyTorch's autograd, and 1e-5 more; of float32 inputs 1e-5 of the
-  largest reference.
-- A log-sum-exp, which is float32 always, may be 1e-4 away, or eight roundings of a float32
-  of its size: a number of 1e4 has neighbours at a distance of 1e-3.
+  in the same type under PyTorch's autograd, and 1e-5 more; of float32 and float64 inputs as
+  much as an output.
+- A log-sum-exp, which is float32 but of float64 inputs, may be 1e-4 away, or eight roundings
+  of a float32 of its size: a number of 1e4 has neighbours at a distance of 1e-3. One that is
+  float64 may be 1e-12 away, or eight of its roundings.
 - Where the reference is 0 or infinite or NaN, so is the result, exactly: rows with
   nothing to attend are 0 and their log-sum-exp is -inf. NaN passes nowhere else. A
   gradient that is 0 because terms cancel need not be.
@@ -40,32 +42,43 @@ NAIVE_ERRORS = 2.0
 """16 bits: how many times the plain formula's error is allowed."""
 ABSOLUTE = 1e-5
 """16 bits: what is allowed where that formula is exact."""
-RELATIVE = 1e-5
-"""float32: of the largest reference."""
+RELATIVE = {"float32": 1e-5, "float64": 1e-12}
+"""Of the largest reference."""
 NAIVE_GRADIENT_ERRORS = 3.0
 """16 bits: how many times the plain formula's error of a gradient is allowed."""
-ROW_ROUNDINGS = 8 * 2.0**-24
-"""Of a sum in float32 of products: of so many products in turn, or of sums of those, which
-another order sums otherwise."""
-LSE = 1e-4
-LSE_ROUNDINGS = 8 * 2.0**-24
-"""Of a log-sum-exp's size. Its maximum is a product that is rounded (1), times the scale
+ROUNDING = {"float32": 2.0**-24, "float64": 2.0**-53}
+"""Of a number's size."""
+ROW_ROUNDINGS = 8
+"""Of a sum of products: of so many products in turn, or of sums of those, which another order
+sums otherwise."""
+LSE = {"float32": 1e-4, "float64": 1e-12}
+LSE_ROUNDINGS = 8
+"""Of a log-sum-exp. Its maximum is a product that is rounded (1), times the scale
 and log2 e, a rounded constant (2, 3), after what a score function added (4); the
 logarithm is added (5), and the sum multiplied by ln 2, rounded too (6, 7); it may be
 formed from halves (8)."""
-FUNCTION_RELATIVE, FUNCTION_ABSOLUTE = 3e-6, 2e-6
-"""Of any function's result: what test_trace.py holds each to."""
+FUNCTION = {"float32": (3e-6, 2e-6), "float64": (6e-15, 4e-15)}
+"""Relative to its size, and absolute: of any function's result: what test_trace.py holds each to."""
 MATH = {"cpu": 3e-7, "cuda": 2e-6}
-"""Of a function's result (tanh: of 1), by the numeric contracts of fa-cpu-expand-math
+"""Of a float32 function's result (tanh: of 1), by the numeric contracts of fa-cpu-expand-math
 and fa-lower-kernel-math."""
 
 
+def is_short(dtype: str) -> bool:
+    """Whether a type has 16 bits, so that the plain formula in it says what is right."""
+    return dtype in ("float16", "bfloat16")
+
+
+def computed_in(dtype: str) -> str:
+    """The type of scores, sums and the log-sum-exp of attention of a type."""
+    return "float64" if dtype == "float64" else "float32"
+
+
 def output_limit(dtype: str, naive_error: float, max_reference: float) -> float:
-    """How far an output of "float32", "float16" or "bfloat16" may be from its reference."""
-    if dtype in ("float16", "bfloat16"):
+    """How far an output of float64, float32, float16 or bfloat16 may be from its reference."""
+    if is_short(dtype):
         return NAIVE_ERRORS * naive_error + ABSOLUTE
-    assert dtype == "float32", dtype
-    return RELATIVE * max(max_reference, 1e-30)
+    return RELATIVE[dtype] * max(max_reference, 1e-30)
 
 
 def gradient_limit(dtype: str, naive_error: float, max_reference: float) -> float:
@@ -73,10 +86,10 @@ def gradient_limit(dtype: str, naive_error: float, max_reference: float) -> floa
     return output_limit(dtype, NAIVE_GRADIENT_ERRORS / NAIVE_ERRORS * naive_error, max_reference)
 
 
-def lse_limit(exact: Any) -> Any:
-    """How far log-sum-exps may be from `exact`, for each of them."""
-    exact = np.where(np.isfinite(exact), exact, 0.0)
-    return np.maximum(LSE, LSE_ROUNDINGS * np.abs(exact))
+def lse_limit(exact: Any, dtype: str = "float32") -> Any:
+    """How far log-sum-exps of attention of a type may be from `exact`, for each of them."""
+    exact, computed = np.where(np.isfinite(exact), exact, 0.0), computed_in(dtype)
+    return np.maximum(LSE[computed], of_size(exact, dtype))
 
 
 def approximated(size: float, device: str) -> float:
@@ -85,13 +98,13 @@ def approximated(size: float, device: str) -> float:
     return MATH["cpu" if device == "cpu" else "cuda"] * size
 
 
-def of_size(score: float) -> float:
+def of_size(score: Any, dtype: str = "float32") -> Any:
     """The error of scores of that size: the roundings of a log-sum-exp, which is one."""
-    return LSE_ROUNDINGS * abs(score)
+    return LSE_ROUNDINGS * ROUNDING[computed_in(dtype)] * abs(score)
 
 
 def dtype_of(array: Any) -> str:
-    """ "float32", "float16" or "bfloat16": the type of an array of NumPy or PyTorch."""
+    """ "float64", "float32", "float16" or "bfloat16": the type of an array of NumPy or PyTorch."""
     return str(array.dtype).removeprefix("torch.")
 
 
@@ -123,7 +136,7 @@ class Expected:
     @property
     def lse_limit(self) -> Any:
         """How far each log-sum-exp may be from `lse`."""
-        return lse_limit(self.lse) + self.score_error
+        return lse_limit(self.lse, self.dtype) + self.score_error
 
     def map(self, out: Callable[[Any], Any], lse: Callable[[Any], Any] | None = None) -> Expected:
         """With what functions make of the output and, if it is of use, the log-sum-exp."""
@@ -169,14 +182,14 @@ def attention(
     formulas["score"] = measured if score and has_large_scores else score
     out, lse = naive.attention(q, k, v, **formulas)
     error = 0.0
-    if dtype != "float32":
+    if is_short(dtype):
         columns, more = v, out
         if 0 < out.size < samples:
             turns = range(-(-samples // out.size))
             columns = np.concatenate([np.roll(v, turn, -2) for turn in turns], -1)
             more, _ = naive.attention(q, k, columns, **formulas)
         error = difference(naive.attention(q, k, columns, dtype=dtype, **formulas)[0], more)
-    score_error += of_size(max(sizes))
+    score_error += of_size(max(sizes), dtype)
     return Expected(out, lse, dtype, error, score_error, spread_of(v) if score_error else 0.0)
 
 
@@ -185,7 +198,7 @@ def _of_tensors(
 ) -> Expected:
     out, lse = naive.attention(q, k, v, xp=torch, **formulas)
     error = 0.0
-    if dtype != "float32":
+    if is_short(dtype):
         plain, _ = naive.attention(q, k, v, dtype=dtype, xp=torch, **formulas)
         wrong = (plain.double() - out).abs()
         error = float(wrong[wrong.isfinite()].amax()) if wrong.isfinite().any() else 0.0
@@ -275,13 +288,16 @@ class ExpectedGradient:
     where that is one of 16 bits."""
     naive_error: float = 0.0
     terms: float = 0.0
-    """The size of terms of which nothing is left, but for their roundings in float32."""
+    """The size of terms of which nothing is left, but for the roundings of what is computed in."""
+    moved: float = 0.0
+    """What is added to the limit (`moved_by_rows`)."""
 
     @property
     def limit(self) -> float:
         """How far a gradient may be from `exact`."""
         largest = np.abs(np.where(np.isfinite(self.exact), self.exact, 0.0)).max(initial=0.0)
-        return gradient_limit(self.dtype, self.naive_error, largest) + RELATIVE * self.terms
+        own = gradient_limit(self.dtype, self.naive_error, largest)
+        return own + RELATIVE[computed_in(self.dtype)] * self.terms + self.moved
 
 
 def gradients(
@@ -303,13 +319,11 @@ def gradients(
         rounds_output: What the rounding of a 16-bit output moves is allowed (`moved_by_rows`).
     """
     dtype = dtype_of(inputs[0])
-    dtypes = [dtype if dtype != "float32" else dtype_of(x) for x in inputs]
+    dtypes = [dtype if is_short(dtype) else dtype_of(x) for x in inputs]
 
     exact = exact_gradients(formula, inputs, results_grad)
     errors = [0.0] * len(exact)
-    sizes = [
-        x.size for x, own in zip(exact, dtypes) if x is not None and x.size and own != "float32"
-    ]
+    sizes = [x.size for x, own in zip(exact, dtypes) if x is not None and x.size and is_short(own)]
     for turn in range(min(32, -(-samples // min(sizes))) if sizes else 0):
         # Rows of one element stay as they are when they are rolled: other mantissas help.
         size = 1 + turn / 64
@@ -320,7 +334,7 @@ def gradients(
         errors = list(map(max, errors, wrong))
     moved = moved_by_rows(formula, inputs, results_grad, exact, rounds_output)
     return [
-        None if x is None else ExpectedGradient(x, own, error, size / RELATIVE)
+        None if x is None else ExpectedGradient(x, own, error, moved=size)
         for x, own, error, size in zip(exact, dtypes, errors, moved)
     ]
 
@@ -333,7 +347,7 @@ def moved_by_rows(
     rounds_output: bool,
 ) -> list[float]:
     """What gradients move by if what rows subtract is rounded: the product of the output
-    with its gradient (Dao et al. 2022, FlashAttention, appendix B.2), a sum in float32, and
+    with its gradient (Dao et al. 2022, FlashAttention, appendix B.2), a sum in what is computed in, and
     of an output that is rounded to 16 bits if that is asked for. It is as if the
     log-sum-exp's gradient were another. The plain formula takes the sum of the weights' gradients instead, whose
     roundings are those of the terms that it is subtracted from."""
@@ -346,7 +360,8 @@ def moved_by_rows(
     out, lse = formula(*wide, dtype=None)
     grad = grad.double()
     terms = torch.nan_to_num(grad * out, 0.0, 0.0, 0.0)
-    size = ROW_ROUNDINGS * terms.abs().sum(-1)
+    rounding = ROUNDING[computed_in(dtype_of(inputs[0]))]
+    size = ROW_ROUNDINGS * rounding * terms.abs().sum(-1)
     rounded = out.to(inputs[0].dtype).double() if rounds_output else out
     of_output = torch.nan_to_num(grad * (out - rounded), 0.0, 0.0, 0.0)
     lse_grad = torch.zeros_like(lse) if lse_grad is None else lse_grad.double()

@@ -363,7 +363,9 @@ def test_cuda_errors(gpu):
         fa.attention(*(CudaInterface(x, 0) for x in (q, k, v)))
     with pytest.raises(TypeError, match="without a mask of its own, got one in CudaInterface"):
         fa.attention(*(CudaInterface(x, mask=object()) for x in (q, k, v)))
-    with pytest.raises(TypeError, match="got float64 in CudaInterface"):
+    with pytest.raises(TypeError, match="got complex64 in CudaInterface"):
+        fa.attention(*(CudaInterface(x.astype("c8")) for x in (q, k, v)))
+    with pytest.raises(ValueError, match="float32, float16 or bfloat16 on a GPU, got f64 on CUDA"):
         fa.attention(*(CudaInterface(x.astype("f8")) for x in (q, k, v)))
     with pytest.raises(ValueError, match="key of the same library and device as query"):
         fa.attention(CudaDLPack(q), DLPack1(k), DLPack1(v))

@@ -113,7 +113,9 @@ def test_errors():
         fa.attention(q[0], k, v)
     with pytest.raises(ValueError, match="head dim in .1, 256., got 300"):
         fa.attention(*inputs(1, 1, 1, 4, 4, 300, 16))
-    with pytest.raises(TypeError, match="float32, float16 or bfloat16"):
+    with pytest.raises(TypeError, match="float32, float16, bfloat16 or float64"):
+        fa.attention(q.astype(np.complex64), k, v)
+    with pytest.raises(ValueError, match="key of element type f64 like query, got f32"):
         fa.attention(q.astype(np.float64), k, v)
     with pytest.raises(TypeError, match="got list"):
         fa.attention([1.0], k, v)

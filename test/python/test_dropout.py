@@ -292,7 +292,7 @@ def mask_of(library, seed, shape, p=0.5, dtype="float32", **options):
     factor = 256 / (256 - PROBABILITIES[p])
     kept = weights != 0
     # Of float32; else a weight and a result are rounded.
-    roundings = {"float32": right.RELATIVE, "float16": 2 * 2**-11, "bfloat16": 2 * 2**-8}[dtype]
+    roundings = {**right.RELATIVE, "float16": 2 * 2**-11, "bfloat16": 2 * 2**-8}[dtype]
     np.testing.assert_allclose(weights[kept], factor / keys, rtol=roundings)
     return kept
 

@@ -74,7 +74,7 @@ def test_the_rule_is_that_of_gradients():
     import right
 
     assert (common.ERRORS, common.FLOOR) == (right.NAIVE_GRADIENT_ERRORS, right.ABSOLUTE)
-    assert common.FLOOR == right.RELATIVE
+    assert common.FLOOR == right.RELATIVE["float32"]
     assert common.limit(0.5, 2.0) == 1.5 + 2e-5
 
 

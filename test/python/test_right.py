@@ -483,7 +483,7 @@ def test_suites_notice(monkeypatch, suite, mistake):
 # --- The same rule in fa-run ------------------------------------------------------------
 
 FA_RUN = pathlib.Path(fa.__file__).parents[2] / "bin" / "fa-run"
-TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+TYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 
 def normal(seed, count):
@@ -508,7 +508,7 @@ def inputs_of_fa_run(shapes, dtype, seed=0):
 
 
 @pytest.mark.skipif(not FA_RUN.exists(), reason="needs fa-run of the build tree")
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("rows", "keys", "dim"), [(17, 17, 16), (70, 100, 64), (333, 333, 32)])
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_fa_run_has_the_same_rule(tmp_path, dtype, rows, keys, dim, is_causal):
@@ -542,7 +542,7 @@ def test_fa_run_has_the_same_rule_for_gradients():
     source = (pathlib.Path(__file__).parents[2] / "lib/Run/Compare.cpp").read_text()
     (factor,) = re.findall(r"outputLimit\(dtype, ([0-9.]+) \* naiveError, maxReference\)", source)
     assert float(factor) * right.NAIVE_ERRORS == right.NAIVE_GRADIENT_ERRORS
-    for dtype in DTYPES:
+    for dtype in TYPES:
         expected = right.output_limit(dtype, float(factor) * 0.25, 3.0)
         assert right.gradient_limit(dtype, 0.25, 3.0) == expected
 

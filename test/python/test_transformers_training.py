@@ -80,7 +80,7 @@ def assert_right(got, own, exact):
             continue
         numbers = [x[name].detach().double().numpy() for x in (got, own, exact)]
         error = right.NAIVE_GRADIENT_ERRORS * right.difference(numbers[1], numbers[2])
-        limit = error + right.RELATIVE * float(abs(numbers[2]).max())
+        limit = error + right.RELATIVE["float32"] * float(abs(numbers[2]).max())
         share = right.share(numbers[0], numbers[2], max(limit, 1e-30), exact_zeros=False)
         assert share <= 1, f"{name}: {share:.3g} times the limit {limit:.3g}"
 

@@ -325,12 +325,13 @@ APPROXIMATE = {*SMOOTH, "shrink", "quotient"} - {
 """Ops with functions that are approximated."""
 
 
-def erring(op: Any, sign: Callable[[Any], Any]) -> Any:
-    """The op with the errors that a function may have."""
+def erring(op: Any, sign: Callable[[Any], Any], computed: str) -> Any:
+    """The op with the errors that a function of a type may have."""
+    relative, absolute = right.FUNCTION[computed]
 
     def wrong(*args: Any) -> Any:
         y = op(*args)
-        size = right.FUNCTION_RELATIVE * np.abs(y) + right.FUNCTION_ABSOLUTE
+        size = relative * np.abs(y) + absolute
         return y + sign(y) * size
 
     return wrong
@@ -500,6 +501,17 @@ class Case:
         self.library = "torch" if needs_torch else rng.choice(["torch", "numpy"])
         if device == "emulator":
             self.library, self.dtype = "numpy", rng.choice(["float16", "bfloat16"])
+        if device == "cpu":
+            self._widen(random.Random(~seed))
+
+    def _widen(self, rng: random.Random) -> None:
+        """Has some cases in float64, and some of what these capture; the rest stays as it is."""
+        if rng.random() < 0.8:
+            return
+        self.dtype = "float64"
+        for array in self.arrays:
+            if array.dtype == "float32" and rng.random() < 0.5:
+                array.dtype = "float64"
 
     def __str__(self) -> str:
         return (
@@ -556,7 +568,9 @@ class Case:
     def _fitting(self, captured: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
         """The arrays, repeated where a coordinate alone indexes one that is too short for it."""
         given = self._all_given(captured)
-        found = fa._trace.trace.trace_both(*self._functions(given))
+        found = fa._trace.trace.trace_both(
+            *self._functions(given), computed=_arrays.compute_type(_arrays._TYPES[self.dtype])
+        )
         names = {id(getattr(x, "_array", x)): name for name, x in given.items()}
         least = {"b": sizes["batch"], "h": self.heads[0]}
         least |= {"q_idx": sizes["rows"], "kv_idx": sizes["keys"]}
@@ -584,7 +598,8 @@ class Case:
             (sizes["batch"], key_heads, sizes["keys"], dim),
             (sizes["batch"], key_heads, sizes["keys"], value_dim),
         )
-        q, k, v = (values.standard_normal(shape).astype(np.float32) for shape in shapes)
+        kind = right.computed_in(self.dtype)
+        q, k, v = (values.standard_normal(shape).astype(kind) for shape in shapes)
         q, k, v = (naive.rounded(x, self.dtype) for x in naive.telling(q, k, v))
         captured = self._fitting(self._captured(values, sizes), sizes)
         given = self._all_given(captured)
@@ -655,7 +670,9 @@ class Case:
 
     def _score_error(self, q: np.ndarray, k: np.ndarray, captured: dict[str, Any]) -> float:
         """How wrong scores may be: what they are if every function errs by as much as it
-        may, to either side or to any, and twice what float32 makes of the formula."""
+        may, to either side or to any, and twice what float32 makes of the formula, or of
+        float64 as much less as its roundings are smaller."""
+        computed = right.computed_in(self.dtype)
         scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
         k = k.repeat(q.shape[1] // k.shape[1], 1)
 
@@ -663,7 +680,9 @@ class Case:
             s = q.astype(kind) @ k.astype(kind).swapaxes(-1, -2) * kind(scale)
             ops = _reference(kind)
             if sign is not None:
-                ops |= {name: erring(ops[name], sign) for name in ops if name in APPROXIMATE}
+                ops |= {
+                    name: erring(ops[name], sign, computed) for name in ops if name in APPROXIMATE
+                }
             b, h, i, j = naive.coordinates(*s.shape)
             env = {"s": s, "b": b, "h": h, "i": i, "j": j, **captured}
             return np.broadcast_to(evaluated(self.score, env, ops, kind), s.shape)
@@ -674,7 +693,8 @@ class Case:
         with np.errstate(all="ignore"):
             exact = scores(np.float64)
             worst = max(right.difference(scores(np.float64, sign), exact) for sign in signs)
-            return worst + 2 * right.difference(scores(np.float32), exact)
+            share = right.ROUNDING[computed] / right.ROUNDING["float32"]
+            return worst + 2 * share * right.difference(scores(np.float32), exact)
 
 
 # --- Without a GPU --------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 
 #include "Runtime.h"
 
+#include "llvm/ADT/APFloat.h"
+#include "llvm/ADT/APInt.h"
 #include "llvm/ADT/bit.h"
 
 #include <algorithm>
@@ -381,6 +383,24 @@ static __bf16 truncateToBF16(float value) {
   return llvm::bit_cast<__bf16>(half);
 }
 
+/// A double as 16 bits, rounded once.
+template <typename T>
+static T truncateDouble(double value, const llvm::fltSemantics &semantics) {
+  llvm::APFloat x(value);
+  bool losesInfo;
+  x.convert(semantics, llvm::APFloat::rmNearestTiesToEven, &losesInfo);
+  auto bits = static_cast<uint16_t>(x.bitcastToAPInt().getZExtValue());
+  return llvm::bit_cast<T>(bits);
+}
+
+static __bf16 truncateDoubleToBF16(double value) {
+  return truncateDouble<__bf16>(value, llvm::APFloat::BFloat());
+}
+
+static _Float16 truncateDoubleToF16(double value) {
+  return truncateDouble<_Float16>(value, llvm::APFloat::IEEEhalf());
+}
+
 std::vector<std::pair<const char *, void *>> fa::cpu::runtimeSymbols() {
   auto address = [](auto *f) { return reinterpret_cast<void *>(f); };
   return {{"fa_cpu_parallel_for", address(&faCpuParallelFor)},
@@ -389,5 +409,7 @@ std::vector<std::pair<const char *, void *>> fa::cpu::runtimeSymbols() {
           {"_mlir_memref_to_llvm_aligned_alloc", address(&faCpuAllocate)},
           {"_mlir_memref_to_llvm_free", address(&faCpuFree)},
           // What LLVM calls for single elements where no instruction does it.
-          {"__truncsfbf2", address(&truncateToBF16)}};
+          {"__truncsfbf2", address(&truncateToBF16)},
+          {"__truncdfbf2", address(&truncateDoubleToBF16)},
+          {"__truncdfhf2", address(&truncateDoubleToF16)}};
 }

@@ -30,11 +30,19 @@ import numpy as np
 from fa import _native
 from fa._run.environment import cuda_driver
 
-_NUMPY_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+_NUMPY_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64"}
 _INT_TYPES = {"int64": "i64", "int32": "i32", "int8": "i8", "uint8": "u8", "bool": "i1"}
 _TYPES = {**_NUMPY_TYPES, **_INT_TYPES}
 _NAMES = {name: full for full, name in _TYPES.items()}
-_SIZES = {"f32": 4, "f16": 2, "bf16": 2, "i32": 4, "i64": 8, "i8": 1, "u8": 1, "i1": 1}
+_SIZES = {
+    **{"f64": 8, "f32": 4, "f16": 2, "bf16": 2},
+    **{"i64": 8, "i32": 4, "i8": 1, "u8": 1, "i1": 1},
+}
+
+
+def compute_type(dtype: str) -> str:
+    """What attention over elements of a type computes in: scores, sums and the log-sum-exp."""
+    return "f64" if dtype == "f64" else "f32"
 
 
 class View(NamedTuple):
@@ -79,7 +87,7 @@ class Library:
 
 def _dtype_error(array: object, dtype: object) -> TypeError:
     return TypeError(
-        f"expected an array of float32, float16 or bfloat16, got {dtype} in "
+        f"expected an array of float32, float16, bfloat16 or float64, got {dtype} in "
         f"{type(array).__name__}; convert it first"
     )
 
@@ -163,6 +171,7 @@ _NUMPY = Library(
 def _torch_library(torch: Any) -> Library:
     types = {
         torch.float32: "f32",
+        torch.float64: "f64",
         torch.float16: "f16",
         torch.bfloat16: "bf16",
         torch.int32: "i32",
@@ -348,6 +357,7 @@ _CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13
 _LEGACY_STREAM = 1
 # (DLDataTypeCode, bits)
 _DLPACK_TYPES = {
+    (2, 64): "f64",
     (2, 32): "f32",
     (2, 16): "f16",
     (4, 16): "bf16",
@@ -368,7 +378,7 @@ class Array:
 
     Attributes:
         shape: sizes.
-        dtype: "float32", "float16" or "bfloat16".
+        dtype: "float32", "float16", "bfloat16" or "float64".
         device: CUDA device index, None for the CPU.
     """
 
@@ -592,6 +602,22 @@ def describe(array: Any) -> View:
     """
     library = library_of(array)
     return (library.describe or library.view)(array)
+
+
+@functools.cache
+def _is_wide(dtype: Any) -> bool:
+    return str(dtype).rpartition(".")[2] == "float64"
+
+
+def compute_type_of(array: Any) -> str:
+    """`compute_type` of an array's elements; what is no array that fa takes `views_of` says."""
+    dtype = getattr(array, "dtype", None)
+    if dtype is not None:
+        return "f64" if _is_wide(dtype) else "f32"
+    try:
+        return compute_type(describe(array).dtype)
+    except (TypeError, ValueError, NotImplementedError):
+        return "f32"
 
 
 def views_of(arrays: Sequence[Any], names: Sequence[str]) -> tuple[Library, list[View]]:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from fa._run.arrays import View, is_torch_tensor, views_of
+from fa._run.arrays import View, compute_type, is_torch_tensor, views_of
 from fa._run.call import Call, captured_views, target_of
 from fa._run.checks import check, check_captured, check_extents, check_scale
 from fa._run.config import AttentionConfig
@@ -24,7 +24,7 @@ class Results(NamedTuple):
     out: Any
     """[B, Hq, Sq, Dv]"""
     lse: Any
-    """[B, Hq, Sq], float32"""
+    """[B, Hq, Sq], float32, or float64 where q is"""
     out_grad: Any
     lse_grad: Any = None
     """None: the log-sum-exp was not used."""
@@ -33,6 +33,7 @@ class Results(NamedTuple):
 def is_floating(type: str) -> bool:
     """Whether a captured array of that type has a gradient."""
     return type.removesuffix(">").rpartition("x")[2].removeprefix("tensor<") in (
+        "f64",
         "f32",
         "f16",
         "bf16",
@@ -58,7 +59,7 @@ def _check_results(views: Sequence[View], names: Sequence[str], q: View, v: View
     lse = q.shape[:3]
     for view, name in zip(views, names):
         is_lse = name.startswith("lse")
-        shape, dtype = (lse, "f32") if is_lse else ((*lse, v.shape[3]), q.dtype)
+        shape, dtype = (lse, compute_type(q.dtype)) if is_lse else ((*lse, v.shape[3]), q.dtype)
         if view.shape != shape or view.dtype != dtype:
             raise ValueError(
                 f"expected {name} of shape {list(shape)} and element type {dtype}, got "
@@ -102,7 +103,8 @@ def differentiate(
         _check_results(of_results, names, views[0], views[2])
     captured = captured_views(traced, q, library, views[0])
     made = [library.empty(q, view.shape, view.dtype, device) for view in views]
-    made += [library.empty(q, captured[number].shape, "f32", device) for number in wrt]
+    computed = compute_type(views[0].dtype)
+    made += [library.empty(q, captured[number].shape, computed, device) for number in wrt]
     heads, dims = views[0].shape[1], views[0].shape[3]
     if heads > 0:
         if not has_run:
@@ -125,7 +127,7 @@ def differentiate(
             made[3 + place], traced.arrays[number], traced.variant.captured[number]
         )
     made = [library.finish(q, array) for array in made]
-    for place, number in enumerate(wrt):  # sums in float32
+    for place, number in enumerate(wrt):  # sums, of what is computed in
         made[3 + place] = _converted(made[3 + place], traced.arrays[number].dtype)
     return made
 

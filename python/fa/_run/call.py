@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fa import _native
-from fa._run.arrays import Library, View, library_of, views_of
+from fa._run.arrays import Library, View, compute_type, library_of, views_of
 from fa._run.checks import check, check_captured, check_extents, check_scale
 from fa._run.config import AttentionConfig, Schedule
 from fa._run.environment import gpu_target
@@ -160,7 +160,7 @@ def attend(call: Call) -> Any:
     sizes = (batch, query_heads, rows, value_dim)
     results = [library.empty(q, sizes, views[0].dtype, device)]
     if return_lse:
-        results.append(library.empty(q, sizes[:3], "f32", device))
+        results.append(library.empty(q, sizes[:3], compute_type(views[0].dtype), device))
     if query_heads > 0:
         config = AttentionConfig(
             views[0].dtype,

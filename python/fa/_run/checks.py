@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fa._run.arrays import View
+from fa._run.arrays import View, compute_type
 from fa._run.variant import COORDINATES, Extent, Traced
 
 MAX_SCALE = float(np.finfo(np.float32).max)
@@ -33,7 +33,7 @@ def number_of_argument(name: str, value: Any) -> float:
 
 
 def is_scale(scale: float) -> bool:
-    """Whether scores, which are float32, can be multiplied with it."""
+    """Whether scores, of which float32 is the narrowest type, can be multiplied with it."""
     return abs(scale) <= MAX_SCALE
 
 
@@ -46,7 +46,7 @@ def scale_error(scale: float) -> ValueError:
 
 
 def check_scale(scale: Any) -> float | None:
-    """The scale as a number; raises TypeError or ValueError for what is none of float32."""
+    """The scale as a number; raises TypeError or ValueError for what is beyond float32."""
     if scale is None:
         return None
     scale = number_of_argument("scale", scale)
@@ -66,6 +66,12 @@ _EQUAL = (
 
 def check(q: View, k: View, v: View) -> None:
     """Raises ValueError where shapes and element types do not fit."""
+    if compute_type(q.dtype) != "f32" and q.device is not None:
+        raise ValueError(
+            f"expected query, key and value of float32, float16 or bfloat16 on a GPU, got {q.dtype} "
+            f"on CUDA device {q.device}; convert them to float32, or move them to the CPU, which "
+            "computes in float64"
+        )
     for name, view in (("query", q), ("key", k), ("value", v)):
         if len(view.shape) != 4:
             raise ValueError(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fa._run.arrays import compute_type
 from fa._run.checks import is_scale, scale_error
 from fa._run.variant import Variant
 
@@ -22,7 +23,7 @@ class AttentionConfig:
     """
 
     dtype: str
-    """Element type of q, k, v and out: "f32", "f16" or "bf16"."""
+    """Element type of q, k, v and out: "f32", "f16", "bf16", or "f64" for the CPU."""
     query_heads: int
     key_heads: int
     head_dim: int
@@ -39,10 +40,16 @@ class AttentionConfig:
     def __post_init__(self) -> None:
         if self.variant is not None:
             object.__setattr__(self, "variant", self.variant.without_arrays())
-        if self.dtype not in ("f32", "f16", "bf16"):
+        if self.dtype not in ("f32", "f16", "bf16", "f64"):
             raise ValueError(
-                "expected element type f32 (float32), f16 (float16) or bf16 (bfloat16), got "
-                f"{self.dtype}; convert q, k and v to one of them"
+                "expected element type f32 (float32), f16 (float16), bf16 (bfloat16) or f64 "
+                f"(float64), got {self.dtype}; convert q, k and v to one of them"
+            )
+        computed = compute_type(self.dtype)
+        if self.variant is not None and not self.variant.computes_in(computed):
+            raise ValueError(
+                f"expected a score function traced for scores of {computed}, got one for "
+                f"{self.variant.compute_type}; trace it with dtype={self.dtype!r}"
             )
         if self.scale is not None and not is_scale(self.scale):
             raise scale_error(self.scale)
@@ -75,7 +82,7 @@ class AttentionConfig:
         k = f"tensor<{batch}x{self.key_heads}x{keys}x{self.head_dim}x{self.dtype}>"
         v = f"tensor<{batch}x{self.key_heads}x{keys}x{self.value_dim}x{self.dtype}>"
         o = f"tensor<{batch}x{self.query_heads}x{rows}x{self.value_dim}x{self.dtype}>"
-        lse = f"tensor<{batch}x{self.query_heads}x{rows}xf32>"
+        lse = f"tensor<{batch}x{self.query_heads}x{rows}x{compute_type(self.dtype)}>"
         results = f"({o}, {lse})" if self.return_lse else f"({o})"
         values = "%o, %lse" if self.return_lse else "%o"
         types = f"{o}, {lse}" if self.return_lse else o

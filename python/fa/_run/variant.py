@@ -78,6 +78,8 @@ class Variant:
         lengths: which of "query_length" and "key_length" the functions read.
         dropout: of how many of 256 random numbers a weight is dropped. The seed
             is then the last of the captured arrays.
+        compute_type: the type of scores and of all floats that functions compute
+            with: "f32", or "f64" for q, k and v of float64.
         arrays: the captured arrays themselves; no part of the variant's
             identity.
     """
@@ -87,7 +89,12 @@ class Variant:
     captured: tuple[str, ...] = ()
     lengths: tuple[str, ...] = ()
     dropout: int = 0
+    compute_type: str = "f32"
     arrays: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+
+    def computes_in(self, type: str) -> bool:
+        """Whether its functions, if they compute with floats, do so in a type."""
+        return type == self.compute_type or self.score is None
 
     def without_arrays(self) -> Variant:
         """The variant as a key: it keeps no array alive."""
@@ -95,24 +102,26 @@ class Variant:
 
     def to_text(self, extents: tuple[Extent, ...] = ()) -> str:
         """The variant, but for its arrays, and extents as text that `from_text` reads."""
-        parts = [self.score, self.mask, self.captured, self.lengths, self.dropout, extents]
-        return json.dumps(parts)
+        parts = [self.score, self.mask, self.captured, self.lengths, self.dropout]
+        return json.dumps([*parts, extents, self.compute_type])
 
     @staticmethod
     def from_text(text: str) -> tuple[Variant, tuple[Extent, ...]]:
         """The variant and the extents of a text of `to_text`."""
-        # Texts that PyTorch kept before there were extents have none.
+        # Texts that PyTorch kept before there were extents or types have none.
         score, mask, captured, lengths, dropout, *rest = json.loads(text)
-        extents = rest[0] if rest else []
+        extents, computed = (*rest, *([], "f32")[len(rest) :])
         functions = [None if f is None else Function(tuple(f[0]), f[1]) for f in (score, mask)]
-        variant = Variant(*functions, tuple(captured), tuple(lengths), dropout)
+        variant = Variant(*functions, tuple(captured), tuple(lengths), dropout, computed)
         return variant, tuple([Extent(*extent) for extent in extents])
 
     def regions(self, is_causal: bool = False) -> str:
         """The regions' text, with a causal mask too if asked for."""
         parts = []
         if self.score is not None:
-            parts.append(_region("score", "%s: f32, ", self.score, "f32"))
+            parts.append(
+                _region("score", f"%s: {self.compute_type}, ", self.score, self.compute_type)
+            )
         mask = self.mask
         if is_causal:
             causal = "%causal = arith.cmpi sle, %j, %i : index"

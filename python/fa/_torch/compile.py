@@ -22,6 +22,7 @@ from torch import Tensor
 
 from fa import math as fa_math
 from fa._masks.prepare import Prepared
+from fa._run.arrays import compute_type_of
 from fa._run.call import Call
 from fa._run.dropout import add_dropout, dropped_of, torch_seed
 from fa._run.variant import COORDINATES, Variant
@@ -50,7 +51,7 @@ def _fake_traced_value(like: Tensor | None, name: str) -> Tensor:
     # Of one dimension: PyTorch takes the number of an index that has none.
     if like is None:
         return torch.empty((), dtype=torch.int64)
-    return like.new_empty(1, dtype=torch.float32 if name == "score" else torch.int64)
+    return like.new_empty(1, dtype=op.lse_dtype(like) if name == "score" else torch.int64)
 
 
 @torch.compiler.allow_in_graph
@@ -201,12 +202,13 @@ def _lower(body: torch.fx.GraphModule) -> Callable[..., Any]:
             for node in nodes
             if node.target is _result
         }
-        traced = trace_both(functions.get("score_mod"), functions.get("mask_mod"))
         for node in nodes:
             return_lse = _is_operator(node, torch.ops.fa.attention_with_lse)
             if return_lse or _is_operator(node, torch.ops.fa.attention):
                 break
         query, key, value = (inputs[operand] for operand in node.args[:3])
+        both = functions.get("score_mod"), functions.get("mask_mod")
+        traced = trace_both(*both, computed=compute_type_of(query))
         if node.args[3]:
             dropped = Variant.from_text(node.kwargs["variant"])[0].dropout
             traced = add_dropout(traced, dropped, inputs[node.args[3][0]])

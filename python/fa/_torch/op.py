@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fa._run.arrays import describe, is_seen_by
+from fa._run.arrays import compute_type_of, describe, is_seen_by
 from fa._run.backward import Results, differentiate
 from fa._run.call import Call, attend
 from fa._run.checks import check, number_of_argument
@@ -105,6 +105,11 @@ torch.library.impl(
 )
 
 
+def lse_dtype(query: Tensor) -> torch.dtype:
+    """The type of scores and of the log-sum-exp."""
+    return torch.float64 if compute_type_of(query) == "f64" else torch.float32
+
+
 @torch.library.register_fake("fa::attention")
 def _fake_attention(
     query: Tensor, key: Tensor, value: Tensor, captured: Sequence[Tensor], **options: Any
@@ -117,7 +122,7 @@ def _fake_attention_with_lse(
     query: Tensor, key: Tensor, value: Tensor, captured: Sequence[Tensor], **options: Any
 ) -> tuple[Tensor, Tensor]:
     sizes = _sizes(query, key, value)
-    return query.new_empty(sizes), query.new_empty(sizes[:3], dtype=torch.float32)
+    return query.new_empty(sizes), query.new_empty(sizes[:3], dtype=lse_dtype(query))
 
 
 # --- Gradients ---------------------------------------------------------------------

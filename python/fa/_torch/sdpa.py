@@ -33,8 +33,14 @@ from fa._trace.captured import MAX_RANK, get_item
 from fa._trace.trace import trace
 from fa._ways import answer
 
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-_MASK_DTYPES = (torch.bool, *_DTYPES)
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def _is_mask_type(mask: torch.dtype, query: torch.dtype) -> bool:
+    """Whether a mask of one type goes with a query of another: no wider than scores are."""
+    return mask in (torch.bool, *_DTYPES) and (mask is not torch.float64 or query is mask)
+
+
 _MAX_HEAD_DIM = 256
 
 # --- What fa takes -----------------------------------------------------------------
@@ -118,6 +124,8 @@ def why_not(
     dtype, device = query.dtype, query.device
     if dtype not in _DTYPES or key.dtype != dtype or value.dtype != dtype:
         return "dtype"
+    if dtype is torch.float64 and device.type == "cuda":
+        return "dtype"
     if device.type not in ("cpu", "cuda", "meta"):
         return "device"
     for tensor in tensors:
@@ -139,7 +147,7 @@ def why_not(
     if attn_mask is not None:
         if is_causal:
             return "attn_mask with is_causal"
-        if attn_mask.dtype not in _MASK_DTYPES:
+        if not _is_mask_type(attn_mask.dtype, dtype):
             return "attn_mask dtype"
         scores = (*leads, heads, q[-2], k[-2])[-max(len(q), len(k), len(v)) :]
         is_rank_known = 2 <= attn_mask.dim() < MAX_RANK
@@ -340,17 +348,17 @@ _known_masks: dict[Any, int] = {}
 _MOST = 4096
 
 
-def _known_mask(mask: Tensor, query: Any, key: Any) -> int:
+def _known_mask(mask: Tensor, query: Any, key: Any, dtype: torch.dtype) -> int:
     """The number of a mask's variant, -1 for what is not usual."""
     if type(mask) is not Tensor:
         return -1
-    made_for = (mask.dtype, mask.shape, mask.stride(), query, key)
+    made_for = (mask.dtype, mask.shape, mask.stride(), query, key, dtype)
     number = _known_masks.get(made_for)
     if number is None:
         number = -1
         scores = (*query[:3], key[2])
-        if mask.dtype in _MASK_DTYPES and mask.dim() >= 2 and _broadcasts(mask.shape, scores):
-            traced = op.traced_of(_variant_of(mask, query[:1], 0), (mask,))
+        if _is_mask_type(mask.dtype, dtype) and mask.dim() >= 2 and _broadcasts(mask.shape, scores):
+            traced = op.traced_of(_variant_of(mask, query[:1], 0, dtype), (mask,))
             number = traced.number if traced.arrays[0] is mask else -1
         if len(_known_masks) >= _MOST:
             _known_masks.clear()
@@ -377,7 +385,7 @@ def known(
         return None
     number, arrays = 0, ()
     if attn_mask is not None:
-        number = -1 if is_causal else _known_mask(attn_mask, shape, key.shape)
+        number = -1 if is_causal else _known_mask(attn_mask, shape, key.shape, query.dtype)
         if number < 0:
             return None
         arrays = (attn_mask,)
@@ -402,7 +410,8 @@ def _error(reason: str, query: Any, key: Any, value: Any, mask: Any, **options: 
     shapes = _shapes(query=query, key=key, value=value)
     if reason == "dtype":
         return TypeError(
-            "expected query, key and value all of float16, bfloat16 or float32, got "
+            "expected query, key and value all of float16, bfloat16 or float32, or of float64 on the "
+            "CPU, got "
             f"{query.dtype}, {key.dtype} and {value.dtype}; convert them"
         )
     if reason == "device":
@@ -431,8 +440,8 @@ def _error(reason: str, query: Any, key: Any, value: Any, mask: Any, **options: 
         )
     if reason == "attn_mask dtype":
         return TypeError(
-            "expected attn_mask of bool, float16, bfloat16 or float32, got "
-            f"{mask.dtype}; convert it"
+            "expected attn_mask of bool, float16, bfloat16 or float32, or of float64 as query is, "
+            f"got {mask.dtype}; convert it"
         )
     if reason == "attn_mask shape":
         return ValueError(
@@ -464,6 +473,7 @@ def _trace_mask(
     is_strided: bool,
     leads: tuple[int, ...],
     dropped: int,
+    scores: str,
 ) -> str:
     """The text of the variant that a mask is: hides or adds to scores.
 
@@ -474,6 +484,7 @@ def _trace_mask(
         is_strided: in the last dimension.
         leads: sizes of the batch dimensions, if there are several.
         dropped: of how many of 256 random numbers a weight is.
+        scores: the element type that says what scores are computed in.
     """
     sizes = [1 if single else 2 for single in is_single]
     values = torch.empty(sizes, dtype=dtype)
@@ -492,7 +503,7 @@ def _trace_mask(
     functions: dict[str, Callable[..., Any]] = (
         {"mask_mod": mask_mod} if dtype == torch.bool else {"score_mod": score_mod}
     )
-    variant = trace(**functions).without_arrays()
+    variant = trace(**functions, dtype=scores).without_arrays()
     return (with_seed_type(variant, dropped) if dropped else variant).to_text()
 
 
@@ -502,7 +513,9 @@ def _mask_variant(*key: Any) -> str:
     return _trace_mask(*key)
 
 
-def _variant_of(mask: Tensor | None, leads: tuple[Any, ...], dropped: int) -> str:
+def _variant_of(
+    mask: Tensor | None, leads: tuple[Any, ...], dropped: int, dtype: torch.dtype
+) -> str:
     if mask is None:
         return op.dropout_text(dropped) if dropped else ""
     # Branches, which torch.compile decides where sizes are symbols.
@@ -511,7 +524,8 @@ def _variant_of(mask: Tensor | None, leads: tuple[Any, ...], dropped: int) -> st
     # One batch dimension needs no size; several do if the mask tells them apart.
     has_batch = len(leads) > 1 and not all(is_single[:-3])
     sizes = tuple([int(size) for size in leads]) if has_batch else ()
-    return _mask_variant(mask.dtype, is_single, is_strided, sizes, dropped)
+    scores = "f64" if dtype is torch.float64 else "f32"
+    return _mask_variant(mask.dtype, is_single, is_strided, sizes, dropped, scores)
 
 
 # --- The call ------------------------------------------------------------------------
@@ -564,7 +578,7 @@ def compute(
     k, v = _operand(key, leads, key_heads), _operand(value, leads, key_heads)
     captured = [] if attn_mask is None else [attn_mask]
     dropped = dropped_of(dropout_p)
-    variant = _variant_of(attn_mask, leads, dropped)
+    variant = _variant_of(attn_mask, leads, dropped, query.dtype)
     if dropped:
         captured.append(torch_seed(torch, None, q.device))
     factor = None if scale is None else float(scale)

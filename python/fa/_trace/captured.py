@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fa._run.arrays import View, describe
+from fa._run.arrays import View, compute_type, describe
 from fa._run.variant import Extent
 from fa._trace.errors import error, no_attribute
 from fa._trace.scalars import (
@@ -37,7 +37,7 @@ MAX_RANK = 8
 MAX_ELEMENTS = 1024
 """Of what is computed with as an array: each of its elements is operations of its own."""
 
-_FLOATS = ("f32", "f16", "bf16")
+_NARROW = ("f32", "f16", "bf16")
 
 
 class Capture:
@@ -45,7 +45,7 @@ class Capture:
 
     __slots__ = ("array", "view", "name", "type", "rank", "is_padded")
 
-    def __init__(self, array: Any, name: str) -> None:
+    def __init__(self, array: Any, name: str, computed: str) -> None:
         self.array = array
         self.name = name
         try:
@@ -53,6 +53,12 @@ class Capture:
         except (TypeError, ValueError) as reason:
             raise _unreadable(array, reason) from None
         view = self.view
+        if compute_type(view.dtype) not in (computed, "f32"):
+            raise error(
+                f"captures an array that a kernel can't read: got {array.dtype}",
+                "scores are float32: capture x.float() or x.astype(numpy.float32) of it, or make "
+                "query, key and value float64",
+            )
         self.rank = len(view.shape)
         for dim, size in enumerate(view.shape):
             if size > COORDINATES[1]:
@@ -76,21 +82,21 @@ class Capture:
 
 def _unreadable(array: Any, reason: Exception) -> Exception:
     got, _, remedy = str(reason).rpartition("; ")
-    if "float32, float16 or bfloat16, got" in got:
-        dtype = str(getattr(array, "dtype", type(array).__name__))
-        got = f"got {dtype}"
-        remedy = (
-            "scores are float32: capture x.float() or x.astype(numpy.float32) of it"
-            if dtype.endswith("float64")
-            else "convert it to float32, float16, bfloat16, int64, int32, int8, uint8 or bool"
-        )
+    if "float32, float16, bfloat16 or float64, got" in got:
+        got = f"got {getattr(array, 'dtype', type(array).__name__)}"
+        remedy = "convert it to float32, float16, bfloat16, int64, int32, int8, uint8 or bool"
     return error(f"captures an array that a kernel can't read: {got}", remedy)
 
 
 class Captures:
-    """The captured arrays of a score and a mask function, each once."""
+    """The captured arrays of a score and a mask function, each once.
 
-    def __init__(self) -> None:
+    Args:
+        compute_type: the type of the floats that the functions compute with.
+    """
+
+    def __init__(self, compute_type: str = "f32") -> None:
+        self.compute_type = compute_type
         self.list: list[Capture] = []
         self._by_id: dict[int, Capture] = {}
         self.lengths: set[str] = set()
@@ -114,7 +120,7 @@ class Captures:
                     f"captures more than {MAX_CAPTURES} arrays, the limit of a kernel",
                     "put some of them into one array",
                 )
-            found = Capture(array, f"%captured{len(self.list)}")
+            found = Capture(array, f"%captured{len(self.list)}", self.compute_type)
             self.list.append(found)
             self._by_id[id(array)] = found
         return found
@@ -248,10 +254,11 @@ def read(region: Region, capture: Capture, indices: list[Any], reader: str = "")
         names.append(region.op("arith.constant 0 : index"))
     value = region.op(f"tensor.extract {capture.name}[{', '.join(names)}] : {capture.type}")
     dtype = capture.view.dtype
-    if dtype == "f32":
-        return Scalar(region, value, "f32")
-    if dtype in _FLOATS:
-        return Scalar(region, region.op(f"arith.extf {value} : {dtype} to f32"), "f32")
+    if dtype == region.real:
+        return Scalar(region, value, dtype)
+    if dtype in _NARROW:
+        wide = region.op(f"arith.extf {value} : {dtype} to {region.real}")
+        return Scalar(region, wide, region.real)
     if dtype == "i1":
         return Scalar(region, value, "i1", (0, 1))
     if dtype == "i64":

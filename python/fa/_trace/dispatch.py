@@ -172,7 +172,13 @@ def dispatching(name: str) -> Callable[..., Any]:
     return apply
 
 
-_SIZES = {"float": "float32", "half": "float16", "long": "int64", "int": "int64"}
+_SIZES = {
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "long": "int64",
+    "int": "int64",
+}
 """What fa means by types without a size."""
 
 
@@ -181,14 +187,14 @@ def _cast(x: Any, dtype: Any) -> Any:
         return _functions.cast(x, dtype)
     name = _functions.dtype_name(dtype)
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(x, torch.Tensor) and name in _functions._DTYPES:
+    if torch is not None and isinstance(x, torch.Tensor) and name in _functions._KINDS:
         return x.to(getattr(torch, _SIZES.get(name, name)))
-    if name not in _functions._DTYPES:
+    if name not in _functions._KINDS:
         raise ValueError(
-            f"expected float32, float16, bfloat16, int32, int64 or bool to cast to, got {name}; "
+            f"expected float64, float32, float16, bfloat16, int32, int64 or bool to cast to, got {name}; "
             "take one of them"
         )
-    kind = {"f32": float, "index": int, "i1": bool}[_functions._DTYPES[name]]
+    kind = _functions._KINDS[name]
     if _is_number(x):
         return kind(x)
     package = _package(x)

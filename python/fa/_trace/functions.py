@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What can be done with traced values, by the names of PyTorch and NumPy.
 
-Types follow PyTorch: a boolean becomes an integer and an integer a float32
+Types follow PyTorch: a boolean becomes an integer and an integer a float
 where the other operand is one; of two booleans `+` is or, `*` is and, and `-` is
 refused; `/` of integers and functions such as `exp` give
-a float32; `//` rounds down and `%` has the sign of the divisor, as in Python.
+a float; `//` rounds down and `%` has the sign of the divisor, as in Python.
 Integers are computed without wrapping, in 64 bits at most. A division by an
 integer 0 gives some number.
 """
@@ -15,12 +15,14 @@ from __future__ import annotations
 import functools
 import math
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from fa._trace.captured import Elements, PartlyIndexed, lift, over_elements, own_of_elements
 from fa._trace.errors import error
 from fa._trace.scalars import (
+    FLOATS,
     FUNCTIONS,
     I32,
     INT_MAX,
@@ -33,7 +35,7 @@ from fa._trace.scalars import (
 )
 
 Range = tuple[int, int]
-_RANK = {"i1": 0, "index": 1, "i64": 2, "f32": 3}
+_RANK = {"i1": 0, "index": 1, "i64": 2, **dict.fromkeys(FLOATS, 3)}
 
 
 def _clip(lo: int, hi: int) -> Range:
@@ -62,7 +64,7 @@ def _convert(x: Scalar, type: str) -> Scalar:
     region = x._region
     if x._type == type:
         return x
-    if x._constant is not None and type == "f32":
+    if x._constant is not None and type in FLOATS:
         return constant(region, float(x._constant))
     if x._constant is not None and type == "index":
         return constant(region, int(x._constant))
@@ -76,11 +78,17 @@ def _convert(x: Scalar, type: str) -> Scalar:
         else:
             name = region.op(f"arith.index_cast {x._name} : index to i64")
         return Scalar(region, name, "i64", x._range, x._constant)
-    assert type == "f32", (x._type, type)
+    assert type == region.real, (x._type, type)
+    name, of = x._name, "i64"
     if x._type == "index":  # 32 bits hold it, and are cheaper on GPUs
-        narrow = region.op(f"arith.index_cast {x._name} : index to i32")
-        return Scalar(region, region.op(f"arith.sitofp {narrow} : i32 to f32"), "f32")
-    return Scalar(region, region.op(f"arith.sitofp {x._name} : i64 to f32"), "f32")
+        name, of = region.op(f"arith.index_cast {x._name} : index to i32"), "i32"
+    return Scalar(region, region.op(f"arith.sitofp {name} : {of} to {type}"), type)
+
+
+def _as_float(x: Any) -> Scalar:
+    """x as a float of what is computed in."""
+    region, (x,) = _lift_all(x)
+    return _convert(x, region.real)
 
 
 def _promote(x: Scalar, y: Scalar, least: str = "i1") -> tuple[str, Scalar, Scalar]:
@@ -119,10 +127,10 @@ def _select(condition: Scalar, x: Scalar, y: Scalar) -> Scalar:
 
 def _compare_op(predicate: str, x: Scalar, y: Scalar) -> Scalar:
     """x ? y of equal type, integers or floats."""
-    if x._type == "f32":
+    if x._type in FLOATS:
         # A NaN is unequal to everything, and neither less nor greater.
         ordered = "une" if predicate == "ne" else f"o{predicate}"
-        text = f"arith.cmpf {ordered}, {x._name}, {y._name} : f32"
+        text = f"arith.cmpf {ordered}, {x._name}, {y._name} : {x._type}"
     else:
         signed = predicate if predicate in ("eq", "ne") else f"s{predicate}"
         text = f"arith.cmpi {signed}, {x._name}, {y._name} : {x._type}"
@@ -140,7 +148,7 @@ def add(x: Any, y: Any, *, alpha: Any = 1) -> Scalar:
     if x._type == y._type == "i1":
         return or_(x, y)
     type, x, y = _promote(x, y, "index")
-    if type == "f32":
+    if type in FLOATS:
         return _emit("arith.addf", x, y)
     lo, hi = x._range[0] + y._range[0], x._range[1] + y._range[1]
     return _integers("arith.addi", x, y, _clip(lo, hi))
@@ -154,7 +162,7 @@ def sub(x: Any, y: Any, *, alpha: Any = 1) -> Scalar:
     if x._type == y._type == "i1":
         raise error("subtracts two booleans", "use ^, or & ~, or make them integers by .int()")
     type, x, y = _promote(x, y, "index")
-    if type == "f32":
+    if type in FLOATS:
         return _emit("arith.subf", x, y)
     lo, hi = x._range[0] - y._range[1], x._range[1] - y._range[0]
     return _integers("arith.subi", x, y, _clip(lo, hi))
@@ -171,7 +179,7 @@ def mul(x: Any, y: Any) -> Scalar:
     if x._type == y._type == "i1":
         return and_(x, y)
     type, x, y = _promote(x, y, "index")
-    if type == "f32":
+    if type in FLOATS:
         return _emit("arith.mulf", x, y)
     products = [a * b for a in x._range for b in y._range]
     return _integers("arith.muli", x, y, _clip(min(products), max(products)))
@@ -180,7 +188,7 @@ def mul(x: Any, y: Any) -> Scalar:
 def neg(x: Any) -> Scalar:
     """-x."""
     _, (x,) = _lift_all(x)
-    return _emit("arith.negf", x) if x._type == "f32" else sub(0, x)
+    return _emit("arith.negf", x) if x._type in FLOATS else sub(0, x)
 
 
 def positive(x: Any) -> Scalar:
@@ -192,7 +200,7 @@ def positive(x: Any) -> Scalar:
 def true_divide(x: Any, y: Any) -> Scalar:
     """x / y, a float."""
     _, (x, y) = _lift_all(x, y)
-    _, x, y = _promote(x, y, "f32")
+    _, x, y = _promote(x, y, x._region.real)
     return _emit("arith.divf", x, y)
 
 
@@ -206,7 +214,7 @@ def div(x: Any, y: Any, *, rounding_mode: str | None = None) -> Scalar:
         raise error(f"rounding mode {rounding_mode!r} is not known", 'use "floor" or "trunc"')
     _, (x, y) = _lift_all(x, y)
     type, x, y = _promote(x, y, "index")
-    if type == "f32":
+    if type in FLOATS:
         return trunc(true_divide(x, y))
     # Rounded down, and one more where that was below a quotient that is no integer.
     quotient, rest = _quotient(x, y), _remainder(x, y)
@@ -274,8 +282,7 @@ def _float_quotient(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar]:
     """(x // y, x % y), right also where the quotient was rounded up or down."""
     region = x._region
     quotient = floor(true_divide(x, y))
-    name = region.op(f"arith.negf {quotient._name} : f32")
-    rest = Scalar(region, region.op(f"math.fma {name}, {y._name}, {x._name} : f32"), "f32")
+    rest = _emit("math.fma", neg(quotient), y, x)
     zero = constant(region, 0.0)
     too_large = ne(rest, zero) & ne(lt(rest, zero), lt(y, zero))
     too_small = ~too_large & ge(abs_(rest), abs_(y))
@@ -289,14 +296,14 @@ def floor_divide(x: Any, y: Any) -> Scalar:
     """x // y, rounded down."""
     _, (x, y) = _lift_all(x, y)
     type, x, y = _promote(x, y, "index")
-    return _float_quotient(x, y)[0] if type == "f32" else _quotient(x, y)
+    return _float_quotient(x, y)[0] if type in FLOATS else _quotient(x, y)
 
 
 def remainder(x: Any, y: Any) -> Scalar:
     """x % y, with the sign of y."""
     _, (x, y) = _lift_all(x, y)
     type, x, y = _promote(x, y, "index")
-    return _float_quotient(x, y)[1] if type == "f32" else _remainder(x, y)
+    return _float_quotient(x, y)[1] if type in FLOATS else _remainder(x, y)
 
 
 def fmod(x: Any, y: Any) -> Scalar:
@@ -322,14 +329,14 @@ def pow_(x: Any, y: Any) -> Scalar:
     """x ** y. Of integers for a constant y >= 0 only; else of floats."""
     region, (x, y) = _lift_all(x, y)
     exponent = y._constant
-    if x._type != "f32" and y._type != "f32":
+    if x._type not in FLOATS and y._type not in FLOATS:
         if exponent is None or exponent < 0:
             raise error(
                 "raises an integer to a power that is no constant >= 0",
                 "make the base a float: x.float() ** y",
             )
         return constant(region, 1) if exponent == 0 else _power(positive(x), int(exponent))
-    x, y = _convert(x, "f32"), _convert(y, "f32")
+    x, y = _as_float(x), _as_float(y)
     if exponent is not None:
         if exponent == 0:
             return constant(region, 1.0)
@@ -354,13 +361,13 @@ def pow_(x: Any, y: Any) -> Scalar:
 
 def float_power(x: Any, y: Any) -> Scalar:
     """x ** y of floats."""
-    return pow_(cast(x, "float32"), y)
+    return pow_(_as_float(x), y)
 
 
 def abs_(x: Any) -> Scalar:
     """|x|."""
     _, (x,) = _lift_all(x)
-    if x._type == "f32":
+    if x._type in FLOATS:
         return _emit("math.absf", x)
     x = positive(x)
     if x._range[0] >= 0:
@@ -372,7 +379,7 @@ def abs_(x: Any) -> Scalar:
 def sign(x: Any) -> Scalar:
     """-1, 0 or 1 like x."""
     _, (x,) = _lift_all(x)
-    if x._type == "f32":
+    if x._type in FLOATS:
         return where(gt(x, 0.0), 1.0, where(lt(x, 0.0), -1.0, where(eq(x, 0.0), 0.0, x)))
     return where(gt(x, 0), 1, where(lt(x, 0), -1, 0))
 
@@ -383,7 +390,7 @@ def _extreme(what: str, name: str, of: Callable[[int, int], int]) -> Callable[[A
         if x._type == y._type == "i1":
             return (or_ if name == "max" else and_)(x, y)
         type, x, y = _promote(x, y, "index")
-        if type == "f32":
+        if type in FLOATS:
             return _emit(f"arith.{name}imumf", x, y)
         lo, hi = map(of, x._range, y._range)
         return _integers(f"arith.{name}si", x, y, (lo, hi))
@@ -465,7 +472,7 @@ def _bits(what: str, op: str) -> Callable[[Any, Any], Scalar]:
     def apply(x: Any, y: Any) -> Scalar:
         _, (x, y) = _lift_all(x, y)
         type, x, y = _promote(x, y)
-        if type == "f32":
+        if type in FLOATS:
             raise error(
                 f"{what} of {x.describe()} and {y.describe()}",
                 "compare floats first, as in (x > 0)",
@@ -495,7 +502,7 @@ xor = _bits("^", "xori")
 def invert(x: Any) -> Scalar:
     """~x: not, or all bits of an integer."""
     region, (x,) = _lift_all(x)
-    if x._type == "f32":
+    if x._type in FLOATS:
         raise error(f"~ of {x.describe()}", "compare it first, as in ~(x > 0)")
     if x._type == "i1":
         return _logical("xori", x, constant(region, True))
@@ -516,7 +523,7 @@ def right_shift(x: Any, y: Any) -> Scalar:
 def _shift(op: str, x: Any, y: Any) -> Scalar:
     _, (x, y) = _lift_all(x, y)
     type, x, y = _promote(x, y, "index")
-    if type == "f32":
+    if type in FLOATS:
         raise error("shifts a float", "shift integers")
     if y._constant is not None and not 0 <= y._constant <= 63:
         raise error(f"shifts by {y._constant} bits", "shift by 0 to 63")
@@ -592,19 +599,19 @@ def where(condition: Any, x: Any, y: Any) -> Scalar:
 def isnan(x: Any) -> Scalar:
     """Whether x is NaN."""
     _, (x,) = _lift_all(x)
-    return ne(x, x) if x._type == "f32" else constant(x._region, False)
+    return ne(x, x) if x._type in FLOATS else constant(x._region, False)
 
 
 def isinf(x: Any) -> Scalar:
     """Whether x is an infinity."""
     _, (x,) = _lift_all(x)
-    return eq(abs_(x), math.inf) if x._type == "f32" else constant(x._region, False)
+    return eq(abs_(x), math.inf) if x._type in FLOATS else constant(x._region, False)
 
 
 def isfinite(x: Any) -> Scalar:
     """Whether x is neither NaN nor an infinity."""
     _, (x,) = _lift_all(x)
-    return lt(abs_(x), math.inf) if x._type == "f32" else constant(x._region, True)
+    return lt(abs_(x), math.inf) if x._type in FLOATS else constant(x._region, True)
 
 
 # --- Functions of floats --------------------------------------------------------------
@@ -613,7 +620,7 @@ def isfinite(x: Any) -> Scalar:
 def _unary(op: str, doc: str) -> Callable[[Any], Scalar]:
     def apply(x: Any) -> Scalar:
         _, (x,) = _lift_all(x)
-        return _emit(op, _convert(x, "f32"))
+        return _emit(op, _as_float(x))
 
     apply.__doc__ = doc
     return apply
@@ -638,7 +645,7 @@ atan = _unary("math.atan", "Arc tangent.")
 def _rounding(op: str, doc: str) -> Callable[[Any], Scalar]:
     def apply(x: Any) -> Scalar:
         _, (x,) = _lift_all(x)
-        return _emit(op, x) if x._type == "f32" else positive(x)
+        return _emit(op, x) if x._type in FLOATS else positive(x)
 
     apply.__doc__ = doc + " An integer is its own."
     return apply
@@ -704,7 +711,7 @@ def leaky_relu(x: Any, negative_slope: Any = 0.01, inplace: bool = False) -> Sca
 
 def softplus(x: Any, beta: Any = 1.0, threshold: Any = 20.0) -> Scalar:
     """ln(1 + e^(beta x)) / beta; x where beta x is above the threshold."""
-    scaled = mul(cast(x, "float32"), beta)
+    scaled = mul(_as_float(x), beta)
     # ln(1 + e^y) = max(y, 0) + ln(1 + e^-|y|): nothing overflows.
     soft = add(maximum(scaled, 0.0), log1p(exp(neg(abs_(scaled)))))
     return where(gt(scaled, threshold), x, true_divide(soft, beta))
@@ -712,13 +719,13 @@ def softplus(x: Any, beta: Any = 1.0, threshold: Any = 20.0) -> Scalar:
 
 def logsigmoid(x: Any) -> Scalar:
     """-ln(1 + e^-x)."""
-    x = cast(x, "float32")
+    x = _as_float(x)
     return sub(minimum(x, 0.0), log1p(exp(neg(abs_(x)))))
 
 
 def gelu(x: Any, approximate: str = "none") -> Scalar:
     """x Phi(x) with the normal distribution's Phi, or its approximation with tanh."""
-    x = cast(x, "float32")
+    x = _as_float(x)
     if approximate == "tanh":
         cubic = mul(x, add(mul(mul(x, x), 0.044715), 1.0))
         phi = add(tanh(mul(cubic, math.sqrt(2 / math.pi))), 1.0)
@@ -785,26 +792,26 @@ def tanhshrink(x: Any) -> Scalar:
 def logaddexp(x: Any, y: Any) -> Scalar:
     """ln(e^x + e^y)."""
     # Of equal infinities the difference is NaN.
-    rest = where(eq(x, y), 0.0, neg(abs_(sub(cast(x, "float32"), y))))
+    rest = where(eq(x, y), 0.0, neg(abs_(sub(_as_float(x), y))))
     return add(maximum(x, y), log1p(exp(rest)))
 
 
 def asin(x: Any) -> Scalar:
     """Arc sine; NaN beyond 1."""
-    x = cast(x, "float32")
+    x = _as_float(x)
     return atan(true_divide(x, sqrt(mul(sub(1.0, x), add(1.0, x)))))
 
 
 def acos(x: Any) -> Scalar:
     """Arc cosine; NaN beyond 1."""
-    x = cast(x, "float32")
+    x = _as_float(x)
     # 2 atan(sqrt((1 - x) / (1 + x))): no cancellation near 1.
     return mul(atan(sqrt(true_divide(sub(1.0, x), add(1.0, x)))), 2.0)
 
 
 def atan2(y: Any, x: Any) -> Scalar:
     """The angle of the point (x, y), in [-pi, pi]."""
-    y, x = cast(y, "float32"), cast(x, "float32")
+    y, x = _as_float(y), _as_float(x)
     height, width = abs_(y), abs_(x)
     # Of the smaller one through the larger one; both may be 0 or infinite.
     ratio = where(
@@ -820,7 +827,7 @@ def atan2(y: Any, x: Any) -> Scalar:
 
 def asinh(x: Any) -> Scalar:
     """Inverse hyperbolic sine."""
-    x = cast(x, "float32")
+    x = _as_float(x)
     # Nothing is divided by 0, or the derivative there would be NaN.
     size = where(eq(x, 0.0), 1.0, abs_(x))
     # Of x^2 / (1 + sqrt(1 + x^2)), which is x where x^2 overflows.
@@ -834,14 +841,14 @@ def asinh(x: Any) -> Scalar:
 
 def acosh(x: Any) -> Scalar:
     """Inverse hyperbolic cosine; NaN below 1."""
-    above = sub(cast(x, "float32"), 1.0)
+    above = sub(_as_float(x), 1.0)
     inverse = log1p(add(above, mul(sqrt(above), sqrt(add(above, 2.0)))))
     return where(gt(above, 1e18), add(log(above), math.log(2)), inverse)
 
 
 def atanh(x: Any) -> Scalar:
     """Inverse hyperbolic tangent; NaN beyond 1."""
-    x = cast(x, "float32")
+    x = _as_float(x)
     size = abs_(x)
     size = copysign(mul(log1p(true_divide(mul(size, 2.0), sub(1.0, size))), 0.5), x)
     return where(eq(x, 0.0), x, size)  # which has a derivative there
@@ -884,7 +891,7 @@ def addcmul(x: Any, y: Any, z: Any, *, value: Any = 1) -> Scalar:
 def copysign(x: Any, y: Any) -> Scalar:
     """|x| with the sign of y."""
     _, (x, y) = _lift_all(x, y)
-    return _emit("math.copysign", _convert(x, "f32"), _convert(y, "f32"))
+    return _emit("math.copysign", _as_float(x), _as_float(y))
 
 
 def hypot(x: Any, y: Any) -> Scalar:
@@ -894,7 +901,8 @@ def hypot(x: Any, y: Any) -> Scalar:
 
 def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Scalar:
     """x with numbers for NaN and the infinities."""
-    largest = 3.4028234663852886e38
+    x = _as_float(x)
+    largest = {"f32": 3.4028234663852886e38, "f64": sys.float_info.max}[x._type]
     x = where(isnan(x), 0.0 if nan is None else nan, x)
     x = where(eq(x, math.inf), largest if posinf is None else posinf, x)
     return where(eq(x, -math.inf), -largest if neginf is None else neginf, x)
@@ -907,12 +915,18 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Scalar:
 
 # --- Types --------------------------------------------------------------------------------
 
-_DTYPES = {
-    **dict.fromkeys(["float32", "float", "float16", "half", "bfloat16"], "f32"),
-    **dict.fromkeys(["int64", "long", "int32", "int"], "index"),
-    "bool": "i1",
+_FLOAT_TYPES = {
+    **{"float64": "f64", "double": "f64", "float32": "f32"},
+    **{"float16": "f16", "half": "f16", "bfloat16": "bf16"},
 }
-_SHORT = {"float16": "f16", "half": "f16", "bfloat16": "bf16"}
+_KINDS = {
+    **dict.fromkeys([*_FLOAT_TYPES, "float"], float),
+    **dict.fromkeys(["int64", "long", "int32", "int"], int),
+    "bool": bool,
+}
+"""The kinds of types that are converted to; Python's own float is as wide as scores are."""
+_LARGEST_I32 = {"f32": 2147483520.0, "f64": 2147483647.0}
+"""The largest float that is an integer of 32 bits."""
 
 
 def dtype_name(dtype: Any) -> str:
@@ -923,35 +937,36 @@ def dtype_name(dtype: Any) -> str:
 
 
 def cast(x: Any, dtype: Any) -> Scalar:
-    """x as float32, float16 or bfloat16 (rounded, computed with as float32), an
-    integer (towards 0; floats beyond 32 bits become the nearest integer of 32
+    """x as float64, float32, float16 or bfloat16 (rounded, computed with as the scores
+    are), an integer (towards 0; floats beyond 32 bits become the nearest integer of 32
     bits, NaN the smallest) or bool (x != 0). `dtype` is one of PyTorch or NumPy,
     or float, int or bool, or its name.
     """
     region, (x,) = _lift_all(x)
     name = dtype_name(dtype)
-    to = _DTYPES.get(name)
-    if to is None:
+    kind, rounded_to = _KINDS.get(name), _FLOAT_TYPES.get(name, region.real)
+    if kind is None or (kind is float and rounded_to == "f64" != region.real):
         raise error(
             f"converts {x.describe()} to {name}",
-            "convert to float32, float16, bfloat16, int32, int64 or bool",
+            "convert to float32, float16, bfloat16, int32, int64 or bool"
+            + (", or make query, key and value float64" if kind else ""),
         )
-    if to == "i1":
+    if kind is bool:
         return truth(x)
-    if to == "index" and x._type == "f32":
-        lo, hi = constant(region, float(I32[0])), constant(region, 2147483520.0)
+    if kind is int and x._type in FLOATS:
+        lo, hi = constant(region, float(I32[0])), constant(region, _LARGEST_I32[x._type])
         # This way round NaN becomes the lower bound.
         inside = where(lt(x, hi), where(gt(x, lo), x, lo), where(ge(x, hi), hi, lo))
-        narrow = region.op(f"arith.fptosi {inside._name} : f32 to i32")
+        narrow = region.op(f"arith.fptosi {inside._name} : {x._type} to i32")
         return Scalar(region, region.op(f"arith.index_cast {narrow} : i32 to index"), "index", I32)
-    if to == "index":
+    if kind is int:
         return positive(x)
-    x = _convert(x, to)
-    if name in _SHORT:
-        short = _SHORT[name]
-        rounded = region.op(f"arith.truncf {x._name} : f32 to {short}")
-        return Scalar(region, region.op(f"arith.extf {rounded} : {short} to f32"), "f32")
-    return x
+    x = _as_float(x)
+    if rounded_to == x._type:
+        return x
+    rounded = region.op(f"arith.truncf {x._name} : {x._type} to {rounded_to}")
+    wide = region.op(f"arith.extf {rounded} : {rounded_to} to {x._type}")
+    return Scalar(region, wide, x._type)
 
 
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu|hpu|mtia|meta)(:\d+)?")
@@ -1197,6 +1212,7 @@ _ALIASES = {
     "to": to,
     "astype": astype,
     "type": cast,
+    "double": _cast_to("float64"),
     "float": _cast_to("float32"),
     "half": _cast_to("float16"),
     "bfloat16": _cast_to("bfloat16"),

@@ -25,7 +25,7 @@ from fa._trace.captured import (
     lift,
 )
 from fa._trace.errors import TraceError, at_line, error, is_internal
-from fa._trace.scalars import FUNCTIONS, Region, Scalar, current_region
+from fa._trace.scalars import FLOATS, FUNCTIONS, Region, Scalar, current_region
 
 _LENGTHS = ("query_length", "key_length")
 
@@ -60,7 +60,9 @@ def own_array(value: Any) -> Any:
 def call(function: Callable[..., Any], region: Region, arguments: list[Scalar]) -> Any:
     """What the function gives for traced values; raises what JAX raises of it."""
     jax = sys.modules["jax"]
-    kinds = [{"f32": np.float32, "i1": np.bool_}.get(x._type, np.int32) for x in arguments]
+    wide = np.float64 if jax.config.jax_enable_x64 else np.float32
+    types = {"f32": np.float32, "f64": wide, "i1": np.bool_}
+    kinds = [types.get(x._type, np.int32) for x in arguments]
     shapes = [jax.ShapeDtypeStruct((), kind) for kind in kinds]
     lengths = dict.fromkeys(_LENGTHS, jax.ShapeDtypeStruct((), np.int32))
 
@@ -304,7 +306,7 @@ def _select(params: dict[str, Any]) -> Callable[..., Any]:
 
 def _divide(params: dict[str, Any]) -> Callable[[Any, Any], Any]:
     def divide(x: Any, y: Any) -> Any:
-        is_float = "f32" in (_as_scalar(x)._type, _as_scalar(y)._type)
+        is_float = any(_as_scalar(value)._type in FLOATS for value in (x, y))
         return FUNCTIONS["div"](x, y, rounding_mode=None if is_float else "trunc")
 
     return divide

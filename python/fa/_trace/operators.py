@@ -22,7 +22,7 @@ from fa._trace.errors import TraceError, error
 from fa._trace.scalars import FUNCTIONS, Scalar, current_region
 
 _REMEDY = "write it out in the function, with functions of torch or fa.math"
-_DTYPES = {"f32": torch.float32, "i1": torch.bool}
+_DTYPES = {"f32": torch.float32, "f64": torch.float64, "i1": torch.bool}
 
 # Operations of PyTorch whose names here are others, or which give their operand.
 _NAMES = {

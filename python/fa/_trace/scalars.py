@@ -3,8 +3,8 @@
 """Values of a score or mask function while it is traced, and what it captures.
 
 A function is called once, with `Scalar`s for its arguments. What it does with
-them is written down as ops of a region of `fa.attention`. There are floats (f32),
-booleans (i1) and integers. These carry the range of their values: what fits 32
+them is written down as ops of a region of `fa.attention`. There are floats (of the
+type that attention computes in, f32 or f64), booleans (i1) and integers. These carry the range of their values: what fits 32
 bits is an `index`, which has 32 bits on a GPU, and what may not is an i64.
 """
 
@@ -27,6 +27,9 @@ COORDINATES = (0, (1 << 30) - 1)
 """Coordinates and lengths are in it, as the compiler's mask analysis has it."""
 COORDINATE_NAMES = {"%b": "b", "%h": "h", "%i": "q_idx", "%j": "kv_idx"}
 
+FLOATS = ("f32", "f64")
+"""Types of floats; all in one region have the same."""
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """What can be done with traced values, by the names of PyTorch and NumPy; `functions`
 and `captured` put it there. "torch.ops" is what calls an operator of another namespace."""
@@ -42,6 +45,8 @@ class Region:
 
     def __init__(self, captures: Any, is_torch: bool) -> None:
         self.captures = captures
+        self.real: str = captures.compute_type
+        """The type of floats."""
         self.is_torch = is_torch
         self.lines: list[str] = []
         self.lengths: dict[str, Any] = {}
@@ -117,7 +122,7 @@ def _refuse(kind: str, remedy: str) -> Callable[[Scalar], Any]:
 
 
 class Scalar:
-    """A value of a traced function: a float32, an integer or a boolean.
+    """A value of a traced function: a float, an integer or a boolean.
 
     It stands for one element of the scores. Operators, and functions of PyTorch,
     NumPy and `fa.math`, give new ones. It has no value in Python.
@@ -141,7 +146,7 @@ class Scalar:
 
     def describe(self) -> str:
         """The value in an error message."""
-        kind = {"f32": "float", "i1": "boolean"}.get(self._type, "integer")
+        kind = {"f32": "float", "f64": "float", "i1": "boolean"}.get(self._type, "integer")
         known = "score" if self._name == "%s" else COORDINATE_NAMES.get(self._name)
         return f"the traced {kind} {known}" if known else f"a traced {kind}"
 
@@ -201,8 +206,8 @@ class Scalar:
 
     @property
     def dtype(self) -> Any:
-        """float32, int64 or bool: PyTorch's where the query is its tensor, else NumPy's."""
-        name = {"f32": "float32", "i1": "bool"}.get(self._type, "int64")
+        """float32 (or float64), int64 or bool: PyTorch's where the query is its tensor, else NumPy's."""
+        name = {"f32": "float32", "f64": "float64", "i1": "bool"}.get(self._type, "int64")
         return getattr(sys.modules["torch"], name) if self._region.is_torch else np.dtype(name)
 
     @property
@@ -285,8 +290,12 @@ def _dispatch(name: str, what: str, args: tuple[Any, ...], kwargs: dict[str, Any
 # --- Python values as scalars ------------------------------------------------------
 
 
-def float_text(value: float) -> str:
-    """A number as an f32 literal."""
+def float_text(value: float, type: str = "f32") -> str:
+    """A number as a literal of a type of floats."""
+    if type == "f64":
+        if value - value != 0:  # NaN and infinities
+            return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+        return f"{value:.17e}"
     try:
         bits = struct.pack("<f", value)
     except OverflowError:
@@ -314,5 +323,6 @@ def constant(region: Region, value: bool | int | float) -> Scalar:
         type = integer_type((value, value))
         name = region.op(f"arith.constant {value} : {type}")
         return Scalar(region, name, type, (value, value), value)
-    name = region.op(f"arith.constant {float_text(value)} : f32")
-    return Scalar(region, name, "f32", constant=float(value))
+    text = float_text(float(value), region.real)
+    name = region.op(f"arith.constant {text} : {region.real}")
+    return Scalar(region, name, region.real, constant=float(value))

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from fa._run.arrays import is_torch_tensor
+from fa._run.arrays import compute_type, compute_type_of, is_torch_tensor
 from fa._run.variant import Extent, Function, Traced, Variant, is_padded, number_of
 from fa._trace import functions, jaxpr, memo  # noqa: F401 (functions: operators of traced values)
 from fa._trace.captured import (
@@ -242,7 +242,7 @@ def _trace_one(
     region = Region(captures, is_torch)
     arguments = [Scalar(region, name, "index", COORDINATES) for name in COORDINATE_NAMES]
     if what == "score_mod":
-        arguments.insert(0, Scalar(region, "%s", "f32"))
+        arguments.insert(0, Scalar(region, "%s", region.real))
     before = enter(region)
     try:
         result = _result(function, what, region, _call(function, what, region, arguments))
@@ -255,7 +255,7 @@ def _trace_one(
 
 def _result(function: Any, what: str, region: Region, value: Any) -> str:
     """The name of what a function returned, if it has the right type."""
-    wanted, kind = ("f32", "a float") if what == "score_mod" else ("i1", "a boolean")
+    wanted, kind = (region.real, "a float") if what == "score_mod" else ("i1", "a boolean")
     remedy = {
         "score_mod": "return the score, changed or not; .float() or * 1.0 makes a float",
         "mask_mod": "return a comparison, true where the key is seen",
@@ -281,9 +281,11 @@ def _result(function: Any, what: str, region: Region, value: Any) -> str:
     raise TraceError(f"{_place(function)}expected {what} to return {kind}, got {got}; {remedy}")
 
 
-def _trace_both(score_mod: Any, mask_mod: Any, is_torch: bool) -> tuple[Traced, bool]:
+def _trace_both(
+    score_mod: Any, mask_mod: Any, is_torch: bool, computed: str
+) -> tuple[Traced, bool]:
     """Traces the functions that are not None; whether no array's values were read."""
-    captures = Captures()
+    captures = Captures(computed)
     note_traced(score_mod, mask_mod)
     score = mask = None
     if score_mod is not None:
@@ -295,33 +297,38 @@ def _trace_both(score_mod: Any, mask_mod: Any, is_torch: bool) -> tuple[Traced, 
         mask,
         tuple(capture.type for capture in captures.list),
         tuple(sorted(captures.lengths)),
+        compute_type=computed,
     )
     arrays = tuple(capture.array for capture in captures.list)
     traced = Traced(variant, arrays, number_of(variant), tuple(captures.extents))
     return traced, captures.is_certain
 
 
-def trace_both(score_mod: Any, mask_mod: Any, is_torch: bool = True) -> Traced:
+def trace_both(
+    score_mod: Any, mask_mod: Any, is_torch: bool = True, computed: str = "f32"
+) -> Traced:
     """Traces the functions that are not None.
 
     Args:
         score_mod: the score function.
         mask_mod: the mask function.
         is_torch: whether the types of traced values are PyTorch's, else NumPy's.
+        computed: the type of scores, `compute_type` of the query's.
     """
-    return _trace_both(score_mod, mask_mod, is_torch)[0]
+    return _trace_both(score_mod, mask_mod, is_torch, computed)[0]
 
 
-def trace_functions(score_mod: Any, mask_mod: Any, is_torch: bool = True) -> Traced:
-    """`trace_both`, if the functions were not traced before."""
-    found = memo.fingerprint(score_mod, mask_mod, is_torch)
+def trace_functions(score_mod: Any, mask_mod: Any, query: Any) -> Traced:
+    """`trace_both` for a query, if the functions were not traced before."""
+    asked = (score_mod, mask_mod, is_torch_tensor(query), compute_type_of(query))
+    found = memo.fingerprint(*asked)
     if found is None:
-        return trace_both(score_mod, mask_mod, is_torch)
+        return trace_both(*asked)
     known = memo.get(*found)
     if known is not None:
         return known
     with memo.watch() as watch:
-        traced, is_certain = _trace_both(score_mod, mask_mod, is_torch)
+        traced, is_certain = _trace_both(*asked)
     if watch.is_certain and is_certain:
         memo.put(*found, traced)
     return traced
@@ -332,7 +339,7 @@ def known_functions(score_mod: Any, mask_mod: Any, query: Any) -> tuple[int, tup
 
     -1 for others, and for arrays that must be looked at in Python.
     """
-    found = memo.fingerprint(score_mod, mask_mod, is_torch_tensor(query))
+    found = memo.fingerprint(score_mod, mask_mod, is_torch_tensor(query), compute_type_of(query))
     known = None if found is None else memo.get(*found)
     return (-1, ()) if known is None else (known.number, known.arrays)
 
@@ -341,12 +348,15 @@ def trace(
     *,
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
+    dtype: str = "f32",
 ) -> Variant:
     """What a score and a mask function become: `print(fa.trace(mask_mod=f))`.
 
     Args:
         score_mod: score_mod(score, b, h, q_idx, kv_idx), as for `fa.attention`.
         mask_mod: mask_mod(b, h, q_idx, kv_idx), as for `fa.attention`.
+        dtype: element type of q, k and v, as in `fa.AttentionConfig`: scores are of
+            float64 where that is "f64", else of float32.
 
     Returns:
         The variant. Its text is the MLIR of the two regions; as `variant` of a
@@ -356,7 +366,9 @@ def trace(
     Raises:
         TraceError: a function does what can't be traced.
     """
-    variant, arrays, *_ = trace_both(score_mod, mask_mod, "torch" in sys.modules)
+    variant, arrays, *_ = trace_both(
+        score_mod, mask_mod, "torch" in sys.modules, compute_type(dtype)
+    )
     padded = (a[..., None] if is_padded(t) else a for a, t in zip(arrays, variant.captured))
     return replace(variant, arrays=tuple(padded))
 
