@@ -118,6 +118,42 @@ func.func @step_keep(%m: !m, %x: !x, %v: !v) {
 
 // -----
 
+!m = tensor<8x8xf64>
+!x = tensor<8x16xf64>
+!v = tensor<8xf64>
+func.func @step_types(%m: !m, %x: !x, %d: tensor<8xf32>, %v: !v) {
+  // expected-error @+1 {{expected delta of element type 'f64', which 'f64' is computed in, got 'f32' (fa_softmax_grad_c1)}}
+  %0:3 = fa.softmax_grad ins(%m, %m, %x, %x, %x, %x, %v, %d : !m, !m, !x, !x, !x, !x, !v, tensor<8xf32>) outs(%x, %x, %x : !x, !x, !x) keep {
+  ^bb0(%i: index, %j: index):
+    %true = arith.constant true
+    fa.yield %true : i1
+  } adjoint {
+  ^bb0(%s: f64, %i: index, %j: index, %g: f64):
+    fa.yield_adjoint %g : f64
+  }
+  return
+}
+
+// -----
+
+!m = tensor<8x8xf64>
+!x = tensor<8x16xf64>
+!v = tensor<8xf64>
+func.func @step_yields(%m: !m, %x: !x, %z: f32, %v: !v) {
+  %0:3 = fa.softmax_grad ins(%m, %m, %x, %x, %x, %x, %v, %v : !m, !m, !x, !x, !x, !x, !v, !v) outs(%x, %x, %x : !x, !x, !x) keep {
+  ^bb0(%i: index, %j: index):
+    %true = arith.constant true
+    fa.yield %true : i1
+  } adjoint {
+  ^bb0(%s: f64, %i: index, %j: index, %g: f64):
+    // expected-error @+1 {{expected 'f64', which is computed in, got 'f32' (fa_softmax_grad_c2)}}
+    fa.yield_adjoint %z : f32
+  }
+  return
+}
+
+// -----
+
 func.func @places(%x: tensor<8x8xf32>, %y: tensor<8xf32>) {
   // expected-error @+1 {{expected the region to take 2 indices, one for each dimension of terms, got 1 arguments (fa_accumulate_c1)}}
   %0 = fa.accumulate %x into %y at {

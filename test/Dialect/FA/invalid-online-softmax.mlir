@@ -94,7 +94,7 @@ func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xf32>, %m: tensor<4xf32>, %l: t
 
 // scores in 16 bits
 func.func @f(%s: tensor<4x8xf16>, %v: tensor<8x16xf32>, %m: tensor<4xf32>, %l: tensor<4xf32>, %o: tensor<4x16xf32>) {
-  // expected-error @+1 {{operand #0 must be ranked tensor of 32-bit float values, but got 'tensor<4x8xf16>'}}
+  // expected-error @+1 {{operand #0 must be ranked tensor of 32-bit float or 64-bit float values, but got 'tensor<4x8xf16>'}}
   %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf16>, tensor<8x16xf32>) outs(%m, %l, %o : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>)
   return
 }
@@ -103,7 +103,7 @@ func.func @f(%s: tensor<4x8xf16>, %v: tensor<8x16xf32>, %m: tensor<4xf32>, %l: t
 
 // values in 64 bits
 func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xf64>, %m: tensor<4xf32>, %l: tensor<4xf32>, %o: tensor<4x16xf32>) {
-  // expected-error @+1 {{operand #1 must be ranked tensor of 16-bit float or bfloat16 type or 32-bit float values, but got 'tensor<8x16xf64>'}}
+  // expected-error @+1 {{expected scores of element type 'f64', which 'f64' is computed in, got 'f32' (fa_online_softmax_c1)}}
   %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf64>) outs(%m, %l, %o : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>)
   return
 }

@@ -76,9 +76,9 @@ func.func @f(%q: tensor<1x2x8x16xf32>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x
 // -----
 
 // c1: an element type that no target takes
-func.func @f(%q: tensor<1x2x8x16xf64>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x8x16xf32>) {
-  // expected-error @+1 {{operand #0 must be ranked tensor of 16-bit float or bfloat16 type or 32-bit float values, but got 'tensor<1x2x8x16xf64>'}}
-  %o = fa.attention %q, %k, %v : (tensor<1x2x8x16xf64>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+func.func @f(%q: tensor<1x2x8x16xi32>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x8x16xf32>) {
+  // expected-error @+1 {{operand #0 must be ranked tensor of 16-bit float or bfloat16 type or 32-bit float or 64-bit float values, but got 'tensor<1x2x8x16xi32>'}}
+  %o = fa.attention %q, %k, %v : (tensor<1x2x8x16xi32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
   return
 }
 
@@ -86,8 +86,46 @@ func.func @f(%q: tensor<1x2x8x16xf64>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x
 
 // c1: an unranked tensor
 func.func @f(%q: tensor<*xf32>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x8x16xf32>) {
-  // expected-error @+1 {{operand #0 must be ranked tensor of 16-bit float or bfloat16 type or 32-bit float values, but got 'tensor<*xf32>'}}
+  // expected-error @+1 {{operand #0 must be ranked tensor of 16-bit float or bfloat16 type or 32-bit float or 64-bit float values, but got 'tensor<*xf32>'}}
   %o = fa.attention %q, %k, %v : (tensor<*xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+// c1: an f64 query beside f32 keys
+func.func @f(%q: tensor<1x2x8x16xf64>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x8x16xf64>) {
+  // expected-error @+1 {{expected key of element type 'f64' like query, got 'f32' (fa_attention_c1)}}
+  %o = fa.attention %q, %k, %v : (tensor<1x2x8x16xf64>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf64>) -> tensor<1x2x8x16xf64>
+  return
+}
+
+// -----
+
+// c1: lse of f64 attention in f32, and of f16 attention in f64
+func.func @f(%q: tensor<1x2x8x16xf64>, %h: tensor<1x2x8x16xf16>) {
+  // expected-error @+1 {{expected lse of element type 'f64', which 'f64' is computed in, got 'f32' (fa_attention_c1)}}
+  %o, %lse = fa.attention %q, %q, %q : (tensor<1x2x8x16xf64>, tensor<1x2x8x16xf64>, tensor<1x2x8x16xf64>) -> (tensor<1x2x8x16xf64>, tensor<1x2x8xf32>)
+  return
+}
+
+// -----
+
+func.func @f(%q: tensor<1x2x8x16xf16>) {
+  // expected-error @+1 {{expected lse of element type 'f32', which 'f16' is computed in, got 'f64' (fa_attention_c1)}}
+  %o, %lse = fa.attention %q, %q, %q : (tensor<1x2x8x16xf16>, tensor<1x2x8x16xf16>, tensor<1x2x8x16xf16>) -> (tensor<1x2x8x16xf16>, tensor<1x2x8xf64>)
+  return
+}
+
+// -----
+
+// c6: f32 scores of f64 attention
+func.func @f(%q: tensor<1x2x8x16xf64>) {
+  // expected-error @+1 {{expected the score region to take ('f64', 'index', 'index', 'index', 'index'), got ('f32', 'index', 'index', 'index', 'index') (fa_attention_c6)}}
+  %o = fa.attention %q, %q, %q score {
+  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+    fa.yield %s : f32
+  } : (tensor<1x2x8x16xf64>, tensor<1x2x8x16xf64>, tensor<1x2x8x16xf64>) -> tensor<1x2x8x16xf64>
   return
 }
 
@@ -95,7 +133,7 @@ func.func @f(%q: tensor<*xf32>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x8x16xf3
 
 // c1: lse in 16 bits
 func.func @f(%q: tensor<1x2x8x16xf32>, %k: tensor<1x2x8x16xf32>, %v: tensor<1x2x8x16xf32>) {
-  // expected-error @+1 {{result #1 must be ranked tensor of 32-bit float values, but got 'tensor<1x2x8xf16>'}}
+  // expected-error @+1 {{result #1 must be ranked tensor of 32-bit float or 64-bit float values, but got 'tensor<1x2x8xf16>'}}
   %o, %lse = fa.attention %q, %k, %v : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> (tensor<1x2x8x16xf32>, tensor<1x2x8xf16>)
   return
 }

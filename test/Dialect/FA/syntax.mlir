@@ -59,7 +59,7 @@ func.func @yield_elsewhere(%x: f32) {
 func.func @yield_of_another_type(%q: tensor<1x2x8x16xf32>) {
   %o = fa.attention %q, %q, %q mask {
   ^bb0(%b: index, %h: index, %i: index, %j: index):
-    // expected-error @+1 {{operand #0 must be 32-bit float or 1-bit signless integer, but got 'index'}}
+    // expected-error @+1 {{operand #0 must be 32-bit float or 64-bit float or 1-bit signless integer, but got 'index'}}
     fa.yield %j : index
   } : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
   return
