@@ -74,12 +74,12 @@ typedef struct fa_compile_options {
    * not take is then an error. Default NULL. */
   const char *schedule;
   /** Not NULL: the function's gradient in its place, with respect to query,
-   * key, value and captured tensors: "all" of f32, f16 and bf16, "none", or the
-   * numbers of arguments, as "3+5". The kernel takes the function's arguments,
-   * out [B,Hq,Sq,Dv], lse [B,Hq,Sq], the gradients with respect to out and,
-   * where the function returns it, to lse; then its results: the gradients with
-   * respect to query, key, value and those tensors, in the order of the
-   * arguments. For target "cpu". Default NULL. */
+   * key, value and captured tensors: "all" of floats (of f64 only where
+   * query is), "none", or the numbers of arguments, as "3+5". The kernel takes
+   * the function's arguments, out [B,Hq,Sq,Dv], lse [B,Hq,Sq], the gradients
+   * with respect to out and, where the function returns it, to lse; then its
+   * results: the gradients with respect to query, key, value and those tensors,
+   * in the order of the arguments. For target "cpu". Default NULL. */
   const char *backward;
   /** Not 0: gradients have the same bits each time that a kernel runs on the
    * same device, also where blocks of a GPU's grid add to the same numbers. On

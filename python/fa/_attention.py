@@ -75,8 +75,8 @@ def attention(
     """Softmax attention: softmax(scale * q k^T) v, row by row.
 
     Args:
-        q: queries [B, Hq, Sq, D]; float32, float16 or bfloat16; any strides on
-            the CPU (negative and 0, too), unit stride along D on a GPU. An
+        q: queries [B, Hq, Sq, D]; float32, float16, bfloat16, or on the CPU
+            float64, which is computed in throughout; any strides on the CPU (negative and 0, too), unit stride along D on a GPU. An
             array of NumPy, PyTorch or CuPy, or any object that exports
             `__dlpack__`, `__cuda_array_interface__` or `__array_interface__`.
             Or a nested tensor of PyTorch [B, Hq, *, D] (`attention_varlen`).
@@ -89,7 +89,7 @@ def attention(
         mask_mod: mask_mod(b, h, q_idx, kv_idx), true where the query sees the
             key; see fa.masks. Or a BlockMask of FlexAttention. Both functions may
             read captured arrays (float32, float16, bfloat16, int64, int32, int8,
-            uint8 or bool; any rank up to 8, any strides) on the device of q by
+            uint8, bool, or float64 where q is; any rank up to 8, any strides) on the device of q by
             index. What indexes an array by a coordinate itself needs an element for
             each of its values; another index that is out of range is clamped to the
             array's ends. Other values of captured arrays, like other lengths, need
@@ -110,7 +110,7 @@ def attention(
 
     Returns:
         out [B, Hq, Sq, Dv] in q's element type, or (out, lse) with lse
-        [B, Hq, Sq] in float32 (natural logarithm). A row with nothing to
+        [B, Hq, Sq] in float32, or float64 where q is (natural logarithm). A row with nothing to
         attend has out 0 and lse -inf. They are arrays of q's library: NumPy,
         PyTorch, CuPy, or one with `__array_namespace__().from_dlpack` (JAX). For
         another object they are NumPy arrays on the CPU (`fa.Array` for

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from fa._attention import unknown_keywords
 from fa._masks.blocks import block_mask, check_block_mask, is_block_mask
 from fa._masks.prepare import Prepared
+from fa._run.arrays import compute_type_of, is_torch_tensor
 from fa._run.backward import Results, differentiate, is_floating
 from fa._run.call import Call
 from fa._run.dropout import with_dropout
@@ -39,7 +40,7 @@ def _traced(q: Any, k: Any, score_mod: Any, mask_mod: Any) -> Traced:
         mask_mod = block_mask(mask_mod)
     if score_mod is None and mask_mod is None:
         return NOTHING
-    return trace_functions(score_mod, mask_mod, q)
+    return trace_functions(score_mod, mask_mod, is_torch_tensor(q), compute_type_of(q))
 
 
 def attention_backward(
@@ -69,7 +70,7 @@ def attention_backward(
         k: keys [B, Hk, Sk, D].
         v: values [B, Hk, Sk, Dv].
         out: what `fa.attention(..., return_lse=True)` gave, [B, Hq, Sq, Dv].
-        lse: and the log-sum-exp, [B, Hq, Sq] in float32.
+        lse: and the log-sum-exp, [B, Hq, Sq] in float32, or float64 where q is.
         out_grad: the gradient of what is differentiated with respect to out.
         lse_grad: and with respect to lse; None where lse is not used.
         score_mod: as it was given to `fa.attention`, and so are

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from fa import _native
 from fa._masks.blocks import block_mask, check_block_mask, is_block_mask
 from fa._masks.prepare import Prepared
-from fa._run.arrays import is_compiling, is_seen_by
+from fa._run.arrays import compute_type_of, is_compiling, is_seen_by, is_torch_tensor
 from fa._run.call import attend
 from fa._run.dropout import with_dropout
 from fa._run.request import Request
@@ -106,7 +106,8 @@ def _has_functions(request: Request) -> bool:
 def _traced(request: Request) -> Any:
     traced, mask_mod = request.traced, request.mask_mod
     if request.score_mod is not None or mask_mod is not None:
-        traced = trace_functions(request.score_mod, mask_mod, request.q)
+        of_query = is_torch_tensor(request.q), compute_type_of(request.q)
+        traced = trace_functions(request.score_mod, mask_mod, *of_query)
     traced = with_dropout(traced, request.dropout_p, request.dropout_seed, request.q)
     call = request._replace(traced=traced).call()
     if call.is_usual(True) and traced.number > 0:

@@ -91,8 +91,8 @@ def attention_varlen(
         unknown: any other keyword is a TypeError, which names the one that is meant.
 
     Returns:
-        out [Tq, Hq, Dv], or (out, lse) with lse [Hq, Tq] in float32. In memory
-        the heads of out come first: it is a view of [Hq, Tq, Dv].
+        out [Tq, Hq, Dv], or (out, lse) with lse [Hq, Tq] in float32, or float64
+        where q is. In memory the heads of out come first: it is a view of [Hq, Tq, Dv].
 
     Raises:
         ValueError, TypeError, TraceError: as `fa.attention`, and for offsets of

@@ -273,7 +273,7 @@ def _captured(*shape):
 SCORES = {
     "none": (None, lambda: ()),
     "cap": (lambda s, b, h, i, j: m.tanh(s / 2) * 2, lambda: ()),
-    "alibi": (lambda s, b, h, i, j: s - 0.1 * abs(i - j), lambda: ()),
+    "alibi": (lambda s, b, h, i, j: s - abs(i - j) / 8, lambda: ()),
     "powers": (lambda s, b, h, i, j: s + 0.1 * s * s + m.exp(s * 0.3) * 0.1, lambda: ()),
     "bias": (lambda s, b, h, i, j, bias: s + bias[h, i, j], lambda: (_captured(4, 5, 7),)),
     "table": (lambda s, b, h, i, j, table: s * table[h, i - j + 6], lambda: (_captured(4, 12),)),

@@ -548,7 +548,7 @@ def test_what_compiles(torch):
 
 def is_kept(**functions):
     """Whether a second trace of the functions is looked up."""
-    both = functions.get("score_mod"), functions.get("mask_mod"), True
+    both = functions.get("score_mod"), functions.get("mask_mod"), True, "f32"
     found = _memo.fingerprint(*both)
     first = _trace.trace_functions(*both)
     if found is None or _memo.get(*found) is None:

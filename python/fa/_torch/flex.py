@@ -64,19 +64,19 @@ def flex_attention(
     """`torch.nn.attention.flex_attention.flex_attention`, by fa.
 
     Args:
-        query: [B, Hq, L, E], float16, bfloat16 or float32 on the CPU or a CUDA device;
-            E in [1, 256].
+        query: [B, Hq, L, E], float16, bfloat16 or float32 on the CPU or a CUDA device, or
+            float64 on the CPU; E in [1, 256].
         key: [B, H, S, E] of the same type; or of one batch entry, for all.
         value: [B, H, S, Ev]; Ev in [1, 256].
         score_mod: score_mod(score, b, h, q_idx, kv_idx), of the scaled product as a
-            float32.
+            float32, or a float64 where query is.
         block_mask: a BlockMask of `create_block_mask`; or a function mask_mod(b, h,
             q_idx, kv_idx), which needs no blocks: they are found when the kernel
             runs, and other lengths are no other mask.
         scale: factor of the scores, 1/sqrt(E) if None.
         enable_gqa: H divides Hq: so many query heads share a key head.
-        return_lse: also return the log-sum-exp, [B, Hq, L] in float32, of the
-            natural logarithm as PyTorch's.
+        return_lse: also return the log-sum-exp, [B, Hq, L] in float32, or float64 where
+            query is, of the natural logarithm as PyTorch's.
         kernel_options: ignored, which is said once: they are for Triton kernels.
         return_aux: PyTorch's AuxRequest (2.9): the second result is an AuxOutput
             with the log-sum-exp, if asked for.

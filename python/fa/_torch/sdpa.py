@@ -617,7 +617,7 @@ def sdpa(
 
     Args:
         query: [..., Hq, L, E], float16, bfloat16 or float32 on the CPU or a CUDA
-            device, any strides; E in [1, 256]. [N, L, E] is a batch of N.
+            device, or float64 on the CPU, any strides; E in [1, 256]. [N, L, E] is a batch of N.
         key: [..., H, S, E] of the same type.
         value: [..., H, S, Ev] of the same type; Ev in [1, 256]. Batch dimensions
             broadcast, and heads where one tensor has a single one.

@@ -318,9 +318,11 @@ def trace_both(
     return _trace_both(score_mod, mask_mod, is_torch, computed)[0]
 
 
-def trace_functions(score_mod: Any, mask_mod: Any, query: Any) -> Traced:
-    """`trace_both` for a query, if the functions were not traced before."""
-    asked = (score_mod, mask_mod, is_torch_tensor(query), compute_type_of(query))
+def trace_functions(
+    score_mod: Any, mask_mod: Any, is_torch: bool = True, computed: str = "f32"
+) -> Traced:
+    """`trace_both`, if the functions were not traced before."""
+    asked = (score_mod, mask_mod, is_torch, computed)
     found = memo.fingerprint(*asked)
     if found is None:
         return trace_both(*asked)

@@ -23,7 +23,7 @@ def DifferentiatePass : Pass<"fa-differentiate", "::mlir::ModuleOp"> {
     then `out`, `lse`, `out_grad` and, where the function returns the
     log-sum-exp, `lse_grad`; what it returns are the gradients with respect to
     query, key, value and, in the order of the arguments, to its other tensors of
-    f32, f16 and bf16, or to those of them that `wrt` names. The function itself
+    floats (f64 only where it is computed in), or to those of them that `wrt` names. The function itself
     returns the log-sum-exp, too, if it did not.
 
     The adjoint of the score function is made by reverse mode: its operations
@@ -95,8 +95,8 @@ def DecomposePass : FA_Pass<"fa-decompose"> {
       scf.forall.in_parallel { ... }
     }
     ```
-    Numeric contract: defines the numbers. S and sums are f32, P has V's
-    element type.
+    Numeric contract: defines the numbers. S and sums are in the compute type
+    (f64 of f64, else f32), P has V's element type.
   }];
 }
 
