@@ -105,7 +105,7 @@ def view(tensor):
 
 
 def install():
-    dtypes = {name: name for name in ("f32", "f16", "bf16")}
+    dtypes = {name: name for name in ("f64", "f32", "f16", "bf16")}
     assert _native.add_library([Tensor], capsule(API), empty, dtypes, lambda index: index)
     library = _arrays.Library(
         "fake",
@@ -380,7 +380,7 @@ def failures():
     raises(Exception, "", lambda: fa.attention(q, k, v))
     assert not long_way(fa.attention, *inputs())[1]
     broken = ExchangeAPI((2, 0), (None,) * 4, view_dlpack, current_stream)
-    dtypes = {name: name for name in ("f32", "f16", "bf16")}
+    dtypes = {name: name for name in ("f64", "f32", "f16", "bf16")}
     assert not _native.add_library([Tensor], capsule(broken), empty, dtypes, lambda index: index)
     assert not _native.add_library([Tensor], None, empty, dtypes, lambda index: index)
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import random
 import sys
 from typing import Any
 
@@ -37,8 +38,6 @@ from variant_fuzzer import (
     largest_of,
     run_seeds,
 )
-
-FUNCTION_RELATIVE, FUNCTION_ABSOLUTE = right.FUNCTION["float32"]
 
 
 def _softplus(x: Any) -> Any:
@@ -118,9 +117,10 @@ def evaluated(node: Any, env: dict[str, Any], ops: dict[str, Any]) -> Any:
     return ops[node.op](*(evaluated(argument, env, ops) for argument in node.args))
 
 
-def wrong_ops(generator: Any) -> dict[str, Any]:
-    """The ops with errors of any sign that functions and their derivatives, which are
-    computed of their results, may have; "sign" gives signs."""
+def wrong_ops(generator: Any, computed: str) -> dict[str, Any]:
+    """The ops with errors of any sign that functions of a type and their derivatives, which
+    are computed of their results, may have; "sign" gives signs."""
+    relative, absolute = right.FUNCTION[computed]
 
     def sign(x: Any) -> Any:
         return torch.randint(0, 2, x.shape, generator=generator).to(x.dtype) * 2 - 1
@@ -128,8 +128,8 @@ def wrong_ops(generator: Any) -> dict[str, Any]:
     def erring(op: Any) -> Any:
         def wrong(*args: Any) -> Any:
             y = op(*args)
-            size = FUNCTION_RELATIVE * abs(y.detach()) + FUNCTION_ABSOLUTE
-            slope = FUNCTION_ABSOLUTE * sign(y) * sum(x - x.detach() for x in args)
+            size = relative * abs(y.detach()) + absolute
+            slope = absolute * sign(y) * sum(x - x.detach() for x in args)
             return y + sign(y) * size + slope
 
         return wrong
@@ -151,6 +151,8 @@ class GradientCase(Case):
         for array in self.arrays:
             if array.kind == "e" and not array.rank:  # one of 16 bits crashes the compiler
                 array.dtype = "float32"
+        if device == "cpu":
+            self.widen(random.Random(~seed))
 
 
 class Differentiated:
@@ -180,8 +182,8 @@ class Differentiated:
         sign = ops.get("sign")
 
         def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
-            if sign is not None:  # float32's roundings of a product
-                s = s + sign(s) * right.of_size(s.detach())
+            if sign is not None:  # roundings of a product
+                s = s + sign(s) * right.of_size(s.detach(), case.dtype)
             env = {"s": s, "b": b, "h": h, "i": i, "j": j, **given}
             return evaluated(case.score, env, ops)
 
@@ -209,7 +211,8 @@ def tensors_of(case: Case, values: Any, sizes: dict[str, int]) -> tuple[list[Any
         (sizes["batch"], key_heads, sizes["keys"], dim),
         (sizes["batch"], key_heads, sizes["keys"], value_dim),
     )
-    q, k, v = (values.standard_normal(shape).astype(np.float32) for shape in shapes)
+    kind = right.computed_in(case.dtype)
+    q, k, v = (values.standard_normal(shape).astype(kind) for shape in shapes)
     arrays = [naive.rounded(x, case.dtype) for x in naive.telling(q, k, v)]
     on_gpu = case.device != "cpu"  # where kernels want unit stride
     tensors = [case._given(x, case.dtype, case.random.random() < 0.9 or on_gpu) for x in arrays]
@@ -225,7 +228,10 @@ def moved(call: Differentiated, tensors: list[Any], grads: Any, exact: list[Any]
     if call.case.score is not None:
         for seed in range(4):
             formula = functools.partial(
-                call.formula, ops=wrong_ops(torch.Generator().manual_seed(seed))
+                call.formula,
+                ops=wrong_ops(
+                    torch.Generator().manual_seed(seed), right.computed_in(call.case.dtype)
+                ),
             )
             found.append(right.exact_gradients(formula, tensors, grads))
     return [

@@ -227,8 +227,8 @@ def test_errors():
     q, k, v = inputs(*SHAPE)
     with pytest.raises(TypeError, match="on a CUDA device .2 or 13., got device 7"):
         fa.attention(*map(Elsewhere, (q, k, v)))
-    with pytest.raises(TypeError, match="DLPack type code 2, 64 bits, 1 lanes in DLPack1"):
-        fa.attention(*(DLPack1(x.astype(np.float64)) for x in (q, k, v)))
+    with pytest.raises(TypeError, match="DLPack type code 5, 64 bits, 1 lanes in DLPack1"):
+        fa.attention(*(DLPack1(x.astype(np.complex64)) for x in (q, k, v)))
     with pytest.raises(TypeError, match="__array_interface__, got object; convert it"):
         fa.attention(object(), k, v)
     with pytest.raises(ValueError, match="key of the same library and device as query"):

@@ -501,11 +501,10 @@ class Case:
         self.library = "torch" if needs_torch else rng.choice(["torch", "numpy"])
         if device == "emulator":
             self.library, self.dtype = "numpy", rng.choice(["float16", "bfloat16"])
-        if device == "cpu":
-            self._widen(random.Random(~seed))
 
-    def _widen(self, rng: random.Random) -> None:
-        """Has some cases in float64, and some of what these capture; the rest stays as it is."""
+    def widen(self, rng: random.Random) -> None:
+        """Has some cases in float64, and some of what these capture; the rest stays as it is.
+        No GPU takes them."""
         if rng.random() < 0.8:
             return
         self.dtype = "float64"
@@ -789,6 +788,8 @@ def run_seed(seed: int, device: str = "cpu", shapes: int = 4, verbose: bool = Fa
     Raises AssertionError where a result is wrong or a kernel is compiled anew.
     """
     case = Case(seed, device)
+    if device == "cpu":
+        case.widen(random.Random(~seed))
     if verbose:
         print(case)
     shapes = 1 if device == "emulator" else shapes
