@@ -327,6 +327,9 @@ def test_limits():
     assert right.output_limit("bfloat16", 0.25, 100) == pytest.approx(0.5 + 1e-5, rel=1e-15)
     assert right.output_limit("float16", 0.25, 100) == pytest.approx(0.5 + 1e-5, rel=1e-15)
     assert right.output_limit("float32", 0.25, 2) == pytest.approx(2e-5, rel=1e-15)
+    assert right.output_limit("float64", 0.25, 2) == pytest.approx(2e-12, rel=1e-15)
+    given = right.lse_limit(np.array([0.0, -1e4]), "float64")
+    assert given == pytest.approx([1e-12, 8e4 * 2.0**-53], rel=1e-15)
     given = right.lse_limit(np.array([0.0, -math.inf, 200.0, -1e4]))
     assert given == pytest.approx([1e-4, 1e-4, 1e-4, 8e4 * 2.0**-24], rel=1e-15)
 

@@ -98,6 +98,10 @@ TEST(Compare, Limits) {
   EXPECT_EQ(outputLimit(DType::F32, 0.25, 2).relative, 0);
   EXPECT_DOUBLE_EQ(lseLimit(DType::F32).absolute, 1e-4);
   EXPECT_DOUBLE_EQ(lseLimit(DType::F32).relative, 8 * 0x1.0p-24);
+  EXPECT_DOUBLE_EQ(outputLimit(DType::F64, 0.25, 2).absolute, 2e-12);
+  EXPECT_DOUBLE_EQ(gradientLimit(DType::F64, 0.25, 2).absolute, 2e-12);
+  EXPECT_DOUBLE_EQ(lseLimit(DType::F64).absolute, 1e-12);
+  EXPECT_DOUBLE_EQ(lseLimit(DType::F64).relative, 8 * 0x1.0p-53);
 }
 
 TEST(Compare, TheLargerOfBothLimitsCounts) {

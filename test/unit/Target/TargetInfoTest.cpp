@@ -197,9 +197,12 @@ TEST(TileSizes, OnCPUsByCaches) {
   EXPECT_TILE(onCPU(64), 128, 64);
   EXPECT_TILE(onCPU(128), 128, 64);
   EXPECT_TILE(onCPU(256), 128, 64);
-  // Smaller caches, smaller blocks.
+  // Smaller caches, smaller blocks; what is twice as wide takes half as much.
   cpu.l2Bytes = 256 << 10;
   EXPECT_TILE(onCPU(128), 64, 32);
+  TileSizes wide =
+      llvm::cantFail(chooseTileSizes(cpu, heads(64, 64), TileAlgorithm::FA2));
+  EXPECT_TILE(wide, 64, 32);
   // Nothing fits: the smallest.
   cpu.l2Bytes = 16 << 10;
   EXPECT_TILE(onCPU(128), 16, 16);
@@ -227,6 +230,15 @@ TEST(TileSizes, BadProblemsAreErrors) {
   ASSERT_FALSE(bool(s));
   EXPECT_NE(llvm::toString(s.takeError()).find("no tile fits sm_86"),
             std::string::npos);
+}
+
+TEST(TileSizes, NoGPUComputesInF64) {
+  EXPECT_FALSE(checkElements(target("cpu"), 64));
+  EXPECT_FALSE(checkElements(target("sm_90a"), 32));
+  EXPECT_EQ(llvm::toString(checkElements(target("sm_80"), 64)),
+            "expected query, key and value of at most 32 bits on sm_80, got "
+            "f64; convert them to f32, or compile for cpu, which computes in "
+            "f64");
 }
 
 } // namespace
