@@ -485,7 +485,8 @@ Value RowScheduler::combineLanes(const Reduction &reduction, Value partial,
       return arith::MaxNumFOp::create(b, loc, x, y);
     return arith::MinNumFOp::create(b, loc, x, y);
   };
-  for (int64_t lanes = unit.lanes / 2; lanes >= 1; lanes /= 2) {
+  int64_t width = cast<VectorType>(partial.getType()).getDimSize(0);
+  for (int64_t lanes = width / 2; lanes >= 1; lanes /= 2) {
     auto low = llvm::to_vector(llvm::seq<int64_t>(0, lanes)),
          high = llvm::to_vector(llvm::seq<int64_t>(lanes, 2 * lanes));
     partial = combine(vector::ShuffleOp::create(b, loc, partial, partial, high),
