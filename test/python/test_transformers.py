@@ -580,7 +580,9 @@ def test_dropout():
 # --- What PyTorch computes ----------------------------------------------------------------
 
 
-def test_other_types_fall_back():
+def test_other_types_fall_back(monkeypatch):
+    """Those that fa does not take where the model is: of float64 a GPU."""
+    monkeypatch.setattr("fa._torch.sdpa._DTYPES", (torch.float32,))
     q, k, v = (x.double() for x in vectors())
     options = {"softcap": 1.5, "s_aux": torch.tensor([0.3, -2.0, 4.0, 0.0])}
     for more in ({}, options):
@@ -592,6 +594,18 @@ def test_other_types_fall_back():
         out, _ = fa_transformers.attention_forward(Layer(), q, k, v, None, **more)
         seen = torch.ones(QUERIES, KEYS, dtype=torch.bool).tril()
         assert error(out, by_eager(q, k, v, seen, **more)) <= F32_ERROR
+
+
+def test_float64_on_the_cpu():
+    q, k, v = (x.double().cpu() for x in vectors())
+    sinks = torch.tensor([0.3, -2.0, 4.0, 0.0])
+    mask = fa_transformers.mask(**arguments(MASKS["window"], KEYS - QUERIES, 0))
+    calls = Calls()
+    for more in ({}, {"s_aux": sinks}):
+        out, _ = fa_transformers.attention_forward(Layer(), q, k, v, mask, **more)
+        assert out.dtype == torch.float64
+        assert error(out, by_eager(q, k, v, mask.tensor("read"), **more)) <= 1e-12
+    assert calls.fell_back == {}
 
 
 def test_statistics_read_as_a_sentence():
