@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Renews README.md's table of stages: what stands between its two comments.
+"""Renews the tables of stages: what stands between two comments of a page.
 
-    scripts/renew_stage_table.py [--machine NAME] [--fa-run PROGRAM] [-- ARGUMENT...]
+    scripts/renew_stage_table.py [--page PAGE] [--machine NAME] [--fa-run PROGRAM] [-- ARGUMENT...]
 
-Runs GPT-2 small's attention through every stage on the CPU, and writes what fa-run
-prints with the machine, the date and the commit. Further arguments are fa-run's
-(`-- --repeat=5 --threads=2`). Nothing is written where a stage is wrong.
+Runs GPT-2 small's attention, and its gradient, through every stage on the CPU, and writes
+what fa-run prints with the machine, the date and the commit: README.md and
+docs/tutorial-backward.md. Further arguments are fa-run's (`-- --repeat=5 --threads=2`).
+Nothing is written where a stage is wrong.
 """
 
 from __future__ import annotations
@@ -23,20 +24,44 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- stage table -->", "<!-- /stage table -->"
 FILE = "test/inputs/gpt2-small.mlir"
-OPTIONS = ["--target=cpu", "--each-stage", "--io", "--check"]
+OPTIONS = ["--each-stage", "--io", "--check"]
+WHAT = "GPT-2 small's attention"
+GRADIENT = ("docs/tutorial-backward.md", "The gradient of " + WHAT)
+TABLES = (
+    # page; what is run; its comments; fa-run's options
+    ("README.md", WHAT, (BEGIN, END), ["--target=cpu"]),
+    (
+        *GRADIENT,
+        ("<!-- stage table of algorithm 3 -->", "<!-- /stage table of algorithm 3 -->"),
+        ["--backward", "--passes=fa-decompose,fa-expand-steps"],
+    ),
+    (
+        *GRADIENT,
+        ("<!-- stage table of cpu -->", "<!-- /stage table of cpu -->"),
+        ["--backward", "--rows=64", "--keys=64"],
+    ),
+    (
+        *GRADIENT,
+        ("<!-- stage table of sm_80 -->", "<!-- /stage table of sm_80 -->"),
+        ["--backward", "--target=sm_80", "--deterministic", "--stop-after=fa-order-sums"],
+    ),
+)
 
 
-def replaced(page: str, block: str) -> str:
+def replaced(page: str, block: str, comments: tuple[str, str] = (BEGIN, END)) -> str:
     """The page with a block between its two comments."""
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(END) < page.index(BEGIN):
-        raise ValueError(f"expected {BEGIN} once and {END} once after it, got other comments")
-    return page[: page.index(BEGIN)] + f"{BEGIN}\n{block}\n" + page[page.index(END) :]
+    begin, end = comments
+    if page.count(begin) != 1 or page.count(end) != 1 or page.index(end) < page.index(begin):
+        raise ValueError(f"expected {begin} once and {end} once after it, got other comments")
+    return page[: page.index(begin)] + f"{begin}\n{block}\n" + page[page.index(end) :]
 
 
-def block_of(table: str, machine: str, threads: int, date: str, commit: str) -> str:
+def block_of(
+    table: str, machine: str, threads: int, date: str, commit: str, what: str = WHAT
+) -> str:
     """The text of the block."""
     return (
-        "GPT-2 small's attention (B=1, 12 heads, 1024 tokens, head dim 64, causal, f16) through\n"
+        f"{what} (B=1, 12 heads, 1024 tokens, head dim 64, causal, f16) through\n"
         f"every stage on {threads} thread{'s' if threads > 1 else ''} of an {machine}, {date}, "
         f"{commit}.\nGFLOP/s do not count what the mask saves:\n\n```\n{table.rstrip()}\n```"
     )
@@ -49,10 +74,12 @@ def git(*arguments: str) -> str:
 
 
 def commit() -> str:
-    """What is measured; README.md itself may differ from it."""
+    """What is measured; the pages themselves may differ from it."""
     changed = [line[3:] for line in git("status", "--porcelain").splitlines()]
     head = "commit " + git("rev-parse", "--short", "HEAD")
-    return head if set(changed) <= {"README.md"} else "the working tree after " + head
+    return (
+        head if set(changed) <= {page for page, *_ in TABLES} else "the working tree after " + head
+    )
 
 
 def processor() -> str:
@@ -64,22 +91,28 @@ def processor() -> str:
 def main() -> int:
     """Runs, and writes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--machine", default=processor(), help="what README.md calls it")
+    parser.add_argument("--machine", default=processor(), help="what the pages call it")
+    pages = {name: (ROOT / name).read_text() for name, *_ in TABLES}
+    parser.add_argument("--page", choices=pages, help="renew this page only")
     parser.add_argument("--fa-run", default=str(ROOT / "build/bin/fa-run"), help="the program")
     parser.add_argument("arguments", nargs="*", help="further ones of fa-run, after --")
     args = parser.parse_args()
     asked = re.findall(r"--?threads=(\d+)", " ".join(args.arguments))
     threads = (asked and int(asked[-1])) or len(os.sched_getaffinity(0))
-    command = [args.fa_run, str(ROOT / FILE), *OPTIONS, *args.arguments]
-    run = subprocess.run(command, capture_output=True, text=True)
-    print(run.stdout, end="")
-    if run.returncode:
-        print(f"renew_stage_table.py: fa-run failed: {run.stderr.strip()}", file=sys.stderr)
-        return 1
     date = datetime.date.today().isoformat()
-    block = block_of(run.stdout, args.machine, threads, date, commit())
-    readme = ROOT / "README.md"
-    readme.write_text(replaced(readme.read_text(), block))
+    for name, what, comments, options in TABLES:
+        if args.page not in (None, name):
+            continue
+        command = [args.fa_run, str(ROOT / FILE), *options, *OPTIONS, *args.arguments]
+        run = subprocess.run(command, capture_output=True, text=True)
+        print(run.stdout, end="")
+        if run.returncode:
+            print(f"renew_stage_table.py: fa-run failed: {run.stderr.strip()}", file=sys.stderr)
+            return 1
+        block = block_of(run.stdout, args.machine, threads, date, commit(), what)
+        pages[name] = replaced(pages[name], block, comments)
+    for name, page in pages.items():
+        (ROOT / name).write_text(page)
     return 0
 
 

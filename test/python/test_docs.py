@@ -1,19 +1,24 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The documentation: links lead somewhere, pictures are as they are drawn and complete."""
+"""The documentation: links lead somewhere, pictures are as they are drawn and complete, and
+the tutorials' commands print what the tutorials show."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import pathlib
 import re
 import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
+BUILD = ROOT / os.environ.get("FA_BUILD_DIR", "build")
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 FENCE = re.compile(r"^ {0,3}```.*?^ {0,3}```[^\n]*$", re.M | re.S)
 
 
@@ -105,3 +110,115 @@ def test_the_stage_table_is_replaced():
     assert renewed.startswith(page[:before]) and renewed.endswith(page[after:])
     with pytest.raises(ValueError, match="expected <!-- stage table --> once"):
         module.replaced("# no comments", block)
+
+
+# --- The tutorials ---------------------------------------------------------------------
+
+SIZE = re.compile(r"\d[\d.]* (?:B|[KMG]iB)")
+# What an excerpt of IR has to have in common with a line of what is printed.
+TOKEN = re.compile(
+    r"\b(?:fa|linalg|scf|tensor|affine|arith|math)(?:\.\w+)+|tensor<[^>]*>|\[[\d, ]+\]|"
+    r"\b(?:in|to|step) \([\d, ]+\)|\bstep %c\d+|\bordered = \d+"
+)
+
+
+def needs_a_gpu(commands: str) -> bool:
+    """Whether fa-run goes on to the kernel."""
+    return "--target=sm_" in commands and "--stop-after" not in commands
+
+
+def run_page(blocks: list[tuple[str, str]], folder: pathlib.Path) -> list[str]:
+    """What each block of commands prints, all run by one shell; nothing of other blocks."""
+    for name, target in (("build", BUILD), ("test", ROOT / "test")):
+        (folder / name).symlink_to(target)
+    script = "set -euo pipefail\n"
+    for n, (kind, text) in enumerate(blocks):
+        shown = "".join(blocks[n + 1][1:]) if n + 1 < len(blocks) else ""
+        if kind == "sh" and not needs_a_gpu(text):
+            # What finds a mistake fails.
+            script += f"! {{\n{text}}}\n" if "WRONG" in shown else text
+        elif kind == "python":
+            script += f"{sys.executable} - <<'END'\n{text}END\n"
+        script += "echo '@@ next block'\n"
+    command = ["bash", "-c", script]
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert run.returncode == 0, f"{run.stdout[-2000:]}{run.stderr}"
+    return run.stdout.split("@@ next block\n")[:-1]
+
+
+def rows_of(text: str) -> list:
+    """A printed table without what is measured; other lines without their numbers."""
+    rows = []
+    for line in text.rstrip().splitlines():
+        cells = re.split(r" {2,}", line)
+        sizes = [cell for cell in cells if SIZE.fullmatch(cell)]
+        if sizes:  # the first one is what the process took
+            rows.append([cells[0], *(c for c in cells if c in ("ok", "WRONG")), *sizes[1:]])
+        else:
+            rows.append(cells if cells[0] == "stage" else re.sub(r"-?\d[\d.e+-]*", "N", line))
+    return rows
+
+
+def lost_line(excerpt: str, printed: str) -> str | None:
+    """The first line of an excerpt whose operations and types no line has, in their order."""
+    # The gradient stands after the function.
+    lines = iter(printed[max(printed.find("_backward("), 0) :].splitlines())
+    for line in excerpt.splitlines():
+        tokens = set(TOKEN.findall(line.split("//")[0]))
+        if tokens and not any(tokens <= set(TOKEN.findall(other)) for other in lines):
+            return line
+    return None
+
+
+@pytest.mark.skipif(not (BUILD / "bin/fa-run").exists(), reason="needs the build tree")
+@pytest.mark.parametrize("name", ["docs/tutorial.md", "docs/tutorial-backward.md"])
+def test_tutorials_show_what_is_printed(name, tmp_path):
+    page = (ROOT / name).read_text()
+    blocks = BLOCK.findall(page)
+    printed = run_page(blocks, tmp_path)
+    last = ""  # what the last commands before a block have printed
+    compared = 0
+    for (kind, text), own in zip(blocks, printed):
+        if kind == "sh":
+            last = own
+        elif kind == "":
+            assert rows_of(text) == rows_of(last)
+            compared += 1
+        elif kind == "mlir" and name == "docs/tutorial-backward.md":
+            line = lost_line(text, last)
+            assert line is None, f"{line}\nis not in\n{last}"
+            compared += 1
+    assert compared == 0 or compared > 15
+    # Sizes in the text are those of a stage: read, written, or both.
+    sizes = set()
+    for _, *cells in (row for own in printed for row in rows_of(own) if isinstance(row, list)):
+        sizes |= set(cells)
+        numbers = [float(cell.split()[0]) for cell in cells if cell.endswith(" MiB")]
+        sizes |= {f"{sum(numbers[:2]):.1f} MiB"}
+    said = set(re.findall(r"\d+\.\d [KMG]iB", FENCE.sub("", page)))
+    assert said <= sizes, "no stage has them"
+
+
+def test_a_wrong_excerpt_is_found():
+    printed = (
+        "%0 = scf.for %i = %c0 to %c8 step %c4 -> (tensor<8xf32>) {\n"
+        "  %1 = math.exp %in : f32\n"
+        "  %2 = tensor.insert_slice %1 into %0[%i] [4] [1] : tensor<4xf32> into tensor<8xf32>\n"
+    )
+    right = (
+        "%x = scf.for %i = ... step %c4 {   // math.log\n  tensor.insert_slice ... tensor<4xf32>"
+    )
+    assert lost_line(right, printed) is None
+    for old, new in (("%c4", "%c2"), ("<4", "<2"), ("insert_slice", "extract_slice")):
+        assert lost_line(right.replace(old, new), printed)
+    assert lost_line("tensor.insert_slice\nmath.exp", printed) == "math.exp"
+
+
+def test_tables_are_compared_by_what_is_not_measured():
+    page = (
+        "stage    ms  read\nfa-tile  1.5  2.0 KiB  ok  3.0 MiB\nfirst wrong: tile 3, got -1.5e-01\n"
+    )
+    for same in (page.replace("1.5  2.0 KiB", "9.75  8.0 MiB"), page.replace("-1.5e-01", "7")):
+        assert rows_of(page) == rows_of(same)
+    for other in (page.replace("3.0", "3.1"), page.replace("ok", "WRONG"), page.replace("fa-", "")):
+        assert rows_of(page) != rows_of(other)
