@@ -1,24 +1,27 @@
 #!/usr/bin/env python3
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Draws the pictures of the documentation: docs/stages.svg and docs/race.svg.
+"""Draws the pictures of the documentation: docs/*.svg.
 
     scripts/draw_pictures.py [--check]      --check: change nothing, fail if stale
 
-The race is benchmarks/results/gpu_race-h200.json. Both pictures are as wide as a
-README is shown, have a background of their own, and follow the reader's light or
-dark scheme. Needs Python alone.
+The race is benchmarks/results/gpu_race-h200.json, a gradient's bytes are those of the
+tables in docs/tutorial-backward.md (scripts/renew_stage_table.py). All pictures are as
+wide as a README is shown, have a background of their own, and follow the reader's light
+or dark scheme. Needs Python alone.
 """
 
 from __future__ import annotations
 
 import json
 import pathlib
+import re
 import sys
 from html import escape
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RACE = "benchmarks/results/gpu_race-h200.json"
+TABLES = "docs/tutorial-backward.md"
 WIDTH, MARGIN = 860, 20
 
 # Each class's properties: in a light scheme, and in a dark one.
@@ -86,6 +89,31 @@ class Picture:
     def arrow(self, x: float, top: float, bottom: float) -> None:
         """From above to below."""
         self.line(f"M{x:g} {top:g} V{bottom:g} m-4 -5 l4 5 l4 -5")
+
+    def step(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        style: str,
+        name: str,
+        lines,
+        right="",
+    ) -> None:
+        """A pass, below it what it does, and at its right what that costs."""
+        self.box(x, y, width, height, style)
+        self.text(x + 12, y + 21, "code text", name)
+        for n, words in enumerate(lines):
+            self.text(x + 12, y + 41 + 18 * n, "text", words)
+        if right:
+            self.text(x + width - 12, y + 21, "small soft end", right)
+
+    def legend(self, y: float, entries) -> None:
+        """What the colours are, a line each."""
+        for n, (style, words) in enumerate(entries):
+            self.box(MARGIN, y + 24 * n - 13, 16, 16, style, 3)
+            self.text(MARGIN + 26, y + 24 * n, "soft", words)
 
     def svg(self) -> str:
         """The file's text."""
@@ -177,23 +205,221 @@ def stages() -> str:
         for i, (name, *lines) in enumerate(passes):
             if i:
                 picture.arrow(centre, y - gap, y)
-            picture.box(centre - width / 2, y, width, tall, "target")
-            picture.text(centre - width / 2 + 12, y + 21, "code text", name)
-            for n, words in enumerate(lines):
-                picture.text(centre - width / 2 + 12, y + 41 + 18 * n, "text", words)
+            picture.step(centre - width / 2, y, width, tall, "target", name, lines)
             y += tall + gap
         picture.arrow(centre, y - gap, y + 2)
         picture.text(centre, y + 18, "text middle", result)
-    # What the colours are, where the shorter columns leave room.
-    x, y = MARGIN, page - 3 * 24 - 18
-    for style, words in (
-        ("order", "the algorithm: which order, what is kept in memory"),
-        ("tiles", "the tile program: what a block of queries does"),
-        ("target", "the target: instructions, threads, memories"),
-    ):
-        y += 24
-        picture.box(x, y - 13, 16, 16, style, 3)
-        picture.text(x + 26, y, "soft", words)
+    # Where the shorter columns leave room.
+    picture.legend(
+        page - 2 * 24 - 18,
+        (
+            ("order", "the algorithm: which order, what is kept in memory"),
+            ("tiles", "the tile program: what a block of queries does"),
+            ("target", "the target: instructions, threads, memories"),
+        ),
+    )
+    return picture.svg()
+
+
+# --- The stages of a gradient ----------------------------------------------------------
+
+GRADIENT = (
+    # class, pass, what the IR is afterwards
+    ("what", "fa.attention", ("what: scale, score, mask, softmax, sum",)),
+    (
+        "what",
+        "fa-differentiate",
+        ("beside it the gradient’s function, with the score function’s adjoint",),
+    ),
+    (
+        "order",
+        "fa-decompose",
+        ("the standard algorithm: S, P, dP and dS are in memory",),
+    ),
+)
+GRADIENT_TARGETS = (
+    # heading, its table; passes; what follows, what comes out
+    (
+        "CPU: threads take heads",
+        "cpu",
+        (
+            ("order", "fa-tile", "keys outside, rows inside: P, dP, dS are gone"),
+            ("tiles", "fa-list-blocks", "where data decide: a list of blocks of rows"),
+            ("tiles", "fa-split-mask-loops", "empty tiles not visited, full not masked"),
+        ),
+        ("fa-lower-to-cpu", "vectors as wide as the machine’s, threads"),
+        "machine code (LLVM’s JIT)",
+    ),
+    (
+        "NVIDIA: blocks of keys are a grid",
+        "sm_80",
+        (
+            ("order", "fa-parallelize", "blocks of keys keep dK and dV, add to dQ"),
+            ("order", "fa-tile", "in each a loop over blocks of rows"),
+            ("tiles", "fa-pad-tiles", "tiles at the edge become full tiles"),
+            ("tiles", "fa-list-blocks", "where data decide: a list of blocks of rows"),
+            ("tiles", "fa-split-mask-loops", "empty tiles not visited, full not masked"),
+            ("tiles", "fa-expand-steps", "five products, and sums that blocks share"),
+            ("tiles", "fa-fold-scale-exp2", "exp as exp2, the scale in the same fma"),
+            ("tiles", "fa-orient-products", "Sᵀ and dPᵀ: dV and dK read registers"),
+            ("tiles", "fa-order-sums", "deterministic=true: additions have an order"),
+        ),
+        ("fa-schedule-ampere", "ldmatrix, mma.sync, cp.async, red.global.add"),
+        "PTX",
+    ),
+)
+
+
+def traffic(target: str) -> dict[str, str]:
+    """What each pass of a table of the tutorial leaves to be read and written."""
+    page = (ROOT / TABLES).read_text()
+    table = re.search(f"<!-- stage table of {target} -->.*?```\n(.*?)```", page, re.S)[1]
+    header, *rows = (re.split(r" {2,}", line) for line in table.splitlines())
+    rows = [dict(zip(header, row)) for row in rows]
+    assert all(row["verdict"] == "ok" for row in rows)
+    return {row["stage"]: f"{row['read'].removesuffix(' MiB')} + {row['written']}" for row in rows}
+
+
+def gradient() -> str:
+    """docs/stages-backward.svg: each pass, what the IR is after it, and its bytes."""
+    top, height, gap, tall = 66, 34, 10, 54
+    fork = top + len(GRADIENT) * (height + gap) + 4
+    columns = fork + 46
+    deepest = max(len(passes) for _, _, passes, _, _ in GRADIENT_TARGETS) + 1
+    page = columns + deepest * (tall + gap) + 34
+    names = [name for _, name, _ in GRADIENT]
+    for heading, _, passes, (last, _), _ in GRADIENT_TARGETS:
+        names += [f"{heading}: {', '.join(name for _, name, _ in passes)}, {last}"]
+    picture = Picture("The stages of a gradient", f"From top to bottom: {'; '.join(names)}.", page)
+    picture.text(MARGIN, 30, "title text", "From a gradient to a kernel")
+    picture.text(
+        MARGIN, 52, "soft", "GPT-2 small, causal: what is read + written after each pass, by fa-run"
+    )
+    middle = WIDTH / 2
+    for i, (style, name, (words,)) in enumerate(GRADIENT):
+        y = top + i * (height + gap)
+        picture.box(MARGIN, y, WIDTH - 2 * MARGIN, height, style)
+        picture.text(MARGIN + 12, y + 22, "code text", name)
+        picture.text(MARGIN + 166, y + 22, "text", words)
+        if name == "fa-decompose":  # its step written out: as one operation it would hide P
+            cost = traffic("algorithm 3")["fa-expand-steps"]
+            picture.text(WIDTH - MARGIN - 12, y + 22, "small soft end", cost)
+        if i + 1 < len(GRADIENT):
+            picture.arrow(middle, y + height, y + height + gap)
+    width = (WIDTH - 2 * MARGIN - 20) / 2
+    centres = [MARGIN + width / 2, WIDTH - MARGIN - width / 2]
+    picture.line(f"M{middle:g} {fork - gap - 4} V{fork} M{centres[0]:g} {fork} H{centres[1]:g}")
+    for (heading, target, passes, last, result), centre in zip(GRADIENT_TARGETS, centres):
+        picture.arrow(centre, fork, columns - 22)
+        picture.text(centre, columns - 7, "head text middle", heading)
+        y, costs = columns, traffic(target)
+        for style, name, words in (*passes, ("target", *last)):
+            if y > columns:
+                picture.arrow(centre, y - gap, y)
+            cost = costs.get(name, "")
+            picture.step(centre - width / 2, y, width, tall, style, name, (words,), cost)
+            y += tall + gap
+        picture.arrow(centre, y - gap, y + 2)
+        picture.text(centre, y + 18, "text middle", result)
+    picture.legend(
+        page - 2 * 24 - 18,
+        (
+            ("order", "the algorithm: which order, what is kept in memory"),
+            ("tiles", "the tile program: what a block of keys does"),
+            ("target", "the target: instructions, threads, memories"),
+        ),
+    )
+    return picture.svg()
+
+
+# --- What blocks of keys add to dQ -----------------------------------------------------
+
+BLOCKS = 6  # of keys, and of rows
+
+
+def additions(ordered: bool, one_by_one: bool = False) -> list[tuple[int, int, int, int]]:
+    """When blocks of keys add to rows, under a causal mask: (keys, rows, ready, added).
+
+    A step computes a tile and takes a unit of time. `ready` is when a tile is computed.
+    `ordered`: a tile is added when the block of keys before has come to its next rows, or has
+    ended, a step after its last rows (EmitTurns.cpp). `one_by_one`: a block begins when the one
+    before it has made its additions.
+    """
+    found: list[tuple[int, int, int, int]] = []
+    begin = 0
+    # When the block before has said that it, and all before it, are past these rows.
+    past = [0] * BLOCKS
+    for keys in range(BLOCKS):
+        computed, added = {}, {}
+        now = begin
+        for rows in range(keys, BLOCKS):
+            computed[rows] = now + 1
+            now = added[rows] = max(now + 1, past[rows] if ordered else 0)
+            found.append((keys, rows, computed[rows], now))
+        comes = {rows: computed.get(rows + 1, now + 1) for rows in added}
+        past = [max(past[rows], comes.get(rows, 0)) for rows in range(BLOCKS)]
+        begin = now if one_by_one else 0
+    return found
+
+
+def blocks() -> str:
+    """docs/blocks-of-keys.svg: which block of keys adds to which rows' dQ, and when."""
+    cell, left, top = 28, 96, 66
+    panels = (
+        # heading, what is drawn, where
+        ("Atomic: in any order", additions(False), 0, 0),
+        ("deterministic=true, one head", additions(True), 1, 0),
+        ("deterministic=true, a head for each multiprocessor", additions(True, True), 0, 1),
+    )
+    tall = BLOCKS * cell + 74
+    page = top + 2 * tall + 66
+    picture = Picture(
+        "What blocks of keys add to dQ",
+        f"{BLOCKS} blocks of keys over time, and the rows to which each adds: in any order, and "
+        "after the block of keys before it.",
+        page,
+    )
+    picture.text(MARGIN, 30, "title text", "Which block of keys adds to which rows of dQ, and when")
+    picture.text(
+        MARGIN,
+        52,
+        "soft",
+        f"Causal, {BLOCKS} blocks of keys and of rows. A number is the block of rows whose dQ is "
+        "added to at the end of a step.",
+    )
+    for heading, adds, column, row in panels:
+        x0 = left + column * (left + BLOCKS * cell + 46)
+        y0 = top + row * tall + 36
+        end = max(added for *_, added in adds)
+        picture.text(x0, y0 - 12, "head text", heading)
+        for keys in range(BLOCKS):
+            y = y0 + keys * cell
+            picture.text(x0 - 8, y + 19, "small soft end", f"keys {keys}")
+            for _, rows, ready, added in (add for add in adds if add[0] == keys):
+                if added > ready:  # the tile waits in registers
+                    x = x0 + (ready - 1) * cell
+                    picture.box(x + 1, y + 6, (added - ready) * cell - 2, cell - 12, "line", 3)
+                x = x0 + (added - 1) * cell
+                style = "target" if rows == BLOCKS - 1 else "order"
+                picture.box(x + 1, y + 1, cell - 2, cell - 2, style, 3)
+                picture.text(x + cell / 2, y + 19, "text middle", str(rows))
+        y = y0 + BLOCKS * cell + 6
+        picture.line(f"M{x0:g} {y:g} H{x0 + end * cell:g} m-5 -4 l5 4 l-5 4")
+        picture.text(x0 + end * cell, y + 18, "small soft end", f"{end} steps")
+    picture.legend(
+        page - 2 * 24 - 12,
+        (
+            ("target", "the last rows: all blocks of keys add to them"),
+            ("line", "a tile is computed, and waits for the block of keys before it"),
+        ),
+    )
+    picture.text(
+        MARGIN,
+        page - 12,
+        "small soft",
+        "Heads are drawn before keys: with a head for each multiprocessor, what a block would wait "
+        "for has ended, and nothing waits.",
+    )
     return picture.svg()
 
 
@@ -285,7 +511,12 @@ def race() -> str:
     return picture.svg()
 
 
-PICTURES = {"docs/stages.svg": stages, "docs/race.svg": race}
+PICTURES = {
+    "docs/stages.svg": stages,
+    "docs/stages-backward.svg": gradient,
+    "docs/blocks-of-keys.svg": blocks,
+    "docs/race.svg": race,
+}
 
 
 def main() -> int:

@@ -99,6 +99,34 @@ def test_the_picture_has_every_stage_in_order():
     assert places == sorted(places)
 
 
+def test_the_picture_of_a_gradient_has_every_stage_in_order():
+    source = (ROOT / "lib/Pipelines/Pipelines.cpp").read_text()
+    source = source[source.index("if (!options.backward.empty())") :]
+    # Those of all targets, then a GPU's, then the CPU's.
+    parts = re.split(r"if \(target.kind|\} else if", source[: source.index("return stages;")])
+    all_targets, gpu, cpu = (re.findall(r'\{"(fa-[a-z0-9-]+)"', part) for part in parts)
+    assert len(gpu) > 5 and len(cpu) > 2
+    drawn = re.findall(r">(fa-[a-z0-9-]+)<", (ROOT / "docs/stages-backward.svg").read_text())
+    expected = [*all_targets, *cpu, "fa-lower-to-cpu", *gpu, "fa-schedule-ampere"]
+    assert drawn == expected, "scripts/draw_pictures.py has others"
+    table = load("draw_pictures").traffic("sm_80")
+    assert list(table) == [*all_targets[1:], *gpu], "scripts/renew_stage_table.py renews it"
+
+
+@pytest.mark.parametrize("ordered, one_by_one", [(False, False), (True, False), (True, True)])
+def test_the_picture_of_additions_keeps_their_order(ordered, one_by_one):
+    module = load("draw_pictures")
+    found = module.additions(ordered, one_by_one)
+    pairs = [(keys, rows) for keys, rows, *_ in found]
+    assert pairs == [(j, i) for j in range(module.BLOCKS) for i in range(j, module.BLOCKS)]
+    assert all(ready <= added for *_, ready, added in found)
+    for rows in range(module.BLOCKS):
+        times = [added for _, at, _, added in found if at == rows]
+        assert len(set(times)) == len(times)
+        assert (times == sorted(times)) == (ordered or rows == 0)
+    assert any(ready < added for *_, ready, added in found) == (ordered and not one_by_one)
+
+
 def test_the_stage_table_is_replaced():
     module = load("renew_stage_table")
     page = (ROOT / "README.md").read_text()
