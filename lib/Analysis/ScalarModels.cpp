@@ -506,14 +506,18 @@ Number adjoint(arith::MaxNumFOp, const Application &a) {
 Number adjoint(arith::MinNumFOp, const Application &a) {
   return ofFirstChosen(a, P::OLE);
 }
-/// The value has it at its bounds, too; a bound where it is beyond.
+/// The value has it at its bounds, too; a bound where it is beyond. Of bounds
+/// the wrong way round the upper one is the result; of equal ones neither is.
 Number adjoint(math::ClampFOp, const Application &a) {
+  Number x = a.x(0), least = a.x(1), most = a.x(2);
   if (a.operand == 1)
-    return a.where(P::OLT, a.x(0), a.x(1), a.g, a.zero());
+    return a.where(P::OLT, x, least,
+                   a.where(P::OLT, least, most, a.g, a.zero()), a.zero());
   if (a.operand == 2)
-    return a.where(P::OGT, a.x(0), a.x(2), a.g, a.zero());
-  Number below = a.where(P::OGT, a.x(0), a.x(2), a.zero(), a.g);
-  return a.where(P::OLT, a.x(0), a.x(1), a.zero(), below);
+    return a.where(P::OGT, x, most, a.g,
+                   a.where(P::OGT, least, most, a.g, a.zero()));
+  Number below = a.where(P::OGT, x, most, a.zero(), a.g);
+  return a.where(P::OLT, x, least, a.zero(), below);
 }
 Number adjoint(math::AbsFOp, const Application &a) {
   return a.g * a.signOf(a.x());

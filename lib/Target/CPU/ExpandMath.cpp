@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "fa/Target/CPU/Passes.h"
+#include "fa/Target/ExpandClamp.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Arith/Transforms/Passes.h"
@@ -203,18 +204,6 @@ struct CompareForMaximum : OpRewritePattern<arith::MaxNumFOp> {
   }
 };
 
-/// Upstream's own expansion (LLVM 22) takes the bounds for each other.
-struct ExpandClamp : OpRewritePattern<math::ClampFOp> {
-  using OpRewritePattern::OpRewritePattern;
-  LogicalResult matchAndRewrite(math::ClampFOp op,
-                                PatternRewriter &rewriter) const override {
-    Value atLeast = arith::MaximumFOp::create(rewriter, op.getLoc(),
-                                              op.getValue(), op.getMin());
-    rewriter.replaceOpWithNewOp<arith::MinimumFOp>(op, atLeast, op.getMax());
-    return success();
-  }
-};
-
 struct CPUExpandMathPass : fa::impl::CPUExpandMathPassBase<CPUExpandMathPass> {
   using CPUExpandMathPassBase::CPUExpandMathPassBase;
   void runOnOperation() override {
@@ -222,7 +211,8 @@ struct CPUExpandMathPass : fa::impl::CPUExpandMathPassBase<CPUExpandMathPass> {
     patterns.add<ExpandExponential<math::ExpOp, expandExp>,
                  ExpandExponential<math::Exp2Op, expandExp2>>(&getContext(),
                                                               /*benefit=*/10);
-    patterns.add<CompareForMaximum, ExpandClamp>(&getContext());
+    patterns.add<CompareForMaximum>(&getContext());
+    populateExpandClamp(patterns);
     // What has no lowering on vectors.
     math::populateExpansionPatterns(patterns,
                                     {"asinh", "acosh", "atanh", "fpowi"});

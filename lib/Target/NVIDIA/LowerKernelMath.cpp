@@ -4,6 +4,7 @@
 // Math on scalars, as the GPU's approximate instructions and short formulas
 // over them. Nothing calls a device library.
 
+#include "fa/Target/ExpandClamp.h"
 #include "fa/Target/NVIDIA/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -358,6 +359,7 @@ struct LowerKernelMath
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
     addFormulas(patterns);
+    fa::populateExpandClamp(patterns);
     populateMathPolynomialApproximationPatterns(patterns, [](StringRef name) {
       return name == math::ErfOp::getOperationName() ||
              name == math::SinOp::getOperationName() ||

@@ -35,6 +35,20 @@ gpu.module @kernels {
     return %3 : f32
   }
 
+  // A maximum and a minimum, if there are two bounds.
+  // CHECK-LABEL: func @clamps
+  // CHECK-SAME: %[[X:.*]]: f32, %[[LEAST:.*]]: f32, %[[MOST:.*]]: f32
+  // CHECK: %[[Y:.*]] = llvm.intr.maximum(%[[X]], %[[LEAST]])
+  // CHECK-NEXT: %[[Z:.*]] = llvm.intr.minimum(%[[Y]], %[[MOST]])
+  // CHECK-NEXT: %[[R:.*]] = llvm.intr.maximum(%[[Z]], %[[LEAST]])
+  // CHECK-NEXT: return %[[R]]
+  func.func @clamps(%x: f32, %least: f32, %most: f32) -> f32 {
+    %infinity = arith.constant 0x7F800000 : f32
+    %0 = math.clampf %x to [%least, %most] : f32
+    %1 = math.clampf %0 to [%least, %infinity] : f32
+    return %1 : f32
+  }
+
   // Constant factors are one, with those of tanh: 1 - 2 / (1 + e^2x).
   // CHECK-LABEL: func @softcap
   // CHECK-SAME: %[[X:.*]]: f32

@@ -64,7 +64,7 @@ static bool isFiniteBias(Value v, Block *body) {
       continue;
     if (!isa<arith::AddFOp, arith::SubFOp, arith::MulFOp, arith::NegFOp,
              arith::MaximumFOp, arith::MinimumFOp, arith::MaxNumFOp,
-             arith::MinNumFOp, math::AbsFOp>(def))
+             arith::MinNumFOp, math::AbsFOp, math::ClampFOp>(def))
       return false;
     llvm::append_range(work, def->getOperands());
   }
