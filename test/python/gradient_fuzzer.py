@@ -44,12 +44,6 @@ def _softplus(x: Any) -> Any:
     return torch.relu(x) + torch.log1p(torch.exp(-abs(x)))
 
 
-def _clamp(x: Any, lo: Any, hi: Any) -> Any:
-    """At its bounds half of it, as fa writes it."""
-    lo, hi = (torch.as_tensor(bound, dtype=x.dtype) for bound in (lo, hi))
-    return torch.minimum(torch.maximum(x, lo), hi)
-
-
 def _divided(x: Any, y: Any) -> Any:
     """x // y: a step, of which PyTorch has no derivative for floats."""
     return (x / y).floor() if x.is_floating_point() else x // y
@@ -71,22 +65,22 @@ OPS = {
     "neg": torch.neg,
     "min": torch.minimum,
     "max": torch.maximum,
-    "clamp": _clamp,
+    "clamp": torch.clamp,
     "where": torch.where,
     "as_integer": lambda x: x.long(),
     "as_float": lambda x: x.double(),
     "shrink": lambda x: 4 * torch.tanh(x / 64),
     "average": lambda x, y: (x + y) / 2,
     "quotient": lambda x, y: x / (y * y + 1),
-    "relu": lambda x: torch.maximum(x, torch.zeros_like(x)),
+    "relu": torch.relu,
     "softplus": _softplus,
     "logsigmoid": lambda x: -_softplus(-x),
     "gelu": torch.nn.functional.gelu,
     "silu": torch.nn.functional.silu,
-    "square_small": lambda x: _clamp(x, -3, 3) ** 2,
-    "power_small": lambda x: _clamp(x, -2, 2) ** 3,
-    "exp_small": lambda x: torch.exp(_clamp(x, -3, 2)),
-    "exp2_small": lambda x: torch.exp2(_clamp(x, -3, 3)),
+    "square_small": lambda x: torch.clamp(x, -3, 3) ** 2,
+    "power_small": lambda x: torch.clamp(x, -2, 2) ** 3,
+    "exp_small": lambda x: torch.exp(torch.clamp(x, -3, 2)),
+    "exp2_small": lambda x: torch.exp2(torch.clamp(x, -3, 3)),
     "log_large": lambda x: torch.log(abs(x) + 0.5),
     "log2_large": lambda x: torch.log2(abs(x) + 0.5),
     "sqrt_large": lambda x: torch.sqrt(abs(x) + 0.25),

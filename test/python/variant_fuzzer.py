@@ -383,7 +383,7 @@ def _flavours() -> dict[str, list[Any]]:
         "softplus": [m.softplus, functional.softplus],
         "gelu": [m.gelu, functional.gelu],
         "silu": [m.silu, functional.silu],
-        "relu": [m.relu, functional.relu, lambda x: np.maximum(x, 0.0)],
+        "relu": [m.relu, functional.relu, lambda x: np.where(x <= 0, 0.0, x)],
         "logsigmoid": [m.logsigmoid, functional.logsigmoid],
         "square_small": [
             lambda x: m.clamp(x, -3, 3) ** 2,

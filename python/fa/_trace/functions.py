@@ -309,8 +309,16 @@ def remainder(x: Any, y: Any) -> Scalar:
 def fmod(x: Any, y: Any) -> Scalar:
     """x - trunc(x / y) * y, with the sign of x."""
     _, (x, y) = _lift_all(x, y)
-    magnitude = remainder(abs_(x), abs_(y))
-    return where(lt(x, 0), neg(magnitude), magnitude)
+    type, x, y = _promote(x, y, "index")
+    negative = lt(x, 0)
+    # At 0 the slope of |x| is 0, and that of fmod 1.
+    size = _negated_where(negative, x) if type in FLOATS else abs_(x)
+    return _negated_where(negative, remainder(size, abs_(y)))
+
+
+def _negated_where(condition: Scalar, x: Scalar) -> Scalar:
+    """-x where the condition holds, else x."""
+    return where(condition, neg(x), x)
 
 
 def _power(x: Scalar, exponent: int) -> Scalar:
@@ -343,20 +351,21 @@ def pow_(x: Any, y: Any) -> Scalar:
         if exponent == 0.5:
             return sqrt(x)
         if float(exponent).is_integer() and abs(exponent) <= 64:
-            power = _power(x, int(abs(exponent)))
-            return power if exponent > 0 else reciprocal(power)
+            return _power(x if exponent > 0 else reciprocal(x), int(abs(exponent)))
     if x._constant is not None and x._constant > 0:
         return exp2(mul(y, math.log2(x._constant)))
     # A negative base has a power where the exponent is an integer.
-    # Of 0 there is no logarithm, or the derivative there would be NaN.
+    # Of 0 there is no logarithm, or the derivative there would be NaN; nor of an infinity
+    # or a NaN to the power of 0, which is 1.
     is_zero = eq(x, 0.0)
-    size = exp2(mul(y, log2(where(is_zero, 1.0, abs_(x)))))
-    of_zero = where(gt(y, 0.0), 0.0, where(lt(y, 0.0), math.inf, y))
+    is_one = or_(is_zero, and_(eq(y, 0.0), invert(isfinite(x))))
+    size = exp2(mul(y, log2(where(is_one, 1.0, abs_(x)))))
+    of_zero = where(eq(y, 1.0), x, where(gt(y, 0.0), 0.0, where(lt(y, 0.0), math.inf, size)))
     size = where(is_zero, of_zero, size)
     is_integer = eq(floor(y), y)
     is_odd = ne(mul(floor(mul(y, 0.5)), 2.0), y)
-    signed = where(is_integer, where(is_odd, neg(size), size), constant(region, math.nan))
-    return where(eq(y, 0.0), 1.0, where(lt(x, 0.0), signed, size))
+    signed = where(is_integer, _negated_where(is_odd, size), constant(region, math.nan))
+    return where(lt(x, 0.0), signed, size)
 
 
 def float_power(x: Any, y: Any) -> Scalar:
@@ -403,19 +412,6 @@ maximum = _extreme("larger", "max", max)
 minimum = _extreme("smaller", "min", min)
 
 
-def _number_of(what: str, extreme: Callable[[Any, Any], Scalar]) -> Callable[[Any, Any], Scalar]:
-    def choose(x: Any, y: Any) -> Scalar:
-        x, y = _lift_all(x, y)[1]
-        return where(isnan(x), y, where(isnan(y), x, extreme(x, y)))
-
-    choose.__doc__ = f"The {what} one; the other one if one is NaN."
-    return choose
-
-
-fmax = _number_of("larger", maximum)
-fmin = _number_of("smaller", minimum)
-
-
 def _of_two(name: str, function: Callable[[Any, Any], Scalar]) -> Callable[..., Scalar]:
     def choose(x: Any, *others: Any, **options: Any) -> Scalar:
         if options or (others and (len(others) > 1 or isinstance(others[0], (int, float)))):
@@ -437,21 +433,32 @@ min_of_two = _of_two("min", minimum)
 
 
 def clamp(x: Any, min: Any = None, max: Any = None) -> Scalar:
-    """x, at least `min` and at most `max`."""
-    _, (x,) = _lift_all(x)
+    """x, at least `min` and at most `max`; at a bound the derivative is that of x alone."""
+    bounds = [bound for bound in (min, max) if bound is not None]
+    _, values = _lift_all(x, *bounds)
+    if bounds and any(value._type in FLOATS for value in values):
+        return _clamp_float(x, -math.inf if min is None else min, math.inf if max is None else max)
+    (x, *_) = values
     if min is not None:
         x = maximum(x, min)
     return x if max is None else minimum(x, max)
 
 
+def _clamp_float(x: Any, lo: Any, hi: Any) -> Scalar:
+    region, values = _lift_all(x, lo, hi)
+    x, lo, hi = (_convert(value, region.real) for value in values)
+    name = region.op(f"math.clampf {x._name} to [{lo._name}, {hi._name}] : {region.real}")
+    return Scalar(region, name, region.real)
+
+
 def clamp_min(x: Any, min: Any) -> Scalar:
-    """x, at least `min`."""
-    return maximum(x, min)
+    """x, at least `min`; where both are equal the derivative is that of x alone."""
+    return clamp(x, min=min)
 
 
 def clamp_max(x: Any, max: Any) -> Scalar:
-    """x, at most `max`."""
-    return minimum(x, max)
+    """x, at most `max`; where both are equal the derivative is that of x alone."""
+    return clamp(x, max=max)
 
 
 def clip(
@@ -459,6 +466,19 @@ def clip(
 ) -> Scalar:
     """NumPy's name for clamp."""
     return clamp(x, a_min if min is None else min, a_max if max is None else max)
+
+
+def _number_of(what: str, extreme: Callable[[Any, Any], Scalar]) -> Callable[[Any, Any], Scalar]:
+    def choose(x: Any, y: Any) -> Scalar:
+        x, y = _lift_all(x, y)[1]
+        return where(isnan(x), y, where(isnan(y), x, extreme(x, y)))
+
+    choose.__doc__ = f"The {what} one; the other one if one is NaN."
+    return choose
+
+
+fmax = _number_of("larger", clamp_min)
+fmin = _number_of("smaller", clamp_max)
 
 
 # --- Booleans, bits, comparisons ---------------------------------------------------
@@ -701,7 +721,7 @@ def silu(x: Any, inplace: bool = False) -> Scalar:
 
 def relu(x: Any, inplace: bool = False) -> Scalar:
     """max(x, 0)."""
-    return maximum(x, 0)
+    return clamp_min(0, x)  # so that at 0 the slope is that of the constant
 
 
 def leaky_relu(x: Any, negative_slope: Any = 0.01, inplace: bool = False) -> Scalar:
@@ -738,12 +758,12 @@ def gelu(x: Any, approximate: str = "none") -> Scalar:
 
 def elu(x: Any, alpha: Any = 1.0, inplace: bool = False) -> Scalar:
     """x where it is positive, else alpha * (e^x - 1)."""
-    return where(gt(x, 0), x, mul(expm1(minimum(x, 0)), alpha))
+    return where(gt(x, 0), x, mul(expm1(clamp_max(x, 0)), alpha))
 
 
 def celu(x: Any, alpha: Any = 1.0, inplace: bool = False) -> Scalar:
     """x where it is positive, else alpha * (e^(x / alpha) - 1)."""
-    return where(gt(x, 0), x, mul(expm1(true_divide(minimum(x, 0), alpha)), alpha))
+    return where(gt(x, 0), x, mul(expm1(true_divide(clamp_max(x, 0), alpha)), alpha))
 
 
 def selu(x: Any, inplace: bool = False) -> Scalar:
@@ -756,12 +776,13 @@ def selu(x: Any, inplace: bool = False) -> Scalar:
 
 def hardtanh(x: Any, min_val: Any = -1.0, max_val: Any = 1.0, inplace: bool = False) -> Scalar:
     """x, at least `min_val` and at most `max_val`."""
-    return clamp(x, min_val, max_val)
+    # Unlike clamp it is flat at its bounds, as the constants are.
+    return clamp_max(max_val, clamp_min(min_val, x))
 
 
 def relu6(x: Any, inplace: bool = False) -> Scalar:
     """x, at least 0 and at most 6."""
-    return clamp(x, 0, 6)
+    return hardtanh(x, 0, 6)
 
 
 def hardsigmoid(x: Any, inplace: bool = False) -> Scalar:
@@ -799,51 +820,65 @@ def logaddexp(x: Any, y: Any) -> Scalar:
 def asin(x: Any) -> Scalar:
     """Arc sine; NaN beyond 1."""
     x = _as_float(x)
-    return atan(true_divide(x, sqrt(mul(sub(1.0, x), add(1.0, x)))))
+    # By half the angle, which has a derivative at 1.
+    return mul(atan(true_divide(x, add(_other_leg(x), 1.0))), 2.0)
+
+
+def _other_leg(x: Scalar) -> Scalar:
+    """sqrt(1 - x^2), of which no digits cancel near 1."""
+    return sqrt(_emit("math.fma", neg(x), x, constant(x._region, 1.0)))
 
 
 def acos(x: Any) -> Scalar:
     """Arc cosine; NaN beyond 1."""
     x = _as_float(x)
-    # 2 atan(sqrt((1 - x) / (1 + x))): no cancellation near 1.
-    return mul(atan(sqrt(true_divide(sub(1.0, x), add(1.0, x)))), 2.0)
+    # By half the angle of |x|: nothing cancels near 1, nor is anything infinite near -1.
+    negative = lt(x, 0.0)
+    size = _negated_where(negative, x)
+    angle = mul(atan(true_divide(_other_leg(x), add(size, 1.0))), 2.0)
+    return where(negative, sub(math.pi, angle), angle)
 
 
 def atan2(y: Any, x: Any) -> Scalar:
     """The angle of the point (x, y), in [-pi, pi]."""
     y, x = _as_float(y), _as_float(x)
-    height, width = abs_(y), abs_(x)
+    # Not by abs, which is flat at 0; and by the signs, which -0 has as well.
+    is_below, is_left = (lt(copysign(1.0, value), 0.0) for value in (y, x))
+    height, width = _negated_where(is_below, y), _negated_where(is_left, x)
     # Of the smaller one through the larger one; both may be 0 or infinite.
-    ratio = where(
-        eq(height, width), 1.0, true_divide(minimum(height, width), maximum(height, width))
-    )
-    ratio = where(eq(maximum(height, width), 0.0), 0.0, ratio)
-    angle = atan(ratio)
-    angle = where(gt(height, width), sub(math.pi / 2, angle), angle)
-    is_left = lt(copysign(1.0, x), 0.0)
-    angle = copysign(where(is_left, sub(math.pi, angle), angle), y)
+    is_steep = gt(height, width)
+    small, large = where(is_steep, width, height), where(is_steep, height, width)
+    is_origin = eq(large, 0.0)
+    is_known = or_(is_origin, eq(small, math.inf))
+    ratio = true_divide(small, where(is_known, 1.0, large))
+    angle = atan(where(is_known, where(is_origin, 0.0, 1.0), ratio))
+    angle = where(is_steep, sub(math.pi / 2, angle), angle)
+    angle = _negated_where(is_below, where(is_left, sub(math.pi, angle), angle))
     return where(isnan(x) | isnan(y), math.nan, angle)
 
 
 def asinh(x: Any) -> Scalar:
     """Inverse hyperbolic sine."""
     x = _as_float(x)
-    # Nothing is divided by 0, or the derivative there would be NaN.
-    size = where(eq(x, 0.0), 1.0, abs_(x))
+    # The square of a small number may be 0, and the derivative of its inverse is NaN there.
+    size = abs_(x)
+    is_small = lt(size, 1e-8)
+    size = where(is_small, 1.0, size)
     # Of x^2 / (1 + sqrt(1 + x^2)), which is x where x^2 overflows.
     more = true_divide(
         size, add(true_divide(1.0, size), sqrt(add(true_divide(1.0, square(size)), 1.0)))
     )
     inverse = log1p(add(size, more))
     size = copysign(where(gt(size, 1e18), add(log(size), math.log(2)), inverse), x)
-    return where(eq(x, 0.0), x, size)  # which has a derivative there
+    return where(is_small, x, size)  # to the last digit
 
 
 def acosh(x: Any) -> Scalar:
     """Inverse hyperbolic cosine; NaN below 1."""
     above = sub(_as_float(x), 1.0)
     inverse = log1p(add(above, mul(sqrt(above), sqrt(add(above, 2.0)))))
-    return where(gt(above, 1e18), add(log(above), math.log(2)), inverse)
+    # Not the logarithm of 0, or the derivative there would be NaN.
+    return where(gt(above, 1e18), add(log(clamp_min(above, 1.0)), math.log(2)), inverse)
 
 
 def atanh(x: Any) -> Scalar:
@@ -865,7 +900,8 @@ def isclose(
 
 def xlogy(x: Any, y: Any) -> Scalar:
     """x ln(y), 0 where x is 0."""
-    return where(eq(x, 0), where(isnan(y), math.nan, 0.0), mul(x, log(y)))
+    has_none = eq(x, 0) & (le(y, 0) | eq(y, math.inf))
+    return mul(x, log(where(has_none, 1.0, y)))
 
 
 def heaviside(x: Any, values: Any) -> Scalar:
