@@ -318,7 +318,8 @@ Value AccumulateBuilder::addRun(OpBuilder &b, ValueRange at, Value size,
     SmallVector<OpFoldResult> sizes(offsets.size(), one),
         ones(offsets.size(), one);
     sizes.back() = size;
-    auto type = RankedTensorType::get({ShapedType::kDynamic}, b.getF32Type());
+    auto type = RankedTensorType::get({ShapedType::kDynamic},
+                                      getElementTypeOrSelf(of.getType()));
     return tensor::ExtractSliceOp::create(b, loc, type, of, offsets, sizes,
                                           ones);
   };
