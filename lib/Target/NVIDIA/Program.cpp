@@ -698,6 +698,8 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
   }
   gpu::ReturnOp::create(k.b, loc);
 
+  // A block's number goes through it.
+  int64_t sharedBytes = std::max<int64_t>(plan.sharedBytes(), apart ? 4 : 0);
   for (unsigned buffer : emitter.alignedBuffers)
     buffers[buffer].aligned = true;
   std::string args;
@@ -705,7 +707,7 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
     args += (args.empty() ? "" : ",") + std::to_string(buffer);
   launches.push_back("kernel=" + name +
                      " block=" + std::to_string(plan.blockThreads()) +
-                     " smem=" + std::to_string(plan.sharedBytes()) +
+                     " smem=" + std::to_string(sharedBytes) +
                      " grid=" + llvm::join(sizes, "*") + " args=" + args +
                      (mapNumbers.empty() ? "" : " maps=" + mapNumbers) +
                      (queue ? " waves=1 queue=1" : "") + preparesOf(forall));

@@ -173,3 +173,22 @@ func.func @yielded_places(%x: tensor<8x8xf32>, %y: tensor<8xf32>) {
   } : tensor<8x8xf32> into tensor<8xf32>
   return
 }
+
+// -----
+
+func.func @order(%x: tensor<8x8xf32>, %y: tensor<8xf32>) {
+  // expected-error @+1 {{expected iterations that may meet to be 0 to 2147483647 apart, got ordered = -1 (fa_accumulate_c2)}}
+  %0 = fa.accumulate %x into %y at {
+  ^bb0(%i: index, %j: index):
+    fa.yield_places %i
+  } {ordered = -1 : i64} : tensor<8x8xf32> into tensor<8xf32>
+  return
+}
+
+// -----
+
+func.func @order_of_slices(%x: tensor<4xf32>, %y: tensor<8xf32>) {
+  // expected-error @+1 {{got ordered = 4294967296 (fa_accumulate_slice_c2)}}
+  %0 = fa.accumulate_slice %x into %y[2] [4] [1] {ordered = 4294967296 : i64} : tensor<4xf32> into tensor<8xf32>
+  return
+}

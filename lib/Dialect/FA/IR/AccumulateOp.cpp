@@ -23,7 +23,20 @@
 using namespace mlir;
 using namespace fa;
 
+/// Constraint c2 of both operations.
+static LogicalResult verifyOrder(Operation *op, std::optional<int64_t> ordered,
+                                 StringRef constraint) {
+  if (!ordered || (*ordered >= 0 && llvm::isInt<32>(*ordered)))
+    return success();
+  return op->emitOpError()
+         << "expected iterations that may meet to be 0 to 2147483647 apart, "
+            "got ordered = "
+         << *ordered << " (" << constraint << ")";
+}
+
 LogicalResult AccumulateOp::verifyRegions() {
+  if (failed(verifyOrder(*this, getOrdered(), "fa_accumulate_c2")))
+    return failure();
   Block &block = getPlaces().front();
   Type index = IndexType::get(getContext());
   unsigned rank = getTerms().getType().getRank(),
@@ -430,6 +443,8 @@ llvm::SmallBitVector AccumulateSliceOp::getDroppedDims() {
 }
 
 LogicalResult AccumulateSliceOp::verify() {
+  if (failed(verifyOrder(*this, getOrdered(), "fa_accumulate_slice_c2")))
+    return failure();
   RankedTensorType slice = tensor::ExtractSliceOp::inferResultType(
       getInit().getType(), getMixedSizes());
   if (isRankReducedType(slice, getPart().getType()) !=

@@ -305,6 +305,7 @@ def FA_AccumulateOp : FA_Op<"accumulate", [Pure, DestinationStyleOpInterface,
 
     Constraint `fa_accumulate_c1`: the region takes an index for each dimension
     of `terms` and yields one for each of `init`.
+    Constraint `fa_accumulate_c2`: `ordered` is at least 0 and fits 32 bits.
 
     Example (slopes of heads from [B,H,S]):
 
@@ -376,6 +377,7 @@ def FA_AccumulateSliceOp : FA_Op<"accumulate_slice", [Pure,
     and an insertion, for where there are no other iterations at the same time.
 
     Constraint `fa_accumulate_slice_c1`: `part` has the slice's sizes.
+    Constraint `fa_accumulate_slice_c2`: `ordered` is at least 0 and fits 32 bits.
 
     Example:
 
