@@ -166,6 +166,15 @@ TARGETS = (
 )
 
 
+def kinds_of_passes(whose: str) -> tuple[tuple[str, str], ...]:
+    """What the styles of passes mean, where a block of keys or queries (`whose`) has one."""
+    return (
+        ("order", "the algorithm: which order, what is kept in memory"),
+        ("tiles", f"the tile program: what a block of {whose} does"),
+        ("target", "the target: instructions, threads, memories"),
+    )
+
+
 def stages() -> str:
     """docs/stages.svg: each pass, and what the IR is after it."""
     top, height, step, tall, gap = 66, 34, 44, 68, 12
@@ -210,14 +219,7 @@ def stages() -> str:
         picture.arrow(centre, y - gap, y + 2)
         picture.text(centre, y + 18, "text middle", result)
     # Where the shorter columns leave room.
-    picture.legend(
-        page - 2 * 24 - 18,
-        (
-            ("order", "the algorithm: which order, what is kept in memory"),
-            ("tiles", "the tile program: what a block of queries does"),
-            ("target", "the target: instructions, threads, memories"),
-        ),
-    )
+    picture.legend(page - 2 * 24 - 18, kinds_of_passes("queries"))
     return picture.svg()
 
 
@@ -321,14 +323,7 @@ def gradient() -> str:
             y += tall + gap
         picture.arrow(centre, y - gap, y + 2)
         picture.text(centre, y + 18, "text middle", result)
-    picture.legend(
-        page - 2 * 24 - 18,
-        (
-            ("order", "the algorithm: which order, what is kept in memory"),
-            ("tiles", "the tile program: what a block of keys does"),
-            ("target", "the target: instructions, threads, memories"),
-        ),
-    )
+    picture.legend(page - 2 * 24 - 18, kinds_of_passes("keys"))
     return picture.svg()
 
 

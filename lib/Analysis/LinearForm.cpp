@@ -3,30 +3,17 @@
 
 #include "fa/Analysis/LinearForm.h"
 
+#include "IntegerFactor.h"
 #include "fa/Analysis/ScalarOpInterface.h"
 
 #include "mlir/IR/Matchers.h"
 #include "mlir/IR/Operation.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
+#include "llvm/Support/MathExtras.h"
+
 using namespace mlir;
 using namespace fa;
-
-/// By how much a map's result grows with one of its operands, where that is a
-/// constant.
-static std::optional<int64_t> factorIn(AffineMap map, unsigned operand) {
-  MLIRContext *context = map.getContext();
-  unsigned dims = map.getNumDims();
-  AffineExpr expr = map.getResult(0);
-  AffineExpr x = operand < dims ? getAffineDimExpr(operand, context)
-                                : getAffineSymbolExpr(operand - dims, context);
-  AffineExpr change = simplifyAffineExpr(expr.replace(x, x + 1) - expr, dims,
-                                         map.getNumSymbols());
-  auto constant = dyn_cast<AffineConstantExpr>(change);
-  if (!constant)
-    return std::nullopt;
-  return constant.getValue();
-}
 
 /// Whether a map's result is 0 where its operands are.
 static bool isZeroAtZero(AffineMap map) {
@@ -39,8 +26,28 @@ static bool isZeroAtZero(AffineMap map) {
   return result == zero;
 }
 
-std::optional<LinearForm> fa::getLinearForm(Value value,
-                                            function_ref<bool(Value)> isFixed) {
+namespace {
+/// Forms of values, each computed once: operations may share operands.
+class Forms {
+public:
+  explicit Forms(function_ref<bool(Value)> isFixed) : isFixed(isFixed) {}
+  std::optional<LinearForm> of(Value value) {
+    if (auto it = known.find(value); it != known.end())
+      return it->second;
+    std::optional<LinearForm> form = compute(value);
+    known.insert({value, form});
+    return form;
+  }
+
+private:
+  std::optional<LinearForm> compute(Value value);
+
+  function_ref<bool(Value)> isFixed;
+  DenseMap<Value, std::optional<LinearForm>> known;
+};
+} // namespace
+
+std::optional<LinearForm> Forms::compute(Value value) {
   LinearForm result;
   if (isFixed(value) || matchPattern(value, m_Constant())) {
     result.isExact = matchPattern(value, m_Zero());
@@ -54,7 +61,7 @@ std::optional<LinearForm> fa::getLinearForm(Value value,
   SmallVector<std::optional<LinearForm>> operands;
   bool areFixed = true;
   for (Value operand : op->getOperands()) {
-    operands.push_back(getLinearForm(operand, isFixed));
+    operands.push_back(of(operand));
     areFixed &= operands.back() && operands.back()->factors.empty();
   }
   if (areFixed && op->getNumRegions() == 0 && isPure(op)) {
@@ -66,7 +73,8 @@ std::optional<LinearForm> fa::getLinearForm(Value value,
       form.map.getNumResults() != 1 || mayWrap(op))
     return std::nullopt;
   for (auto [i, operand] : llvm::enumerate(operands)) {
-    std::optional<int64_t> factor = factorIn(form.map, i);
+    std::optional<int64_t> factor =
+        getFactor(form.map.getResult(0), i, form.map);
     if (factor == 0)
       continue;
     bool isFixedOperand = operand && operand->factors.empty();
@@ -74,9 +82,17 @@ std::optional<LinearForm> fa::getLinearForm(Value value,
       return std::nullopt;
     result.isExact &= operand->isExact;
     for (auto [leaf, times] : operand->factors)
-      result.factors[leaf] += *factor * times;
+      if (int64_t grows;
+          llvm::MulOverflow(*factor, times, grows) ||
+          llvm::AddOverflow(result.factors[leaf], grows, result.factors[leaf]))
+        return std::nullopt;
   }
   result.isExact &= isZeroAtZero(form.map);
   result.factors.remove_if([](auto &entry) { return entry.second == 0; });
   return result;
+}
+
+std::optional<LinearForm> fa::getLinearForm(Value value,
+                                            function_ref<bool(Value)> isFixed) {
+  return Forms(isFixed).of(value);
 }

@@ -3,6 +3,8 @@
 
 #include "fa/Analysis/ScalarOpInterface.h"
 
+#include "IntegerFactor.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
 #include "fa/Analysis/ScalarOpInterface.cpp.inc"
@@ -95,26 +97,33 @@ bool fa::mayWrap(Operation *op) {
   return type && type.getWidth() < 64 && !(flags && flags.hasNoSignedWrap());
 }
 
-/// The change of an affine expression where dimensions and symbols, in this
-/// order, change by `steps`.
-static std::optional<StepRange> stepOf(AffineExpr expr, unsigned numDims,
+std::optional<int64_t> fa::getFactor(AffineExpr expr, unsigned operand,
+                                     AffineMap map) {
+  MLIRContext *ctx = map.getContext();
+  unsigned dims = map.getNumDims();
+  AffineExpr x = operand < dims ? getAffineDimExpr(operand, ctx)
+                                : getAffineSymbolExpr(operand - dims, ctx);
+  AffineExpr change = simplifyAffineExpr(expr.replace(x, x + 1) - expr, dims,
+                                         map.getNumSymbols());
+  auto constant = dyn_cast<AffineConstantExpr>(change);
+  if (!constant)
+    return std::nullopt;
+  return constant.getValue();
+}
+
+/// The change of one of a map's results where its operands change by `steps`.
+static std::optional<StepRange> stepOf(AffineExpr expr, AffineMap map,
                                        ArrayRef<StepRange> steps) {
   // Sums of such products fit.
   constexpr int64_t kMost = int64_t(1) << 30;
-  MLIRContext *ctx = expr.getContext();
   StepRange all;
   for (auto [i, step] : llvm::enumerate(steps)) {
     if (step.isZero())
       continue;
-    AffineExpr x = i < numDims ? getAffineDimExpr(i, ctx)
-                               : getAffineSymbolExpr(i - numDims, ctx);
-    AffineExpr change = simplifyAffineExpr(expr.replace(x, x + 1) - expr,
-                                           numDims, steps.size() - numDims);
-    auto factor = dyn_cast<AffineConstantExpr>(change);
-    if (!factor || std::abs(factor.getValue()) > kMost)
+    std::optional<int64_t> factor = getFactor(expr, i, map);
+    if (!factor || std::abs(*factor) > kMost)
       return std::nullopt;
-    auto [lo, hi] =
-        std::minmax({factor.getValue() * step.lo, factor.getValue() * step.hi});
+    auto [lo, hi] = std::minmax({*factor * step.lo, *factor * step.hi});
     all.lo += lo;
     all.hi += hi;
     if (std::max(std::abs(all.lo), std::abs(all.hi)) > kMost)
@@ -123,18 +132,37 @@ static std::optional<StepRange> stepOf(AffineExpr expr, unsigned numDims,
   return all;
 }
 
-std::optional<StepRange>
-fa::getStepRange(Value value,
-                 llvm::function_ref<std::optional<StepRange>(Value)> known) {
-  if (std::optional<StepRange> step = known(value))
+namespace {
+/// Steps of values, each computed once: operations may share operands.
+class Steps {
+public:
+  using Known = llvm::function_ref<std::optional<StepRange>(Value)>;
+  explicit Steps(Known known) : known(known) {}
+  std::optional<StepRange> of(Value value) {
+    if (auto it = found.find(value); it != found.end())
+      return it->second;
+    std::optional<StepRange> step = known(value);
+    if (!step)
+      step = compute(value.getDefiningOp());
+    found.insert({value, step});
     return step;
-  Operation *op = value.getDefiningOp();
+  }
+
+private:
+  std::optional<StepRange> compute(Operation *op);
+
+  Known known;
+  DenseMap<Value, std::optional<StepRange>> found;
+};
+} // namespace
+
+std::optional<StepRange> Steps::compute(Operation *op) {
   // Operations in regions may read what is no operand.
   if (!op || op->getNumRegions() || op->getNumResults() != 1)
     return std::nullopt;
   SmallVector<StepRange> steps;
   for (Value operand : op->getOperands()) {
-    std::optional<StepRange> step = getStepRange(operand, known);
+    std::optional<StepRange> step = of(operand);
     if (!step)
       return std::nullopt;
     steps.push_back(*step);
@@ -147,7 +175,7 @@ fa::getStepRange(Value value,
   // Of several, the least and the largest change no more than one of them.
   std::optional<StepRange> all;
   for (AffineExpr expr : form.map.getResults()) {
-    std::optional<StepRange> step = stepOf(expr, form.map.getNumDims(), steps);
+    std::optional<StepRange> step = stepOf(expr, form.map, steps);
     if (!step)
       return std::nullopt;
     all = all ? StepRange{std::min(all->lo, step->lo),
@@ -155,4 +183,10 @@ fa::getStepRange(Value value,
               : *step;
   }
   return all;
+}
+
+std::optional<StepRange>
+fa::getStepRange(Value value,
+                 llvm::function_ref<std::optional<StepRange>(Value)> known) {
+  return Steps(known).of(value);
 }

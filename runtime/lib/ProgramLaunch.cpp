@@ -553,30 +553,29 @@ fa_rt_status fa_rt_program_launch(const fa_rt_program *program,
   });
 }
 
-fa_rt_status fa_rt_program_prepared_size(const fa_rt_program *program,
-                                         const fa_rt_tensor *args,
-                                         int32_t nargs, int64_t *bytes) {
+static fa_rt_status sizeTemps(const fa_rt_program *program,
+                              const fa_rt_tensor *args, int32_t nargs,
+                              bool preparedOnly, int64_t *bytes) {
   return guarded([&] {
     requireNonNull(program, "program");
     requireNonNull(bytes, "bytes");
     checkArgs(*program, args, nargs);
     Frame frame(*program);
     frame.fill(args, nargs);
-    *bytes = bytesOfTemps(*program, frame, /*preparedOnly=*/true);
+    *bytes = bytesOfTemps(*program, frame, preparedOnly);
   });
+}
+
+fa_rt_status fa_rt_program_prepared_size(const fa_rt_program *program,
+                                         const fa_rt_tensor *args,
+                                         int32_t nargs, int64_t *bytes) {
+  return sizeTemps(program, args, nargs, /*preparedOnly=*/true, bytes);
 }
 
 fa_rt_status fa_rt_program_workspace_size(const fa_rt_program *program,
                                           const fa_rt_tensor *args,
                                           int32_t nargs, int64_t *bytes) {
-  return guarded([&] {
-    requireNonNull(program, "program");
-    requireNonNull(bytes, "bytes");
-    checkArgs(*program, args, nargs);
-    Frame frame(*program);
-    frame.fill(args, nargs);
-    *bytes = bytesOfTemps(*program, frame, /*preparedOnly=*/false);
-  });
+  return sizeTemps(program, args, nargs, /*preparedOnly=*/false, bytes);
 }
 
 fa_rt_status fa_rt_program_launch_in(const fa_rt_program *program,

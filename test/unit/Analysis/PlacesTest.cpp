@@ -82,6 +82,19 @@ TEST(Places, OfMoreThanADifference) {
                               "}"));
 }
 
+// 2^70 ways lead from the place to the coordinates, more than a factor counts.
+TEST(Places, ThatShareOperands) {
+  std::string body = "%v0 = arith.subi %i, %j : index\n";
+  for (int n = 0; n < 70; ++n) {
+    std::string v = "%v" + std::to_string(n);
+    body += "%v" + std::to_string(n + 1) + " = arith.addi " + v + ", " + v +
+            " : index\n";
+  }
+  body += "%x = arith.minsi %v70, %c3 : index";
+  EXPECT_TRUE(isOfDifference(body));
+  EXPECT_FALSE(hasOwn(body, {0, 1}));
+}
+
 TEST(Places, OfTheirOwn) {
   std::string row = "%x = arith.addi %i, %i0 : index";
   EXPECT_TRUE(hasOwn(row, 0));
