@@ -5,7 +5,8 @@
 bf16, a model width of 2048. Plain and causal attention of 16384 tokens beside
 PyTorch's FlashAttention-2 and cuDNN; score and mask functions of variants.py (B=2,
 S=8192) beside FlexAttention's; what the gradient of a captured bias and what
-dropout cost. The backward alone is timed, torch.autograd.grad with the graph kept,
+dropout cost; and what it costs that gradients have the same bits each time. The backward
+alone is timed, torch.autograd.grad with the graph kept,
 2.5 times the forward's count of operations. Interleaved in one process, order
 rotated, L2 flushed. Gradients of plain attention are compared with float64 by the
 tests' rule (test/python/right.py) at S=512.
@@ -82,6 +83,37 @@ def race(shape: Shape, timer: Timer) -> dict[str, Any]:
     return dict(shape=str(shape), ms=ms, tflops=tflops, ratio=ratio)
 
 
+def deterministic(call: Callable[[], object]) -> Callable[[], object]:
+    """A backward whose results have the same bits each time: asked when it runs."""
+    import torch
+
+    def run() -> None:
+        torch.use_deterministic_algorithms(True)
+        call()
+        torch.use_deterministic_algorithms(False)
+
+    return run
+
+
+def race_deterministic(shape: Shape, timer: Timer) -> dict[str, Any]:
+    """Milliseconds with and without the same bits each time, of fa and of PyTorch's FA2."""
+    import fa
+    import torch.nn.functional as F
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    q, k, v = leaves(*shape.inputs())
+    calls = {"fa": backward(fa.attention(q, k, v, is_causal=shape.causal), (q, k, v))}
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=shape.causal)
+    calls["fa2"] = backward(out, (q, k, v))
+    calls |= {f"{name} deterministic": deterministic(call) for name, call in calls.items()}
+    ms = timer(calls)
+    ratios = {name: ms[name] / ms[f"{name} deterministic"] for name in ("fa", "fa2")}
+    ratios["fa / fa2"] = ms["fa2 deterministic"] / ms["fa deterministic"]
+    print(f"{shape!s:24} " + " ".join(f"{x:8.2f}" for x in ratios.values()), flush=True)
+    return dict(shape=str(shape), ms=ms, ratios=ratios)
+
+
 def race_variant(dim: int, name: str, timer: Timer) -> dict[str, Any]:
     """Milliseconds of fa's and FlexAttention's gradients."""
     import fa
@@ -112,7 +144,8 @@ def race_variant(dim: int, name: str, timer: Timer) -> dict[str, Any]:
 
 
 def race_extras(dim: int, timer: Timer) -> dict[str, Any]:
-    """Time of gradients with that of a bias, or with dropout, over that without; B=2, S=4096."""
+    """Time of gradients with that of a bias, or with dropout, over that without; and speed of
+    those of a bias with the same bits each time over without. B=2, S=4096."""
     import fa
     import torch
 
@@ -138,9 +171,12 @@ def race_extras(dim: int, timer: Timer) -> dict[str, Any]:
         learned = bias.clone().requires_grad_()
         out = fa.attention(q, k, v, score_mod=score(learned))
         calls[f"{name} learned"] = backward(out, (q, k, v, learned))
+        calls[f"{name} deterministic"] = deterministic(calls[f"{name} learned"])
     ms = timer(calls)
     ratios = {name: ms[f"{name} learned"] / ms[name] for name in scores}
     ratios["dropout"] = ms["dropout"] / ms["plain"]
+    for name in scores:
+        ratios[f"{name} deterministic"] = ms[f"{name} learned"] / ms[f"{name} deterministic"]
     print(f"{dim:4} " + ", ".join(f"{name} {x:.2f}" for name, x in ratios.items()), flush=True)
     return dict(D=dim, ms=ms, ratios=ratios)
 
@@ -149,7 +185,7 @@ def main() -> int:
     """Runs all parts, or those that are named."""
     options = race_options(__doc__, "gpu_backward", rounds=10)
     options.add_argument("--dims", type=numbers, default=[64, 128, 256], help="64,128,256")
-    options.add_argument("--parts", default="right,race,variants,extras")
+    options.add_argument("--parts", default="right,race,deterministic,variants,extras")
     args = options.parse_args()
     parts = args.parts.split(",")
     timer = Timer(args.rounds)
@@ -164,6 +200,11 @@ def main() -> int:
         rows = result["rows"] = [race(shape, timer) for shape in shapes]
         ratios = [row["ratio"] for row in rows]
         print(f"fa / FA2: geometric mean {geomean(ratios):.3f}, worst {min(ratios):.3f}")
+    if "deterministic" in parts:
+        print(f"{'speed, same bits / not':24} {'fa':>8} {'FA2':>8} {'fa / FA2, same bits':>8}")
+        rows = result["deterministic"] = [race_deterministic(shape, timer) for shape in shapes]
+        ratios = [row["ratios"]["fa"] for row in rows]
+        print(f"same bits / not: geometric mean {geomean(ratios):.3f}, worst {min(ratios):.3f}")
     if "variants" in parts:
         print(f"{'D':>4} {'case':14} {'fa ms':>8} {'flex ms':>8} {'ratio':>7} difference")
         rows = result["variants"] = [race_variant(128, name, timer) for name in cases(1)]

@@ -32,6 +32,8 @@ from naive import back
 
 DTYPES = ["float32", "float16", "bfloat16"]
 """Of q, k and v."""
+ROUTED = "float32" if DEVICE == "cpu" else "bfloat16"
+"""A type of which fa.torch.use_sdpa leaves nothing to PyTorch."""
 SEED = 0x123456789ABCDEF0
 PROBABILITIES = {0.1: 26, 0.5: 128, 0.996: 255, 1 / 256: 1}
 """Probabilities, and of how many of 256 random numbers a weight is dropped."""
@@ -87,7 +89,9 @@ def check(
             dropout_seed=seed,
         )
         assert out.dtype == arrays[0].dtype and str(lse.dtype).endswith("float32")
-        wanted = expected(arrays, p, seed, **formulas)
+        # What dropout leaves of a row is often one weight: the plain formula's largest error
+        # is then a matter of few elements' luck.
+        wanted = expected(arrays, p, seed, samples=4 * math.prod(out.shape), **formulas)
         right.assert_right(out, wanted, lse)
         alone = fa.attention(
             *arrays, **functions, **options, is_causal=is_causal, dropout_p=p, dropout_seed=seed
@@ -783,7 +787,7 @@ def test_kinds():
 @needs_torch
 def test_routing():
     """Calls with dropout are fa's; those that drop everything are PyTorch's."""
-    q, k, v = tensors(2, 4, 4, 33, 40, 16)
+    q, k, v = (on(x, "torch", ROUTED) for x in naive.inputs(2, 4, 4, 33, 40, 16))
     drawn = seed_of(3)
     with fa.torch.use_sdpa() as statistics:
         torch.manual_seed(3)
@@ -800,8 +804,9 @@ def test_routing():
 @needs_torch
 def test_multihead_attention():
     """Of PyTorch's layer, in training and in evaluation."""
-    layer = torch.nn.MultiheadAttention(32, 4, dropout=0.5, batch_first=True).to(DEVICE)
-    x = torch.randn(2, 9, 32, device=DEVICE)
+    dtype = getattr(torch, ROUTED)
+    layer = torch.nn.MultiheadAttention(32, 4, dropout=0.5, batch_first=True).to(DEVICE, dtype)
+    x = torch.randn(2, 9, 32, device=DEVICE, dtype=dtype)
     with torch.no_grad(), fa.torch.use_sdpa() as statistics:
         plain = layer.eval()(x, x, x, need_weights=False)[0]
         torch.manual_seed(0)

@@ -500,7 +500,7 @@ def test_kinks(functions, points):
 def test_next_to_zero():
     """Of a number that is small its square is 0, and the inverse of that infinite."""
     functions = {name: getattr(m, name) for name in ("asin", "atan", "asinh", "atanh", "softsign")}
-    points = [(x,) for x in (0.0, 1e-30, -1e-30, 1e-20, -1e-20, 1e-10, 1e-4, 0.99e-4)]
+    points = [(x,) for x in (0.0, 1e-30, -1e-30, 1e-20, -1e-20, 1e-10, 2e-8, -2e-8, 1e-4, 0.99e-4)]
     for name, found in derivatives(functions, points).items():
         assert_right_derivatives(name, functions[name], points, found)
 

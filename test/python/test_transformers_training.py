@@ -18,6 +18,7 @@ pytest.importorskip("transformers", minversion="5.0")
 import fa.transformers as fa_transformers  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from fa._torch import op  # noqa: E402
+from libraries import DEVICE  # noqa: E402
 from models import IDS, ONES, WINDOW, Calls, inputs_of, model_of  # noqa: E402
 
 MODELS = {"gpt2": 2, "llama": 2, "t5": 6, "gemma2": 2, "gpt_oss": 2}
@@ -165,8 +166,10 @@ def test_checkpoints(name, use_reentrant):
         assert calls.routed == MODELS[name] * (1 + has_checkpoints) and not calls.fell_back
     for key, gradient in found[0].items():
         if gradient is not None:
-            # Reentrant ones add up what a shared parameter gets in another order.
-            limit = 1e-6 * float(gradient.abs().max()) if use_reentrant else 0.0
+            # Reentrant ones add up what a shared parameter gets in another order, and PyTorch
+            # what an expert's gets on a GPU.
+            is_in_order = not use_reentrant and (DEVICE == "cpu" or ".experts." not in key)
+            limit = 0.0 if is_in_order else 1e-6 * float(gradient.abs().max())
             assert (found[1][key] - gradient).abs().max() <= limit, key
 
 
@@ -200,6 +203,8 @@ def test_compiled(name):
     """Without graph breaks, forward and backward, through AOTAutograd."""
     torch._dynamo.reset()
     calls, model = Calls(), trained_model(name, "fa")
+    if name == "gpt_oss":  # whose gradient of grouped experts does not compile for GPUs
+        model.set_experts_implementation("batched_mm")
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     got = gradients_of(name, model, compiled)
     assert calls.routed == MODELS[name] and not calls.fell_back and not calls.mask_tensors

@@ -869,8 +869,9 @@ def asinh(x: Any) -> Scalar:
         size, add(true_divide(1.0, size), sqrt(add(true_divide(1.0, square(size)), 1.0)))
     )
     inverse = log1p(add(size, more))
-    size = copysign(where(gt(size, 1e18), add(log(size), math.log(2)), inverse), x)
-    return where(is_small, x, size)  # to the last digit
+    size = where(gt(size, 1e18), add(log(size), math.log(2)), inverse)
+    # Not by copysign, which is flat at 0: on a GPU log1p of a small number is.
+    return where(is_small, x, _negated_where(lt(x, 0.0), size))  # to the last digit
 
 
 def acosh(x: Any) -> Scalar:
@@ -884,9 +885,11 @@ def acosh(x: Any) -> Scalar:
 def atanh(x: Any) -> Scalar:
     """Inverse hyperbolic tangent; NaN beyond 1."""
     x = _as_float(x)
-    size = abs_(x)
-    size = copysign(mul(log1p(true_divide(mul(size, 2.0), sub(1.0, size))), 0.5), x)
-    return where(eq(x, 0.0), x, size)  # which has a derivative there
+    # Neither abs nor copysign, which are flat at 0: on a GPU log1p of a small number is.
+    is_below = lt(copysign(1.0, x), 0.0)
+    size = _negated_where(is_below, x)
+    size = mul(log1p(true_divide(mul(size, 2.0), sub(1.0, size))), 0.5)
+    return _negated_where(is_below, size)
 
 
 def isclose(
