@@ -96,21 +96,34 @@ def deterministic(call: Callable[[], object]) -> Callable[[], object]:
 
 
 def race_deterministic(shape: Shape, timer: Timer) -> dict[str, Any]:
-    """Milliseconds with and without the same bits each time, of fa and of PyTorch's FA2."""
+    """Milliseconds with and without the same bits each time: of fa's backward and PyTorch's FA2's,
+    and, with them, of forward and backward by fa and by what PyTorch chooses."""
     import fa
+    import torch
     import torch.nn.functional as F
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     q, k, v = leaves(*shape.inputs())
+    grad = torch.randn_like(q)
+
+    def step(attention: Callable[..., Any]) -> Callable[[], object]:
+        def run() -> None:
+            torch.autograd.grad(attention(q, k, v, is_causal=shape.causal), (q, k, v), grad)
+
+        return run
+
     calls = {"fa": backward(fa.attention(q, k, v, is_causal=shape.causal), (q, k, v))}
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         out = F.scaled_dot_product_attention(q, k, v, is_causal=shape.causal)
     calls["fa2"] = backward(out, (q, k, v))
     calls |= {f"{name} deterministic": deterministic(call) for name, call in calls.items()}
+    for name, attention in (("fa", fa.attention), ("sdpa", F.scaled_dot_product_attention)):
+        calls[f"{name} step deterministic"] = deterministic(step(attention))
     ms = timer(calls)
     ratios = {name: ms[name] / ms[f"{name} deterministic"] for name in ("fa", "fa2")}
     ratios["fa / fa2"] = ms["fa2 deterministic"] / ms["fa deterministic"]
-    print(f"{shape!s:24} " + " ".join(f"{x:8.2f}" for x in ratios.values()), flush=True)
+    ratios["step, fa / sdpa"] = ms["sdpa step deterministic"] / ms["fa step deterministic"]
+    print(f"{shape!s:24} " + " ".join(f"{x:9.2f}" for x in ratios.values()), flush=True)
     return dict(shape=str(shape), ms=ms, ratios=ratios)
 
 
@@ -201,7 +214,8 @@ def main() -> int:
         ratios = [row["ratio"] for row in rows]
         print(f"fa / FA2: geometric mean {geomean(ratios):.3f}, worst {min(ratios):.3f}")
     if "deterministic" in parts:
-        print(f"{'speed, same bits / not':24} {'fa':>8} {'FA2':>8} {'fa / FA2, same bits':>8}")
+        names = ("fa", "FA2", "fa / FA2", "fa / SDPA, forward too")
+        print(f"{'speed, same bits / not':24} " + " ".join(f"{name:>9}" for name in names))
         rows = result["deterministic"] = [race_deterministic(shape, timer) for shape in shapes]
         ratios = [row["ratios"]["fa"] for row in rows]
         print(f"same bits / not: geometric mean {geomean(ratios):.3f}, worst {min(ratios):.3f}")

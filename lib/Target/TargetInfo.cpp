@@ -383,7 +383,7 @@ static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
 static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
                                                       const TileProblem &p) {
   TileSizes best;
-  using Cost = std::tuple<bool, bool, int64_t, int64_t, int64_t>;
+  using Cost = std::tuple<bool, bool, bool, int64_t, int64_t, int64_t>;
   Cost bestCost;
   int64_t leastShared = INT64_MAX, leastRegisters = INT64_MAX;
   int64_t dims = llvm::alignTo(p.headDim, 16) + llvm::alignTo(p.valueDim, 16);
@@ -392,8 +392,12 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
   int64_t both = p.headDim | p.valueDim;
   int64_t parts = both % 8 ? 1 : (both & -both) / 8;
   constexpr int64_t kOther = 32;
-  // S and dP; a score function's derivative needs what it was given.
-  int64_t matrices = p.scoreFunction || p.dropout ? 3 : 2;
+  // S and dP, and what a score function or dropout takes: where that does not
+  // fit, warps are twice as many; and where these are all, it may spill, which
+  // costs less than half the rows (measured at D=128: 100 bytes, and 0.89 of
+  // the time).
+  constexpr int64_t kMatrices = 2;
+  int64_t more = (p.scoreFunction || p.dropout) + p.otherTerms;
   // dS; P and dS as operands where no tensor core takes them from registers.
   int64_t operands = p.elementBits != 16 ? 3 : p.dropout ? 2 : 1;
   for (int64_t stages : {2, 1})
@@ -410,9 +414,13 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
         s.keys = keys;
         s.stages = stages;
         for (s.warps = std::min(int64_t(4), most);; s.warps *= 2) {
-          s.registers =
-              (keys * dims + matrices * rows * keys) / (32 * s.warps) + kOther;
-          if (s.registers <= target.registersPerThread || 2 * s.warps > most)
+          auto registers = [&](int64_t matrices) {
+            return (keys * dims + matrices * rows * keys) / (32 * s.warps) +
+                   kOther;
+          };
+          s.registers = registers(kMatrices);
+          if (registers(kMatrices + more) <= target.registersPerThread ||
+              2 * s.warps > most)
             break;
         }
         // K and V; Q, dO, the log-sum-exp and D in stages; operands.
@@ -424,12 +432,19 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
         if (s.sharedBytes > target.sharedBytesPerBlock ||
             s.registers > target.registersPerThread)
           continue;
-        // Two stages where any tile has them; no short steps; most keys, whose
-        // number divides what is added to dQ; then two blocks on an SM rather
-        // than one of twice the warps (measured at D=64: 264 and 246 TFLOP/s),
-        // then most rows.
-        int64_t warps = std::max<int64_t>(s.warps, 4);
-        Cost cost = {stages < 2, rows < 32, -keys, warps, -rows};
+        // Two stages where any tile has them; no short steps; at head dims up
+        // to 96 two blocks on an SM rather than one of twice the warps
+        // (measured: with score functions 0.87 to 1.01 of the time at D=64 and
+        // 0.89 to 0.99 at D=96, but 1.3 at D=128), if their tiles are no
+        // smaller than 64x64; most keys, whose number divides what is added to
+        // dQ; then most rows.
+        bool isAlone = dims <= 192 && (s.warps > 4 || rows * keys < 64 * 64);
+        Cost cost = {stages < 2,
+                     rows < 32,
+                     isAlone,
+                     -keys,
+                     std::max<int64_t>(s.warps, 4),
+                     -rows};
         if (best.rows == 0 || cost < bestCost) {
           best = s;
           bestCost = cost;

@@ -80,6 +80,8 @@ struct TileProblem {
   bool dropout = false;
   /// It is the backward: gradients of rows and of keys are summed.
   bool gradients = false;
+  /// And those of captured tensors, of terms that are not the scores' gradient.
+  bool otherTerms = false;
   std::optional<int64_t> queryLength = std::nullopt, keyLength = std::nullopt;
 };
 

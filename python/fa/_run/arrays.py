@@ -79,10 +79,20 @@ class Library:
     """`view` without the pointer, for arrays that may have no memory."""
     finish: Callable[[Any, Any], Any] = lambda like, array: array
     """(like, what `empty` gave) -> what the user gets, once it is computed."""
+    memory: Callable[[Any, int, int | None], tuple[Any, int]] | None = None
+    """(like, bytes, device) -> what keeps so much uninitialised memory alive, and its
+    address; None where `empty` is as good."""
     waits: bool = False
     """Calls return when the GPU has finished: nothing orders their streams."""
     is_native: bool = False
     """Calls that were made once need no view: `_native` reads the arrays itself."""
+
+    def workspace(self, like: Any, size: int, device: int | None) -> tuple[Any, int]:
+        """What keeps so many bytes alive for the kernel, and their address."""
+        if self.memory is not None:
+            return self.memory(like, size, device)
+        array = self.empty(like, (-(-size // 4),), "f32", device)
+        return array, self.view(array).pointer
 
 
 def _dtype_error(array: object, dtype: object) -> TypeError:
@@ -220,6 +230,12 @@ def _torch_library(torch: Any) -> Library:
         lambda index: torch.device("cpu") if index < 0 else torch.device("cuda", index),
         functools.partial(torch.empty_like, memory_format=torch.contiguous_format),
     )
+
+    def memory(like: Any, size: int, device: int | None) -> tuple[Any, int]:
+        # No tensor: those are filled under torch.use_deterministic_algorithms.
+        storage = torch.UntypedStorage(size, device=like.device)
+        return storage, storage.data_ptr()
+
     # The handle alone, without an object around it; builds without CUDA lack it.
     stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     return Library(
@@ -230,6 +246,7 @@ def _torch_library(torch: Any) -> Library:
         ),
         stream or (lambda index: torch.cuda.current_stream(index).cuda_stream),
         describe,
+        memory=memory,
         is_native=is_native,
     )
 

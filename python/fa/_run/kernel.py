@@ -215,8 +215,8 @@ class Kernel:
         size = program.workspace_size(native) if like is not None else 0
         if size:
             # Freed in the stream's order, or when the call has waited.
-            workspace = library.empty(like, (-(-size // 4),), "f32", device)
-            program.launch_in(native, stream, library.view(workspace).pointer, size)
+            _owner, pointer = library.workspace(like, size, device)
+            program.launch_in(native, stream, pointer, size)
         elif kept is None:
             program.launch(native, stream)
         if library.waits:

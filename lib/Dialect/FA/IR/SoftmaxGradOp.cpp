@@ -301,14 +301,15 @@ Value StepBuilder::weightGrads(Value weights) {
       });
 }
 
-/// What the adjoint gives of each element, 0 where it is masked.
+/// What the adjoint gives of each element; of nothing, as where an element is
+/// masked, it is 0.
 Value StepBuilder::adjoint(Value grads,
                            llvm::function_ref<Value(YieldAdjointOp)> choose) {
   YieldAdjointOp yield = op.getAdjointYield();
   if (choose(yield) == op.getAdjoint().front().getArgument(3))
-    return grads; // which P makes 0 where it is masked
+    return grads;
   return b.elementwise(
-      {op.getProducts(), grads, op.getScores()}, real,
+      {op.getProducts(), grads}, real,
       [&](OpBuilder &nested, Location loc, ValueRange args) -> Value {
         IRMapping map;
         Block &block = op.getAdjoint().front();
@@ -320,15 +321,12 @@ Value StepBuilder::adjoint(Value grads,
         for (Operation &inner : block.without_terminator())
           nested.clone(inner, map);
         Value result = map.lookupOrDefault(choose(yield));
-        auto constant = [&](double x) -> Value {
-          return arith::ConstantOp::create(nested, loc,
-                                           nested.getFloatAttr(real, x));
-        };
-        // The adjoint of what is masked may be infinite, or NaN.
-        Value seen = arith::CmpFOp::create(
-            nested, loc, arith::CmpFPredicate::UNE, args[2],
-            constant(-std::numeric_limits<double>::infinity()));
-        return arith::SelectOp::create(nested, loc, seen, result, constant(0));
+        // The function's derivative may be infinite there, or NaN.
+        Value zero = arith::ConstantOp::create(nested, loc,
+                                               nested.getFloatAttr(real, 0));
+        Value any = arith::CmpFOp::create(
+            nested, loc, arith::CmpFPredicate::UNE, args[1], zero);
+        return arith::SelectOp::create(nested, loc, any, result, zero);
       });
 }
 
@@ -379,17 +377,17 @@ SmallVector<Value> StepBuilder::build() {
       adjoint(g, [](YieldAdjointOp yield) { return yield.getGrad(); }),
       element);
   Value narrow = kept(b.convert(p, element));
-  // The queries' last: on a GPU other warps have made what it needs of dS while
-  // the others are computed.
-  Value valueGrad =
-      b.contractColumnsByColumns(narrow, op.getOutGrad(), op.getValueGrad());
-  Value keyGrad =
-      b.contractColumnsByColumns(ds, op.getQuery(), op.getKeyGrad());
-  Value queryGrad = b.contractRowsByColumns(ds, op.getKey(), op.getQueryGrad());
-  SmallVector<Value> results = {queryGrad, keyGrad, valueGrad};
+  SmallVector<Value> results(3);
   llvm::append_range(results, op.getCapturedGrads());
+  // Before the products, which need no g.
   for (auto [term, to] : llvm::enumerate(op.getAdjointYield().getTo()))
     results[3 + to] = accumulate(g, term, results[3 + to]);
+  // The queries' last: on a GPU other warps have made what it needs of dS while
+  // the others are computed.
+  results[2] =
+      b.contractColumnsByColumns(narrow, op.getOutGrad(), op.getValueGrad());
+  results[1] = b.contractColumnsByColumns(ds, op.getQuery(), op.getKeyGrad());
+  results[0] = b.contractRowsByColumns(ds, op.getKey(), op.getQueryGrad());
   return results;
 }
 

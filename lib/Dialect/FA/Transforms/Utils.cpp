@@ -203,24 +203,6 @@ std::string fa::describeTiles(int64_t rows, int64_t keys,
       .str();
 }
 
-TileProblem fa::problemOf(SoftmaxGradOp step) {
-  TileProblem problem;
-  problem.gradients = true;
-  problem.dropout = !step.keepsAll();
-  YieldAdjointOp yield = step.getAdjointYield();
-  problem.scoreFunction =
-      yield.getGrad() != step.getAdjoint().front().getArgument(3) ||
-      !yield.getTerms().empty();
-  auto scores = step.getScores().getDefiningOp<linalg::GenericOp>();
-  // Coordinates, for a score function or a mask.
-  problem.rowMask = scores && scores.getBody()
-                                  ->walk([](linalg::IndexOp) {
-                                    return WalkResult::interrupt();
-                                  })
-                                  .wasInterrupted();
-  return problem;
-}
-
 llvm::Expected<TileSizes> fa::chooseTiles(Value query, Value values,
                                           RankedTensorType scores,
                                           StringRef target, StringRef algorithm,

@@ -62,7 +62,8 @@ mlir::arith::MulFOp matchScaling(mlir::Value v);
 std::string describeTiles(int64_t rows, int64_t keys, const TileSizes &chosen,
                           llvm::StringRef why);
 
-/// What tiles of a gradient's step must have room for.
+/// What tiles of a step must have room for, but for sizes.
+TileProblem problemOf(OnlineSoftmaxOp step);
 TileProblem problemOf(SoftmaxGradOp step);
 
 /// Tile sizes for one head by the target's memory, the given ones where they
