@@ -103,9 +103,9 @@ _REMEDIES = {
     "(docs/pytorch.md says where): call the model under torch.no_grad() for inference",
     "dtype": "load the model in float16, bfloat16 or float32",
     "head dim": "fa takes head dims up to 256",
-    "deterministic": "whose gradient is to have the same bits each time on a GPU, where fa's was "
-    "not compared with PyTorch's for speed: leave out torch.use_deterministic_algorithms to have "
-    "it computed by fa",
+    "deterministic": "whose gradients of sinks or of a position bias are to have the same bits each "
+    "time on a GPU, where fa adds up one block's after another's: leave out "
+    "torch.use_deterministic_algorithms to have it computed by fa",
 }
 """What a user can do about reasons that are said, once each."""
 

@@ -793,7 +793,8 @@ def test_routing():
         torch.manual_seed(3)
         out = F.scaled_dot_product_attention(q, k, v, dropout_p=0.5)
         assert (statistics.routed, statistics.fell_back) == (1, {})
-        F.scaled_dot_product_attention(q, k, v, dropout_p=1.0)  # 0, or NaN on a GPU
+        with contextlib.suppress(RuntimeError):  # 0, or NaN on a GPU, or cuDNN's error
+            F.scaled_dot_product_attention(q, k, v, dropout_p=1.0)
         assert (statistics.routed, statistics.fell_back) == (1, {"dropout": 1})
         with contextlib.suppress(RuntimeError):  # what PyTorch says is its own
             F.scaled_dot_product_attention(q, k, v, dropout_p=-0.1)

@@ -30,7 +30,6 @@ torch = pytest.importorskip("torch")
 
 import fa.torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
-from fa._torch import op  # noqa: E402
 from fa._torch import sdpa as _torch_sdpa  # noqa: E402
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -295,6 +294,25 @@ def test_training_that_pytorch_computes_faster_on_gpus(monkeypatch):
 
 
 @pytest.mark.leaves
+@pytest.mark.usefixtures("in_order")
+def test_training_in_order_that_pytorch_computes_faster_on_gpus(monkeypatch):
+    """PyTorch has no cuDNN then."""
+    monkeypatch.setattr(_torch_sdpa, "_multiprocessors", lambda device: 132)
+    for capability, call, keys, expected in (
+        ((9, 0), "full", 512, None),
+        ((9, 0), "causal", 4096, None),
+        ((9, 0), "causal", 511, "gradient"),
+        ((9, 0), "masked", 4096, "gradient"),
+        ((9, 0), "written", 4096, None),
+        ((8, 0), "full", 4096, "gradient"),
+        ((8, 0), "function", 4096, None),
+    ):
+        monkeypatch.setattr(_torch_sdpa, "_capability", lambda device, own=capability: own)
+        q, k = OnGpu(4, 16, 4096, 64), OnGpu(4, 16, keys, 64)
+        assert _torch_sdpa.slower(q, k, k, None, call) == expected, (capability, call, keys)
+
+
+@pytest.mark.leaves
 @only_cpu
 def test_training_that_pytorch_computes_faster_on_cpus(monkeypatch):
     """By PyTorch's kernel, type and length, as it was measured."""
@@ -341,19 +359,27 @@ def test_what_pytorch_would_run(options):
     assert _torch_sdpa.training_of((q, k, v, None), *given) == ""
 
 
-@pytest.mark.parametrize(
-    ("dim", "dtype", "expected"),
-    [(256, torch.bfloat16, None), (256, torch.float32, None), (64, torch.float16, "deterministic")],
-)
-def test_gradients_that_gpus_have_none_of(monkeypatch, dim, dtype, expected):
-    """Sums that were to be in one order; every head dim has a tile."""
+@pytest.fixture
+def in_order(monkeypatch):
+    """Gradients have the same bits each time."""
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+
+
+@pytest.mark.usefixtures("in_order")
+def test_sums_that_take_long_in_order(monkeypatch):
+    """Of sinks and position biases, if they are recorded."""
     monkeypatch.setattr(_torch_sdpa, "why_not", lambda *call: None)
-    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: dim == 64)
-    q = OnGpu(1, 1, 16, dim, dtype=dtype)
-    for records in (True, False):
-        monkeypatch.setattr(op, "records_gradient", lambda *tensors, own=records: own)
-        found = _torch_sdpa.why_left((q, q, q, None), (0.0, False, None, False))
-        assert found == (expected if records else None)
+    q = OnGpu(1, 1, 16, 64)
+    for learns, records, expected in (
+        (True, True, "deterministic"),
+        (True, False, None),
+        (False, True, None),
+    ):
+        bias = torch.zeros(2, requires_grad=learns)
+        with torch.set_grad_enabled(records):
+            given = (q, q, q, None), (0.0, False, None, False)
+            assert _torch_sdpa.why_left(*given, (None, bias)) == expected
+            assert _torch_sdpa.why_left(*given) is None
 
 
 @pytest.mark.leaves

@@ -516,6 +516,38 @@ LogicalResult BlockPlan::chooseWarps() {
   return success();
 }
 
+/// Captured tensors' sums go behind a step's products, whose results are on
+/// their way while lanes exchange terms, where registers hold the terms for so
+/// long (measured at D=64: a table's gradient adds 0.19 of the time, and 0.31
+/// before the products).
+void BlockPlan::delaySums() {
+  forall.walk([&](scf::ForOp loop) {
+    Operation *last = nullptr;
+    SmallVector<AccumulateOp> sums;
+    for (Operation &op : *loop.getBody()) {
+      if (matchContraction(&op))
+        last = &op;
+      if (auto sum = dyn_cast<AccumulateOp>(op))
+        sums.push_back(sum);
+    }
+    // The last first: what reads another's result stays behind it.
+    for (AccumulateOp sum : llvm::reverse(sums)) {
+      auto isBefore = [&](Operation *op) {
+        return op->getBlock() == last->getBlock() && op->isBeforeInBlock(last);
+      };
+      if (!last || !isBefore(sum) || llvm::any_of(sum->getUsers(), isBefore))
+        continue;
+      Operation *next = sum->getNextNode();
+      sum->moveAfter(last);
+      int64_t later = estimateRegisters(numWarps);
+      if (later > options.target->registers)
+        sum->moveBefore(next);
+      else
+        estimate = later;
+    }
+  });
+}
+
 LogicalResult BlockPlan::checkShared() {
   if (smemBytes > options.target->sharedMemory)
     return forall.emitOpError("needs ")
@@ -659,6 +691,7 @@ LogicalResult BlockPlan::compute() {
   inferClasses();
   if (failed(chooseWarps()))
     return failure();
+  delaySums();
   chooseLayouts();
   chooseRings();
   if (failed(placeShared()))

@@ -164,6 +164,7 @@ private:
   void addConversion(mlir::OpOperand *operand, mlir::Type elementType);
   int64_t mostWarps(mlir::Value tile) const;
   mlir::LogicalResult chooseWarps();
+  void delaySums();
   int64_t registersOf(mlir::Value v, unsigned warps) const;
   int64_t mostLive(mlir::Block &block, unsigned warps) const;
   void chooseRings();

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -232,18 +233,24 @@ def _torch_library(torch: Any) -> Library:
     )
 
     def memory(like: Any, size: int, device: int | None) -> tuple[Any, int]:
-        # No tensor: those are filled under torch.use_deterministic_algorithms.
         storage = torch.UntypedStorage(size, device=like.device)
         return storage, storage.data_ptr()
+
+    def empty(like: Any, shape: tuple[int, ...], dtype: str, device: int | None) -> Any:
+        kind = dtypes[dtype]
+        if not torch.are_deterministic_algorithms_enabled():
+            return torch.empty(shape, dtype=kind, device=like.device)
+        # By its storage: torch.empty fills tensors then, and fa writes all of them.
+        tensor = torch.empty(0, dtype=kind, device=like.device)
+        storage, _ = memory(like, math.prod(shape) * kind.itemsize, device)
+        return tensor.set_(storage, 0, shape)
 
     # The handle alone, without an object around it; builds without CUDA lack it.
     stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     return Library(
         "torch",
         view,
-        lambda like, shape, dtype, device: torch.empty(
-            shape, dtype=dtypes[dtype], device=like.device
-        ),
+        empty,
         stream or (lambda index: torch.cuda.current_stream(index).cuda_stream),
         describe,
         memory=memory,

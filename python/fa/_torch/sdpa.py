@@ -166,18 +166,19 @@ def why_left(
     Args:
         tensors: query, key, value and attn_mask.
         options: dropout_p, is_causal, scale and enable_gqa.
-        others: what else the result depends on.
+        others: what else the result depends on, sinks and position biases.
     """
     reason = why_not(*tensors, *options)
-    query = tensors[0]
-    if (
-        reason is None
-        and query.is_cuda
-        and torch.are_deterministic_algorithms_enabled()
-        and op.records_gradient(*tensors, *others)
-    ):
+    # Their sums of all blocks are made one after another.
+    has_sums = any(x is not None and x.requires_grad for x in others)
+    if reason is None and has_sums and _is_in_order(tensors[0]) and torch.is_grad_enabled():
         return "deterministic"
     return reason
+
+
+def _is_in_order(query: Tensor) -> bool:
+    """Whether gradients are to have the same bits each time where they have not by themselves."""
+    return query.is_cuda and torch.are_deterministic_algorithms_enabled()
 
 
 # --- Where PyTorch is faster -----------------------------------------------------------
@@ -222,6 +223,8 @@ class _Won(NamedTuple):
     """Up to this one."""
     below: tuple[int, int] = (99, 0)
     """On GPUs of a lower compute capability."""
+    since: tuple[int, int] = (0, 0)
+    """On GPUs of this compute capability and higher ones."""
 
 
 _ON_CPUS = (
@@ -247,6 +250,13 @@ _ON_GPUS = (
     # a learned matrix is one of all heads' scores, and for a mask function the matrix itself.
     _Won(("masked",), _HALF, below=(9, 0)),
     _Won(("function", "written"), _HALF),
+)
+_ON_GPUS_IN_ORDER = (
+    # Under torch.use_deterministic_algorithms, where PyTorch leaves cuDNN for FlashAttention-2:
+    # forward and backward on an H200, 1.12 to 1.87 from 512 keys on, "The same bits each time"
+    # in benchmarks/README.md.
+    _Won(("full", "causal"), _HALF, keys=512, since=(9, 0)),
+    _Won(("function", "written"), _HALF),  # as above
 )
 
 
@@ -286,14 +296,16 @@ def training_of(
 def _is_won(query: Tensor, key: Tensor, value: Tensor, training: str) -> bool:
     """Whether training by fa takes no longer: one of the lines above says so."""
     if query.is_cuda:
-        lines, capability = _ON_GPUS, _capability(query.get_device())
+        lines = _ON_GPUS_IN_ORDER if _is_in_order(query) else _ON_GPUS
+        capability = _capability(query.get_device())
     elif query.is_cpu:
         lines, capability = _ON_CPUS, (0, 0)
     else:
         return False
     head_dim = max(query.size(-1), value.size(-1))
     for line in lines:
-        if training in line.calls and query.dtype in line.dtypes and capability < line.below:
+        is_of_gpu = line.since <= capability < line.below
+        if training in line.calls and query.dtype in line.dtypes and is_of_gpu:
             if key.size(-2) >= line.keys and head_dim <= line.head_dim:
                 return True
     return False
