@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
 
 import fa.transformers as fa_transformers  # noqa: E402
+import right  # noqa: E402
 from models import (  # noqa: E402
     BATCH,
     DECODERS,
@@ -32,14 +33,16 @@ from models import (  # noqa: E402
 )
 from transformers import masking_utils  # noqa: E402
 
-F32_ERROR = 1e-5
-"""Of logits around 1, of two orders of float32 sums."""
-
-
 # --- Models -------------------------------------------------------------------------
 
 
 PADDINGS = {"none": None, "ones": ONES, "right": RIGHT, "left": LEFT}
+
+
+def is_right(got, expected, rows=None):
+    """By the rule of float32 (docs/right.md): 1e-5 of the largest expected number."""
+    limit = right.output_limit("float32", 0, expected.abs().max().item())
+    return error(got, expected, rows) <= limit
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +65,7 @@ def test_prefill(name, padding):
     calls = Calls()
     got = result_of(model_of(name, "fa"), inputs)
     assert calls.routed == 2 and not calls.fell_back and not calls.mask_tensors
-    assert error(got, expected, padding) <= F32_ERROR
+    assert is_right(got, expected, padding)
 
 
 @pytest.mark.parametrize("name", ["t5", "vit", "whisper"])
@@ -72,13 +75,13 @@ def test_encoders_and_decoders(name):
     got = result_of(model_of(name, "fa"), inputs_of(name))
     assert calls.routed == (2 if name == "vit" else 6) and not calls.fell_back
     assert not calls.mask_tensors
-    assert error(got, expected) <= F32_ERROR
+    assert is_right(got, expected)
 
 
 def test_t5_with_padding():
     inputs = {**inputs_of("t5", RIGHT), "decoder_attention_mask": ONES[:, :20]}
     expected = result_of(model_of("t5", "eager"), inputs)
-    assert error(result_of(model_of("t5", "fa"), inputs), expected) <= F32_ERROR
+    assert is_right(result_of(model_of("t5", "fa"), inputs), expected)
 
 
 @pytest.mark.parametrize("name", [*DECODERS, *OTHERS])
@@ -137,7 +140,7 @@ def test_cached_decoding(name, kind, padding):
     calls = Calls()
     got, counts = decoded(model, padding, cache_of(kind, model))
     assert not calls.fell_back and not calls.mask_tensors
-    assert error(got, expected, padding) <= F32_ERROR
+    assert is_right(got, expected, padding)
     assert counts[2] == counts[-1], "a kernel for each token"
 
 
@@ -150,7 +153,7 @@ def test_several_tokens_that_continue_a_cache():
             with torch.no_grad():
                 one(input_ids=IDS[:, :23], past_key_values=cache)
                 outs.append(one(input_ids=IDS[:, 23:], past_key_values=cache).logits)
-        assert error(outs[1], outs[0]) <= F32_ERROR
+        assert is_right(outs[1], outs[0])
 
 
 def test_window_that_the_cache_outgrows():
@@ -205,7 +208,7 @@ def test_set_attn_implementation():
     expected = result_of(model, inputs_of("gemma2", LEFT))
     model.set_attn_implementation("fa")
     calls = Calls()
-    assert error(result_of(model, inputs_of("gemma2", LEFT)), expected, LEFT) <= F32_ERROR
+    assert is_right(result_of(model, inputs_of("gemma2", LEFT)), expected, LEFT)
     assert calls.routed == 2
 
 
@@ -217,11 +220,11 @@ def test_packed_sequences():
         expected = result_of(model_of(name, "eager"), inputs)
         calls = Calls()
         got = result_of(model_of(name, "fa"), inputs)
-        assert error(got, expected) <= F32_ERROR and not calls.mask_tensors
+        assert is_right(got, expected) and not calls.mask_tensors
         alone = result_of(
             model_of(name, "fa"), {"input_ids": IDS[:, 17:], "position_ids": positions[:, 17:]}
         )
-        assert error(got[:, 17:], alone) <= F32_ERROR
+        assert is_right(got[:, 17:], alone)
 
 
 # --- torch.compile ------------------------------------------------------------------
@@ -252,7 +255,7 @@ def test_compiled(name, padding):
     compiled = torch.compile(model_of(name, "fa"), backend="aot_eager", fullgraph=fullgraph)
     got = result_of(compiled, inputs)
     assert calls.routed and not calls.fell_back and not calls.mask_tensors
-    assert error(got, expected, padding) <= F32_ERROR
+    assert is_right(got, expected, padding)
 
 
 def test_compiled_for_other_lengths():
@@ -263,7 +266,7 @@ def test_compiled_for_other_lengths():
         inputs = {"input_ids": IDS[:, :length], "use_cache": False}
         inputs["attention_mask"] = LEFT[:, :length]
         expected = result_of(eager, inputs)
-        assert error(result_of(compiled, inputs), expected, LEFT[:, :length]) <= F32_ERROR
+        assert is_right(result_of(compiled, inputs), expected, LEFT[:, :length])
         if length == 33:
             before = fa.compile_count()
     assert fa.compile_count() == before
@@ -390,7 +393,7 @@ def test_mask_functions(name, offsets, padding):
     out, weights = fa_transformers.attention_forward(Layer(), q, k, v, mask)
     assert weights is None and out.shape == (BATCH, QUERIES, 4, 8)
     assert calls.routed == 1 and not calls.mask_tensors
-    assert error(out, by_eager(q, k, v, matrix)) <= F32_ERROR
+    assert is_right(out, by_eager(q, k, v, matrix))
     assert torch.equal(mask.tensor("read").expand(matrix.shape), matrix)
 
 
@@ -439,12 +442,12 @@ def test_a_function_that_can_not_be_traced_is_a_matrix_and_said_once():
     calls = Calls()
     with pytest.warns(UserWarning, match="can't trace a mask function of this model"):
         out, _ = fa_transformers.attention_forward(Layer(), q, k, v, mask)
-    assert error(out, expected) <= F32_ERROR
+    assert is_right(out, expected)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for again in (mask, fa_transformers.mask(**given)):
             out, _ = fa_transformers.attention_forward(Layer(), q, k, v, again)
-            assert error(out, expected) <= F32_ERROR
+            assert is_right(out, expected)
     assert calls.routed == 3 and calls.mask_tensors == {"not traced": 2}
 
 
@@ -475,7 +478,7 @@ def test_fewer_keys_than_the_mask_has():
     mask = fa_transformers.mask(**arguments(MASKS["window"], KEYS - QUERIES, 0))
     calls = Calls()
     out, _ = fa_transformers.attention_forward(Layer(), q, k, v, mask)
-    assert error(out, by_eager(q, k, v, mask.tensor("read")[..., :30])) <= F32_ERROR
+    assert is_right(out, by_eager(q, k, v, mask.tensor("read")[..., :30]))
     assert calls.mask_tensors == {"cropped": 1}
 
 
@@ -486,7 +489,7 @@ def test_fewer_batch_entries_than_queries_have():
     mask = fa_transformers.mask(**given)
     out, _ = fa_transformers.attention_forward(Layer(), q, k, v, mask)
     seen = (GROUPS[:1, :KEYS] >= 0)[:, None, None]
-    assert error(out, by_eager(q, k, v, seen)) <= F32_ERROR
+    assert is_right(out, by_eager(q, k, v, seen))
 
 
 # --- The layer's function ---------------------------------------------------------------
@@ -505,7 +508,7 @@ def test_masks_of_the_users_own(kind, shape):
     out, _ = fa_transformers.attention_forward(Layer(), q, k, v, matrix)
     matrix = matrix[..., :KEYS]
     expected = by_eager(q, k, v, **{"seen" if kind == "bool" else "added": matrix})
-    assert error(out, expected) <= F32_ERROR
+    assert is_right(out, expected)
 
 
 def test_softcap_bias_and_sinks_together():
@@ -517,7 +520,7 @@ def test_softcap_bias_and_sinks_together():
         Layer(), q, k, v, mask, position_bias=bias, **options
     )
     expected = by_eager(q, k, v, mask.tensor("read"), bias, **options)
-    assert error(out, expected) <= F32_ERROR
+    assert is_right(out, expected)
 
 
 def test_sinks():
@@ -528,9 +531,9 @@ def test_sinks():
     s_aux = torch.tensor([1.0, -torch.inf, 60.0, -60.0])
     out, _ = fa_transformers.attention_forward(Layer(), q, k, v, seen, s_aux=s_aux)
     assert (out[0, 3:7] == 0).all()
-    assert error(out, by_eager(q, k, v, seen, s_aux=s_aux)) <= F32_ERROR
+    assert is_right(out, by_eager(q, k, v, seen, s_aux=s_aux))
     for wrong in (s_aux * 1.02, s_aux + 0.015, torch.full((4,), -torch.inf)):
-        assert error(out, by_eager(q, k, v, seen, s_aux=wrong)) > F32_ERROR
+        assert not is_right(out, by_eager(q, k, v, seen, s_aux=wrong))
 
 
 def test_sinks_in_half_precision():
@@ -550,17 +553,17 @@ def test_causal_where_nothing_else_is_said():
     q, k, v = vectors()
     seen = torch.ones(QUERIES, KEYS, dtype=torch.bool).tril()
     out, _ = fa_transformers.attention_forward(Layer(), q, k, v, None)
-    assert error(out, by_eager(q, k, v, seen)) <= F32_ERROR
+    assert is_right(out, by_eager(q, k, v, seen))
     out, _ = fa_transformers.attention_forward(Layer(), q, k, v, None, is_causal=False)
-    assert error(out, by_eager(q, k, v)) <= F32_ERROR
+    assert is_right(out, by_eager(q, k, v))
     out, _ = fa_transformers.attention_forward(Layer(), q[:, :, -1:], k, v, None)
-    assert error(out, by_eager(q[:, :, -1:], k, v)) <= F32_ERROR
+    assert is_right(out, by_eager(q[:, :, -1:], k, v))
 
 
 def test_learned_queries_of_one_batch_entry():
     q, k, v = vectors()
     out, _ = fa_transformers.attention_forward(Layer(), q[:1], k, v, None, is_causal=False)
-    assert error(out, by_eager(q[:1], k, v)) <= F32_ERROR
+    assert is_right(out, by_eager(q[:1], k, v))
 
 
 def test_dropout():
@@ -590,10 +593,10 @@ def test_other_types_fall_back(monkeypatch):
         mask = fa_transformers.mask(**arguments(MASKS["window"], KEYS - QUERIES, 0))
         out, _ = fa_transformers.attention_forward(Layer(), q, k, v, mask, **more)
         assert calls.fell_back == {"dtype": 1} and calls.mask_tensors == {"fell back": 1}
-        assert error(out, by_eager(q, k, v, mask.tensor("read"), **more)) <= F32_ERROR
+        assert is_right(out, by_eager(q, k, v, mask.tensor("read"), **more))
         out, _ = fa_transformers.attention_forward(Layer(), q, k, v, None, **more)
         seen = torch.ones(QUERIES, KEYS, dtype=torch.bool).tril()
-        assert error(out, by_eager(q, k, v, seen, **more)) <= F32_ERROR
+        assert is_right(out, by_eager(q, k, v, seen, **more))
 
 
 def test_float64_on_the_cpu():
