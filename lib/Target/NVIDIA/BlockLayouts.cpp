@@ -111,7 +111,7 @@ LogicalResult BlockPlan::inferVectors() {
 //===----------------------------------------------------------------------===//
 
 std::optional<FragmentLayout> BlockPlan::layout(Value value) const {
-  auto type = dyn_cast<RankedTensorType>(value.getType());
+  RankedTensorType type = hopper::getTileType(value.getType());
   if (!type || !type.hasStaticShape() || type.getRank() < 1 ||
       type.getRank() > 2)
     return std::nullopt;

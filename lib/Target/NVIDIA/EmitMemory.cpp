@@ -161,7 +161,7 @@ void KernelEmitter::bindRegisters(Value v, ArrayRef<Value> regs,
   t.kind = TileValue::Kind::Registers;
   t.layout = layout;
   t.regs.assign(regs.begin(), regs.end());
-  t.valid.assign(cast<RankedTensorType>(v.getType()).getRank(), Value());
+  t.valid.assign(hopper::getTileType(v.getType()).getRank(), Value());
   tiles[v] = t;
 }
 

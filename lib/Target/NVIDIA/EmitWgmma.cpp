@@ -35,8 +35,7 @@ Value KernelEmitter::descriptor(Value address, int64_t leading,
 
 LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
   Value c = op.getResults()[0];
-  auto type = cast<RankedTensorType>(c.getType());
-  int64_t n = type.getDimSize(1);
+  int64_t n = getTileType(c.getType()).getDimSize(1);
   bool sums = op.getResults().size() == 2;
   FragmentLayout layout = *plan.layout(c);
   size_t regs = layout.numRegs(), all = regs + (sums ? 4 : 0);
@@ -260,7 +259,7 @@ bool SignFinder::ofResult(OpResult v) {
            isNonNegative(loop.getYieldedValues()[n]);
   if (auto generic = dyn_cast<linalg::GenericOp>(op))
     return isNonNegative(generic.getBody()->getTerminator()->getOperand(n));
-  if (isa<PinOp, WaitGroupOp>(op))
+  if (isa<PinOp>(op))
     return isNonNegative(op->getOperand(n));
   if (isa<linalg::FillOp>(op))
     return isNonNegative(op->getOperand(0));

@@ -173,8 +173,10 @@ void ConsumersBuilder::pollNextK(OpBuilder &b, Value next) {
 }
 
 Value ConsumersBuilder::startScores(OpBuilder &b, Value k) {
-  return WgmmaOp::create(b, program.first.op.getLoc(), s().getType(),
-                         made.qSlot, k, ValueRange(), /*condition=*/Value(),
+  auto type =
+      PendingType::get(b.getContext(), cast<RankedTensorType>(s().getType()));
+  return WgmmaOp::create(b, program.first.op.getLoc(), type, made.qSlot, k,
+                         ValueRange(), /*condition=*/Value(),
                          /*transposed=*/false)
       .getResults()[0];
 }
@@ -186,16 +188,19 @@ SmallVector<Value> ConsumersBuilder::startOutput(OpBuilder &b, ValueRange state,
   SmallVector<Value> inits{state[program.outputIndex]};
   if (program.sums)
     inits.push_back(state[program.sumsIndex]);
-  return WgmmaOp::create(b, program.second.op.getLoc(),
-                         TypeRange(ValueRange(inits)), state.back(), v, inits,
-                         fromZero ? hasOutput : Value(), /*transposed=*/true)
+  SmallVector<Type> types;
+  for (Value init : inits)
+    types.push_back(PendingType::get(b.getContext(),
+                                     cast<RankedTensorType>(init.getType())));
+  return WgmmaOp::create(b, program.second.op.getLoc(), types, state.back(), v,
+                         inits, fromZero ? hasOutput : Value(),
+                         /*transposed=*/true)
       .getResults();
 }
 
 ValueRange ConsumersBuilder::waitFor(OpBuilder &b, int64_t pending,
                                      ValueRange values) {
-  return WaitGroupOp::create(b, loc, values.getTypes(), pending, values)
-      .getResults();
+  return WaitGroupOp::create(b, loc, pending, values).getResults();
 }
 
 /// Has tiles computed here.

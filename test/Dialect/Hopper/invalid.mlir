@@ -543,7 +543,7 @@ func.func @results_3(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64
     hopper.consumers 1 registers 240 {
       %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected one or two results, got 3}}
-      %c:3 = "hopper.wgmma"(%a, %a) <{operandSegmentSizes = array<i32: 1, 1, 0, 0>}> : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> (tensor<64x64xf32>, tensor<64x8xf32>, tensor<64x8xf32>)
+      %c:3 = "hopper.wgmma"(%a, %a) <{operandSegmentSizes = array<i32: 1, 1, 0, 0>}> : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> (!hopper.pending<tensor<64x64xf32>>, !hopper.pending<tensor<64x8xf32>>, !hopper.pending<tensor<64x8xf32>>)
     }
   }
   return
@@ -559,7 +559,7 @@ func.func @inits(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf
     hopper.consumers 1 registers 240 {
       %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected an init of each result's type, or none}}
-      %c = hopper.wgmma %a, %a init(%s) : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>, tensor<64x8xf32>) -> tensor<64x64xf32>
+      %c = hopper.wgmma %a, %a init(%s) : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>, tensor<64x8xf32>) -> !hopper.pending<tensor<64x64xf32>>
     }
   }
   return
@@ -575,7 +575,7 @@ func.func @conditional_inits(%true: i1) {
     hopper.consumers 1 registers 240 {
       %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected inits where it has a condition, which says whether they count}}
-      %c = hopper.wgmma %a, %a if %true : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>, i1) -> tensor<64x64xf32>
+      %c = hopper.wgmma %a, %a if %true : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>, i1) -> !hopper.pending<tensor<64x64xf32>>
     }
   }
   return
@@ -590,8 +590,8 @@ func.func @result_rank(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<
     }
     hopper.consumers 1 registers 240 {
       %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
-      // expected-error @below {{'hopper.wgmma' op expected static tiles of rank 2}}
-      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> tensor<64xf32>
+      // expected-error @below {{expected a static tile of rank 2 with elements f32, as products are, got 'tensor<64xf32>'}}
+      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64xf32>>
     }
   }
   return
@@ -606,8 +606,8 @@ func.func @result_dynamic(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tens
     }
     hopper.consumers 1 registers 240 {
       %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
-      // expected-error @below {{'hopper.wgmma' op expected static tiles of rank 2}}
-      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> tensor<?x64xf32>
+      // expected-error @below {{expected a static tile of rank 2 with elements f32, as products are, got 'tensor<?x64xf32>'}}
+      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<?x64xf32>>
     }
   }
   return
@@ -622,8 +622,8 @@ func.func @operand_f32(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<
     }
     hopper.consumers 1 registers 240 {
       %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
-      // expected-error @below {{'hopper.wgmma' op expected f16 or bf16 operands alike and f32 results, got 'f32', 'f16' and 'f32'}}
-      %c = hopper.wgmma %f, %a : (tensor<64x64xf32>, !hopper.slot<tensor<64x64xf16>>) -> tensor<64x64xf32>
+      // expected-error @below {{'hopper.wgmma' op expected f16 or bf16 operands alike, got 'f32' and 'f16'}}
+      %c = hopper.wgmma %f, %a : (tensor<64x64xf32>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
     }
   }
   return
@@ -639,8 +639,8 @@ func.func @operands_differ(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: ten
     hopper.consumers 1 registers 240 {
       %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       %x = tensor.empty() : tensor<64x64xbf16>
-      // expected-error @below {{got 'bf16', 'f16' and 'f32'}}
-      %c = hopper.wgmma %x, %a : (tensor<64x64xbf16>, !hopper.slot<tensor<64x64xf16>>) -> tensor<64x64xf32>
+      // expected-error @below {{got 'bf16' and 'f16'}}
+      %c = hopper.wgmma %x, %a : (tensor<64x64xbf16>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
     }
   }
   return
@@ -655,8 +655,8 @@ func.func @result_f16(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<6
     }
     hopper.consumers 1 registers 240 {
       %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
-      // expected-error @below {{got 'f16', 'f16' and 'f16'}}
-      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> tensor<64x64xf16>
+      // expected-error @below {{expected a static tile of rank 2 with elements f32, as products are, got 'tensor<64x64xf16>'}}
+      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf16>>
     }
   }
   return
@@ -672,7 +672,7 @@ func.func @shapes(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8x
     hopper.consumers 1 registers 240 {
       %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op operands of 'tensor<64x64xf16>' and 'tensor<64x64xf16>' do not make 'tensor<64x128xf32>'}}
-      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> tensor<64x128xf32>
+      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x128xf32>>
     }
   }
   return
@@ -688,7 +688,7 @@ func.func @rows(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf3
     hopper.consumers 1 registers 240 {
       %a = hopper.acquire %r : <2, tensor<32x64xf16>> -> <tensor<32x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected rows in multiples of 64 and 8 to 256 columns in multiples of 8, got 32 and 32}}
-      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<32x64xf16>>, !hopper.slot<tensor<32x64xf16>>) -> tensor<32x32xf32>
+      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<32x64xf16>>, !hopper.slot<tensor<32x64xf16>>) -> !hopper.pending<tensor<32x32xf32>>
     }
   }
   return
@@ -704,7 +704,7 @@ func.func @columns(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8
     hopper.consumers 1 registers 240 {
       %a = hopper.acquire %r : <1, tensor<64x264xf16>> -> <tensor<64x264xf16>>
       // expected-error @below {{got 64 and 264}}
-      %c = hopper.wgmma %t, %a transposed : (tensor<64x64xf16>, !hopper.slot<tensor<64x264xf16>>) -> tensor<64x264xf32>
+      %c = hopper.wgmma %t, %a transposed : (tensor<64x64xf16>, !hopper.slot<tensor<64x264xf16>>) -> !hopper.pending<tensor<64x264xf32>>
     }
   }
   return
@@ -721,7 +721,7 @@ func.func @keys(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf3
       %a = hopper.acquire %r : <1, tensor<24x64xf16>> -> <tensor<24x64xf16>>
       %x = tensor.empty() : tensor<64x24xf16>
       // expected-error @below {{'hopper.wgmma' op expected a multiple of 16 keys, got 24}}
-      %c = hopper.wgmma %x, %a transposed : (tensor<64x24xf16>, !hopper.slot<tensor<24x64xf16>>) -> tensor<64x64xf32>
+      %c = hopper.wgmma %x, %a transposed : (tensor<64x24xf16>, !hopper.slot<tensor<24x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
     }
   }
   return
@@ -737,7 +737,7 @@ func.func @sums_shape(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<6
     hopper.consumers 1 registers 240 {
       %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected sums of 64x8 f32, got 'tensor<64x4xf32>'}}
-      %c:2 = hopper.wgmma %t, %a transposed : (tensor<64x64xf16>, !hopper.slot<tensor<64x64xf16>>) -> (tensor<64x64xf32>, tensor<64x4xf32>)
+      %c:2 = hopper.wgmma %t, %a transposed : (tensor<64x64xf16>, !hopper.slot<tensor<64x64xf16>>) -> (!hopper.pending<tensor<64x64xf32>>, !hopper.pending<tensor<64x4xf32>>)
     }
   }
   return
@@ -753,7 +753,7 @@ func.func @sums_without_ones(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: t
     hopper.consumers 1 registers 240 {
       %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected b transposed, from a ring with ones, for a second result}}
-      %c:2 = hopper.wgmma %t, %a transposed : (tensor<64x64xf16>, !hopper.slot<tensor<64x64xf16>>) -> (tensor<64x64xf32>, tensor<64x8xf32>)
+      %c:2 = hopper.wgmma %t, %a transposed : (tensor<64x64xf16>, !hopper.slot<tensor<64x64xf16>>) -> (!hopper.pending<tensor<64x64xf32>>, !hopper.pending<tensor<64x8xf32>>)
     }
   }
   return
@@ -769,7 +769,7 @@ func.func @sums_not_transposed(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s:
     hopper.consumers 1 registers 240 {
       %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{expected b transposed, from a ring with ones}}
-      %c:2 = hopper.wgmma %t, %a : (tensor<64x64xf16>, !hopper.slot<tensor<64x64xf16>>) -> (tensor<64x64xf32>, tensor<64x8xf32>)
+      %c:2 = hopper.wgmma %t, %a : (tensor<64x64xf16>, !hopper.slot<tensor<64x64xf16>>) -> (!hopper.pending<tensor<64x64xf32>>, !hopper.pending<tensor<64x8xf32>>)
     }
   }
   return
@@ -779,7 +779,7 @@ func.func @sums_not_transposed(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s:
 
 func.func @slot_of_an_argument(%t: tensor<64x64xf16>, %b: !hopper.slot<tensor<64x64xf16>>) {
   // expected-error @below {{'hopper.wgmma' op expected slots that are results of hopper.acquire}}
-  %c = hopper.wgmma %t, %b : (tensor<64x64xf16>, !hopper.slot<tensor<64x64xf16>>) -> tensor<64x64xf32>
+  %c = hopper.wgmma %t, %b : (tensor<64x64xf16>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
   return
 }
 
@@ -795,7 +795,7 @@ func.func @slot_of_a_branch(%i: i1) {
       %b = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       %e = arith.select %i, %a, %b : !hopper.slot<tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected slots that are results of hopper.acquire}}
-      %c = hopper.wgmma %e, %b : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> tensor<64x64xf32>
+      %c = hopper.wgmma %e, %b : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
     }
   }
   return
@@ -803,25 +803,114 @@ func.func @slot_of_a_branch(%i: i1) {
 
 // -----
 
-func.func @pending_negative(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
-  // expected-error @below {{'hopper.wait_group' op expected 0 to 7 groups in flight, got -1}}
-  %o = hopper.wait_group -1, %f : tensor<64x64xf32>
+func.func @never_awaited(%t: tensor<64x64xf16>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.wgmma' op expected one use of a pending result, by a hopper.wait_group or as another product's init, got 0}}
+      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+    }
+  }
   return
 }
 
 // -----
 
-func.func @pending_many(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+func.func @awaited_twice(%t: tensor<64x64xf16>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.wgmma' op expected one use of a pending result, by a hopper.wait_group or as another product's init, got 2}}
+      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+      %d = hopper.wait_group 0, %c : !hopper.pending<tensor<64x64xf32>>
+      %e = hopper.wait_group 0, %c : !hopper.pending<tensor<64x64xf32>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @read_before_the_wait(%t: tensor<64x64xf16>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-note @below {{prior use here}}
+      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+      // expected-error @below {{use of value '%c' expects different type than prior uses: 'tensor<64x64xf32>' vs '!hopper.pending<tensor<64x64xf32>>'}}
+      %p = hopper.pin %c : tensor<64x64xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @pending_as_something_else(%t: tensor<64x64xf16>, %f: i1, %g: !hopper.pending<tensor<64x64xf32>>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.wgmma' op expected a pending result to be awaited or another product's init, got arith.select}}
+      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+      %e = arith.select %f, %c, %g : !hopper.pending<tensor<64x64xf32>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @awaited_in_a_branch(%t: tensor<64x64xf16>, %f: i1) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.wgmma' op expected its result to be awaited in its own block}}
+      %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+      scf.if %f {
+        // expected-note @below {{and not here}}
+        %d = hopper.wait_group 0, %c : !hopper.pending<tensor<64x64xf32>>
+      }
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @pending_negative(%t: tensor<64x64xf16>, %f: !hopper.pending<tensor<64x64xf32>>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{'hopper.wait_group' op expected 0 to 7 groups in flight, got -1}}
+  %o = hopper.wait_group -1, %f : !hopper.pending<tensor<64x64xf32>>
+  return
+}
+
+// -----
+
+func.func @pending_many(%t: tensor<64x64xf16>, %f: !hopper.pending<tensor<64x64xf32>>, %s: tensor<64x8xf32>) {
   // expected-error @below {{'hopper.wait_group' op expected 0 to 7 groups in flight, got 8}}
-  %o = hopper.wait_group 8, %f : tensor<64x64xf32>
+  %o = hopper.wait_group 8, %f : !hopper.pending<tensor<64x64xf32>>
   return
 }
 
 // -----
 
 func.func @wait_for_f16(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
-  // expected-error @below {{'hopper.wait_group' op expected results of matrix products (f32), got 'tensor<64x64xf16>'}}
-  %o = hopper.wait_group 0, %t : tensor<64x64xf16>
+  // expected-error @below {{expected a static tile of rank 2 with elements f32, as products are, got 'tensor<64x64xf16>'}}
+  %o = hopper.wait_group 0, %t : !hopper.pending<tensor<64x64xf16>>
   return
 }
 
@@ -830,15 +919,6 @@ func.func @wait_for_f16(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor
 func.func @wait_for_nothing(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
   // expected-error @below {{'hopper.wait_group' op expected at least one tile}}
   "hopper.wait_group"() {pending = 0 : i64} : () -> ()
-  return
-}
-
-// -----
-
-func.func @wait_dynamic(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
-  %d = tensor.cast %f : tensor<64x64xf32> to tensor<?x64xf32>
-  // expected-error @below {{'hopper.wait_group' op expected static tiles of rank 2, got 'tensor<?x64xf32>'}}
-  %o = hopper.wait_group 0, %d : tensor<?x64xf32>
   return
 }
 

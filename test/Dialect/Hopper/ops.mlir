@@ -60,12 +60,12 @@ func.func @roles(%q: tensor<128x64xbf16>, %k: tensor<256x64xbf16>, %v: tensor<25
         %ks = hopper.acquire %kr polled : <2, tensor<64x64xbf16>> -> <tensor<64x64xbf16>>
         // CHECK: hopper.turn_begin
         hopper.turn_begin
-        // CHECK: %[[S:.*]] = hopper.wgmma %[[QS]], %[[KS]] : (!hopper.slot<tensor<128x64xbf16>>, !hopper.slot<tensor<64x64xbf16>>) -> tensor<128x64xf32>
-        %p = hopper.wgmma %qs, %ks : (!hopper.slot<tensor<128x64xbf16>>, !hopper.slot<tensor<64x64xbf16>>) -> tensor<128x64xf32>
+        // CHECK: %[[S:.*]] = hopper.wgmma %[[QS]], %[[KS]] : (!hopper.slot<tensor<128x64xbf16>>, !hopper.slot<tensor<64x64xbf16>>) -> !hopper.pending<tensor<128x64xf32>>
+        %p = hopper.wgmma %qs, %ks : (!hopper.slot<tensor<128x64xbf16>>, !hopper.slot<tensor<64x64xbf16>>) -> !hopper.pending<tensor<128x64xf32>>
         // CHECK: hopper.turn_end
         hopper.turn_end
-        // CHECK: %[[D:.*]] = hopper.wait_group 0, %[[S]] : tensor<128x64xf32>
-        %done = hopper.wait_group 0, %p : tensor<128x64xf32>
+        // CHECK: %[[D:.*]] = hopper.wait_group 0, %[[S]] : !hopper.pending<tensor<128x64xf32>>
+        %done = hopper.wait_group 0, %p : !hopper.pending<tensor<128x64xf32>>
         // CHECK: hopper.release %[[KS]] : <tensor<64x64xbf16>>
         hopper.release %ks : <tensor<64x64xbf16>>
         // CHECK: hopper.exceeds %[[D]] limit 2.000000e+00 : tensor<128x64xf32>
@@ -83,11 +83,11 @@ func.func @roles(%q: tensor<128x64xbf16>, %k: tensor<256x64xbf16>, %v: tensor<25
         } -> tensor<128x64xbf16>
         // CHECK: %[[VS:.*]] = hopper.acquire %[[V]] :
         %vs = hopper.acquire %vr : <2, tensor<64x80xbf16>> -> <tensor<64x80xbf16>>
-        // CHECK: hopper.wgmma %{{.*}}, %[[VS]] transposed init(%{{.*}}, %{{.*}}) : (tensor<128x64xbf16>, !hopper.slot<tensor<64x80xbf16>>, tensor<128x80xf32>, tensor<128x8xf32>) -> (tensor<128x80xf32>, tensor<128x8xf32>)
+        // CHECK: hopper.wgmma %{{.*}}, %[[VS]] transposed init(%{{.*}}, %{{.*}}) : (tensor<128x64xbf16>, !hopper.slot<tensor<64x80xbf16>>, tensor<128x80xf32>, tensor<128x8xf32>) -> (!hopper.pending<tensor<128x80xf32>>, !hopper.pending<tensor<128x8xf32>>)
         %n:2 = hopper.wgmma %w, %vs transposed init(%a, %sum)
-          : (tensor<128x64xbf16>, !hopper.slot<tensor<64x80xbf16>>, tensor<128x80xf32>, tensor<128x8xf32>) -> (tensor<128x80xf32>, tensor<128x8xf32>)
-        // CHECK: hopper.wait_group 1, %{{.*}}, %{{.*}} : tensor<128x80xf32>, tensor<128x8xf32>
-        %m:2 = hopper.wait_group 1, %n#0, %n#1 : tensor<128x80xf32>, tensor<128x8xf32>
+          : (tensor<128x64xbf16>, !hopper.slot<tensor<64x80xbf16>>, tensor<128x80xf32>, tensor<128x8xf32>) -> (!hopper.pending<tensor<128x80xf32>>, !hopper.pending<tensor<128x8xf32>>)
+        // CHECK: hopper.wait_group 1, %{{.*}}, %{{.*}} : !hopper.pending<tensor<128x80xf32>>, !hopper.pending<tensor<128x8xf32>>
+        %m:2 = hopper.wait_group 1, %n#0, %n#1 : !hopper.pending<tensor<128x80xf32>>, !hopper.pending<tensor<128x8xf32>>
         // CHECK: hopper.release %[[VS]] if %{{.*}} : <tensor<64x80xbf16>>
         hopper.release %vs if %large : <tensor<64x80xbf16>>
         scf.yield %m#0, %m#1 : tensor<128x80xf32>, tensor<128x8xf32>

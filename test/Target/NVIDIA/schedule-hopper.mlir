@@ -176,7 +176,7 @@
 // BOTH-NEXT: %[[KS:.*]] = hopper.acquire %{{[0-9]+}} :
 // BOTH: %[[S:.*]] = hopper.wgmma
 // BOTH: %[[O:.*]] = hopper.wgmma
-// BOTH: hopper.wait_group 0, %[[S]], %[[O]] : tensor<128x128xf32>, tensor<128x128xf32>
+// BOTH: hopper.wait_group 0, %[[S]], %[[O]] : !hopper.pending<tensor<128x128xf32>>, !hopper.pending<tensor<128x128xf32>>
 // BOTH-NEXT: hopper.release %[[KS]]
 // BOTH-NEXT: hopper.release
 // BOTH-NOT: hopper.pin
@@ -302,7 +302,7 @@ func.func @lse(%q: tensor<2x4x512x128xbf16>, %k: tensor<2x4x512x128xbf16>, %v: t
 // CHECK: hopper.consumers 2 registers 232
 // CHECK-NOT: hopper.turn_
 // CHECK-NOT: hopper.poll
-// CHECK: hopper.wait_group 0, %{{.*}}, %{{.*}} : tensor<128x{{[0-9]+}}xf32>, tensor<128x256xf32>
+// CHECK: hopper.wait_group 0, %{{.*}}, %{{.*}} : !hopper.pending<tensor<128x{{[0-9]+}}xf32>>, !hopper.pending<tensor<128x256xf32>>
 // CHECK: hopper.yield
 // TURNS-LABEL: func.func @wide(
 // TURNS: hopper.turn_begin

@@ -71,6 +71,16 @@ LogicalResult SlotType::verify(function_ref<InFlightDiagnostic()> emitError,
   return verifySharedTile(emitError, tile);
 }
 
+LogicalResult PendingType::verify(function_ref<InFlightDiagnostic()> emitError,
+                                  RankedTensorType tile) {
+  if (tile.getRank() != 2 || !tile.hasStaticShape() ||
+      !tile.getElementType().isF32())
+    return emitError() << "expected a static tile of rank 2 with elements f32, "
+                          "as products are, got "
+                       << tile;
+  return success();
+}
+
 /// The ring that a role's operation works on must be one of the role's block:
 /// its position is counted there.
 template <typename RoleOp>
@@ -257,10 +267,38 @@ LogicalResult ConsumersOp::verify() {
 // Matrix products
 //===----------------------------------------------------------------------===//
 
-static RankedTensorType tileOf(Value v) {
-  if (auto slot = dyn_cast<SlotType>(v.getType()))
+RankedTensorType fa::hopper::getTileType(Type type) {
+  if (auto slot = dyn_cast<SlotType>(type))
     return slot.getTile();
-  return cast<RankedTensorType>(v.getType());
+  if (auto pending = dyn_cast<PendingType>(type))
+    return pending.getTile();
+  return dyn_cast<RankedTensorType>(type);
+}
+
+static RankedTensorType tileOf(Value v) { return getTileType(v.getType()); }
+
+/// What a product is to give: known once, where the product is, so that no
+/// other path can read it early or wait for it again.
+static LogicalResult verifyPending(WgmmaOp op, Value result) {
+  if (!result.hasOneUse())
+    return op.emitOpError(
+               "expected one use of a pending result, by a "
+               "hopper.wait_group or as another product's init, got ")
+           << std::distance(result.use_begin(), result.use_end());
+  OpOperand &use = *result.use_begin();
+  auto next = dyn_cast<WgmmaOp>(use.getOwner());
+  bool isInit = next && llvm::is_contained(next.getInits(), result);
+  if (!isInit && !isa<WaitGroupOp>(use.getOwner()))
+    return op.emitOpError("expected a pending result to be awaited or another "
+                          "product's init, got ")
+           << use.getOwner()->getName();
+  if (use.getOwner()->getBlock() != op->getBlock()) {
+    InFlightDiagnostic diag =
+        op.emitOpError("expected its result to be awaited in its own block");
+    diag.attachNote(use.getOwner()->getLoc()) << "and not here";
+    return diag;
+  }
+  return success();
 }
 
 LogicalResult WgmmaOp::verify() {
@@ -271,21 +309,21 @@ LogicalResult WgmmaOp::verify() {
   size_t count = getResults().size();
   if (count != 1 && count != 2)
     return emitOpError("expected one or two results, got ") << count;
-  if (!getInits().empty() && getInits().getTypes() != getResultTypes())
+  bool hasInits = getInits().size() == count;
+  for (auto [init, result] : llvm::zip(getInits(), getResults()))
+    hasInits &= tileOf(init) == tileOf(result);
+  if (!getInits().empty() && !hasInits)
     return emitOpError("expected an init of each result's type, or none");
   if (getCondition() && getInits().empty())
     return emitOpError("expected inits where it has a condition, which says "
                        "whether they count");
-  auto c = cast<RankedTensorType>(getResultTypes()[0]);
-  if (a.getRank() != 2 || c.getRank() != 2 || !a.hasStaticShape() ||
-      !c.hasStaticShape())
+  RankedTensorType c = tileOf(getResults()[0]);
+  if (a.getRank() != 2 || !a.hasStaticShape())
     return emitOpError("expected static tiles of rank 2");
   if (a.getElementType() != b.getElementType() ||
-      a.getElementTypeBitWidth() != 16 || !c.getElementType().isF32())
-    return emitOpError("expected f16 or bf16 operands alike and f32 results, "
-                       "got ")
-           << a.getElementType() << ", " << b.getElementType() << " and "
-           << c.getElementType();
+      a.getElementTypeBitWidth() != 16)
+    return emitOpError("expected f16 or bf16 operands alike, got ")
+           << a.getElementType() << " and " << b.getElementType();
   int64_t m = c.getDimSize(0), n = c.getDimSize(1), k = a.getDimSize(1);
   int64_t bn = b.getDimSize(getTransposed() ? 1 : 0),
           bk = b.getDimSize(getTransposed() ? 0 : 1);
@@ -299,9 +337,8 @@ LogicalResult WgmmaOp::verify() {
   if (getTransposed() && k % 16)
     return emitOpError("expected a multiple of 16 keys, got ") << k;
   if (count == 2) {
-    auto sums = cast<RankedTensorType>(getResultTypes()[1]);
-    if (!sums.getElementType().isF32() ||
-        sums.getShape() != ArrayRef<int64_t>{m, 8})
+    RankedTensorType sums = tileOf(getResults()[1]);
+    if (sums.getShape() != ArrayRef<int64_t>{m, 8})
       return emitOpError("expected sums of ") << m << "x8 f32, got " << sums;
     auto acquire = getB().getDefiningOp<AcquireOp>();
     auto ring = acquire ? acquire.getRing().getDefiningOp<RingOp>() : RingOp();
@@ -309,6 +346,9 @@ LogicalResult WgmmaOp::verify() {
       return emitOpError("expected b transposed, from a ring with ones, for a "
                          "second result");
   }
+  for (Value result : getResults())
+    if (failed(verifyPending(*this, result)))
+      return failure();
   return success();
 }
 
@@ -324,16 +364,28 @@ static LogicalResult verifyTiles(Operation *op, ValueRange values) {
   return success();
 }
 
+LogicalResult WaitGroupOp::inferReturnTypes(MLIRContext *,
+                                            std::optional<Location>,
+                                            ValueRange operands, DictionaryAttr,
+                                            OpaqueProperties, RegionRange,
+                                            SmallVectorImpl<Type> &types) {
+  for (Value v : operands) {
+    auto pending = dyn_cast<PendingType>(v.getType());
+    if (!pending)
+      return failure();
+    types.push_back(pending.getTile());
+  }
+  return success();
+}
+
 LogicalResult WaitGroupOp::verify() {
   int64_t pending = getPending();
   if (pending < 0 || pending > maxPending)
     return emitOpError("expected 0 to ")
            << maxPending << " groups in flight, got " << pending;
-  for (Value v : getValues())
-    if (!getElementTypeOrSelf(v).isF32())
-      return emitOpError("expected results of matrix products (f32), got ")
-             << v.getType();
-  return verifyTiles(*this, getValues());
+  if (getValues().empty())
+    return emitOpError("expected at least one tile");
+  return success();
 }
 
 LogicalResult PinOp::verify() { return verifyTiles(*this, getValues()); }

@@ -73,7 +73,21 @@ def Hopper_SlotType : Hopper_Type<"Slot", "slot"> {
   let genVerifyDecl = 1;
 }
 
+def Hopper_PendingType : Hopper_Type<"Pending", "pending"> {
+  let summary = "what a matrix product in flight will give";
+  let description = [{
+    The registers of a product's result while the tensor cores may still write
+    them: nothing can read them. The one use is a `hopper.wait_group`, which
+    gives the tile, or the next product that adds to it, in the block of the
+    product: so a result is complete wherever it is a tensor.
+  }];
+  let parameters = (ins "::mlir::RankedTensorType":$tile);
+  let assemblyFormat = "`<` $tile `>`";
+  let genVerifyDecl = 1;
+}
+
 def Hopper_Tile : RankedTensorOf<[F16, BF16, F32]>;
+def Hopper_TileOrPending : AnyTypeOf<[Hopper_Tile, Hopper_PendingType]>;
 def Hopper_Computed : RankedTensorOf<[F16, BF16, F32, I1]>;
 def Hopper_SlotOrTile : AnyTypeOf<[Hopper_SlotType, Hopper_Tile]>;
 
@@ -254,13 +268,14 @@ def Hopper_WgmmaOp : Hopper_Op<"wgmma", [AttrSizedOperandSegments]> {
     threads), the sum starts from zero. A second result (f32, m x 8), with its
     init, gets `sum_k a[i,k]` added in each column: its ring has `ones`.
 
-    The results may be read after a `hopper.wait_group`; `a` in registers and
-    the stages must stay as they are until then.
+    What a result will be is known after a `hopper.wait_group`; `a` in registers
+    and the stages must stay as they are until then. An init may itself be
+    pending: products complete in order.
   }];
   let arguments = (ins Hopper_SlotOrTile:$a, Hopper_SlotType:$b,
-                       Variadic<Hopper_Tile>:$inits, Optional<I1>:$condition,
-                       UnitAttr:$transposed);
-  let results = (outs Variadic<Hopper_Tile>:$results);
+                       Variadic<Hopper_TileOrPending>:$inits,
+                       Optional<I1>:$condition, UnitAttr:$transposed);
+  let results = (outs Variadic<Hopper_PendingType>:$results);
   let assemblyFormat = [{
     $a `,` $b (`transposed` $transposed^)? (`init` `(` $inits^ `)`)?
     (`if` $condition^)? attr-dict `:` functional-type(operands, results)
@@ -268,11 +283,11 @@ def Hopper_WgmmaOp : Hopper_Op<"wgmma", [AttrSizedOperandSegments]> {
   let hasVerifier = 1;
 }
 
-def Hopper_WaitGroupOp : Hopper_Op<"wait_group", [
-    AllTypesMatch<["values", "results"]>]> {
+def Hopper_WaitGroupOp : Hopper_Op<"wait_group",
+    [DeclareOpInterfaceMethods<InferTypeOpInterface>]> {
   let summary = "waits until at most `pending` groups are in flight";
-  let description = "The results are the values that are then complete.";
-  let arguments = (ins I64Attr:$pending, Variadic<Hopper_Tile>:$values);
+  let description = "The results are the values, which are then complete.";
+  let arguments = (ins I64Attr:$pending, Variadic<Hopper_PendingType>:$values);
   let results = (outs Variadic<Hopper_Tile>:$results);
   let assemblyFormat = "$pending `,` $values attr-dict `:` type($values)";
   let hasVerifier = 1;
