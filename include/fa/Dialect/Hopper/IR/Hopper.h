@@ -38,8 +38,8 @@ inline constexpr int64_t barrierBytes = 8;
 #include "fa/Dialect/Hopper/IR/HopperOps.h.inc"
 
 namespace fa::hopper {
-/// The tile that a value is, will be (pending) or holds (a slot); null for other
-/// types.
+/// The tile that a value is, will be (pending) or holds (a slot); null for
+/// other types.
 mlir::RankedTensorType getTileType(mlir::Type type);
 
 /// How many times a block has its consumers.
