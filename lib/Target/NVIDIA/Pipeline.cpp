@@ -1,6 +1,7 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
+#include "fa/Dialect/Hopper/Transforms/Passes.h"
 #include "fa/Target/NVIDIA/Passes.h"
 #include "fa/Target/TargetInfo.h"
 
@@ -117,6 +118,7 @@ void fa::buildNVIDIAPipeline(OpPassManager &pm, const NVIDIAOptions &options) {
     ScheduleHopperPassOptions schedule;
     schedule.chip = options.chip;
     pm.addPass(createScheduleHopperPass(schedule));
+    pm.addNestedPass<func::FuncOp>(hopper::createVerifySchedulePass());
     pm.addPass(createLowerHopperPass());
   }
   ScheduleAmperePassOptions schedule;
@@ -135,6 +137,7 @@ struct NVIDIAPipelineOptions : PassPipelineOptions<NVIDIAPipelineOptions> {
 
 void fa::registerNVIDIAPasses() {
   registerFANVIDIAPasses();
+  hopper::registerFAHopperPasses();
   PassPipelineRegistration<>(
       "fa-lower-to-nvvm", "kernels to the LLVM and NVVM dialects",
       [](OpPassManager &pm) { buildNVIDIALoweringPipeline(pm); });

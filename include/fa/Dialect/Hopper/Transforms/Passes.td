@@ -1,0 +1,36 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#ifndef FA_DIALECT_HOPPER_TRANSFORMS_PASSES
+#define FA_DIALECT_HOPPER_TRANSFORMS_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+def VerifySchedulePass : Pass<"hopper-verify", "::mlir::func::FuncOp"> {
+  let summary = "no race and no deadlock in a schedule of sm_90a";
+  let description = [{
+    Runs the control of both roles of each scheduled `scf.forall`, without its
+    tiles: loops, branches and the operations of the `hopper` dialect, for
+    chosen sizes, coordinates and contents of lists, until loops whose bounds
+    are not constant have run from 0 to twice the stages of the largest ring,
+    or no choice gives more. It ends with an error at the operation that
+
+    - reads a slot that was given back, or gives one back that a product in
+      flight reads, or gives one back twice or, where blocks stay, not at all;
+    - takes as complete a product that is still in flight;
+    - ends an iteration or a branch with fewer products in flight than it began
+      with;
+    - works on rings, products or turns, other than by a `hopper.poll`, in a
+      branch that begins while a product is in flight;
+    - takes a `polled` stage that no `hopper.poll` waited for, or polls a stage
+      that is not taken next;
+    - depends on what is computed of tiles, so that threads may differ;
+    - waits for ever: for a load that does not come, a stage that is not given
+      back, a turn.
+
+    The IR stays as it is. What is loaded into a stage is not looked at: a load
+    of the wrong tile is found by running the program (fa-run).
+  }];
+}
+
+#endif // FA_DIALECT_HOPPER_TRANSFORMS_PASSES

@@ -1,0 +1,450 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "Control.h"
+
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "mlir/IR/Matchers.h"
+#include "mlir/IR/OperationSupport.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+using namespace mlir;
+using namespace fa::hopper;
+
+/// A loop of more trips runs its first and its last ones only.
+static constexpr int64_t kMostTrips = 64;
+/// Where values that a loop carries decide something, all its trips run, if
+/// they are not more than these.
+static constexpr int64_t kMostCarriedTrips = 1024;
+
+static bool isNumber(Type type) { return type.isIntOrIndex(); }
+
+/// Whether an operation of the dialect does something that other threads see.
+static bool isStep(Operation *op) {
+  return isa<LoadOp, AcquireOp, PollOp, ReleaseOp, WgmmaOp, WaitGroupOp,
+             TurnBeginOp, TurnEndOp>(op);
+}
+
+/// What cuts a tensor out of another one, to be read; or null.
+static Operation *viewOf(Value tensor) {
+  Operation *op = tensor.getDefiningOp();
+  return isa_and_present<tensor::ExtractSliceOp, tensor::CastOp>(op) ? op
+                                                                     : nullptr;
+}
+
+//===----------------------------------------------------------------------===//
+// What has to be run
+//===----------------------------------------------------------------------===//
+
+Control::Control(scf::ForallOp forall) : forall(forall) {
+  int64_t stages = 1;
+  for (auto ring : forall.getBody()->getOps<RingOp>())
+    stages = std::max<int64_t>(stages, ring.getRing().getType().getStages());
+  forall.walk([&](Operation *op) {
+    if (!isStep(op))
+      return;
+    if (auto release = dyn_cast<ReleaseOp>(op);
+        release && release.getCondition())
+      need(release.getCondition());
+    for (Operation *parent = op->getParentOp(); parent != forall;
+         parent = parent->getParentOp())
+      holdsSteps.insert(parent);
+  });
+  llvm::SetVector<int64_t> sizes;
+  forall.walk([&](Operation *op) {
+    if (!holdsSteps.contains(op))
+      return;
+    if (auto branch = dyn_cast<scf::IfOp>(op))
+      need(branch.getCondition());
+    auto loop = dyn_cast<scf::ForOp>(op);
+    if (!loop)
+      return;
+    for (Value bound :
+         {loop.getLowerBound(), loop.getUpperBound(), loop.getStep()})
+      need(bound);
+    int64_t step = getConstantIntValue(loop.getStep()).value_or(1);
+    for (int64_t n = 0; step > 0 && n < 2 * stages + 4; ++n)
+      for (int64_t around : {0, 1, -1})
+        if (n * step + around >= 0)
+          sizes.insert(n * step + around);
+  });
+  if (sizes.empty())
+    sizes.insert(1);
+  candidates.assign(sizes.begin(), sizes.end());
+  forall.getRegion().walk([&](Block *block) {
+    for (Operation &op : *block)
+      if (isStep(&op) || holdsSteps.contains(&op) ||
+          llvm::any_of(op.getResults(),
+                       [&](Value v) { return needed.contains(v); }))
+        relevant[block].push_back(&op);
+  });
+}
+
+/// A number that decides something, and all that it is computed of.
+void Control::need(Value value) {
+  SmallVector<Value> work{value};
+  while (!work.empty()) {
+    Value v = work.pop_back_val();
+    if (Operation *view = viewOf(v)) {
+      work.append(view->operand_begin(), view->operand_end());
+      continue;
+    }
+    if (!isNumber(v.getType()) || !needed.insert(v).second)
+      continue;
+    if (auto argument = dyn_cast<BlockArgument>(v)) {
+      auto loop = dyn_cast<scf::ForOp>(argument.getOwner()->getParentOp());
+      if (!loop)
+        continue;
+      if (OpOperand *init = loop.getTiedLoopInit(argument)) {
+        work.push_back(init->get());
+        work.push_back(loop.getTiedLoopYieldedValue(argument)->get());
+      }
+      work.append({loop.getLowerBound(), loop.getUpperBound(), loop.getStep()});
+      continue;
+    }
+    Operation *op = v.getDefiningOp();
+    work.append(op->operand_begin(), op->operand_end());
+    unsigned n = cast<OpResult>(v).getResultNumber();
+    if (auto branch = dyn_cast<scf::IfOp>(op)) {
+      for (Block *block : {branch.thenBlock(), branch.elseBlock()})
+        if (block)
+          work.push_back(block->getTerminator()->getOperand(n));
+    } else if (auto loop = dyn_cast<scf::ForOp>(op)) {
+      work.push_back(loop.getYieldedValues()[n]);
+    }
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Numbers
+//===----------------------------------------------------------------------===//
+
+/// Both roles read it.
+bool Control::isOutside(Value value) const {
+  Region *region = value.getParentRegion();
+  for (Operation &op : *forall.getBody())
+    if (isa<ProducerOp, ConsumersOp>(op) && op.getRegion(0).isAncestor(region))
+      return false;
+  return true;
+}
+
+/// SplitMix64 (Steele et al. 2014).
+int64_t Control::random() {
+  uint64_t z = (state += 0x9e3779b97f4a7c15);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return static_cast<int64_t>((z ^ (z >> 31)) >> 1);
+}
+
+/// The number for what nothing determines; the same for the same key.
+int64_t Control::candidate(Type type, ArrayRef<int64_t> key) {
+  auto [it, isNew] = chosen.try_emplace(std::vector<int64_t>(key), 0);
+  if (isNew)
+    it->second = type.isInteger(1) ? random() % 2
+                                   : candidates[random() % candidates.size()];
+  return it->second;
+}
+
+bool Control::choose(unsigned which) {
+  number = which;
+  state = which;
+  numbers.clear();
+  chosen.clear();
+  named.clear();
+  tooLong = false;
+  bool exists = true;
+  auto valueOf = [&](OpFoldResult v) -> Number {
+    if (std::optional<int64_t> constant = getConstantIntValue(v))
+      return constant;
+    return evaluate(cast<Value>(v));
+  };
+  for (auto [iv, low, high, step] :
+       llvm::zip(forall.getInductionVars(), forall.getMixedLowerBound(),
+                 forall.getMixedUpperBound(), forall.getMixedStep())) {
+    if (!needed.contains(iv))
+      continue;
+    Number from = valueOf(low), to = valueOf(high), by = valueOf(step);
+    if (!from || !to || !by || *by <= 0 || *from >= *to) {
+      exists = false;
+      continue;
+    }
+    int64_t count = (*to - *from + *by - 1) / *by, n = random() % count;
+    // The first and the last tile are like no others.
+    if (int64_t end = random() % 4; end < 2)
+      n = end ? count - 1 : 0;
+    numbers[iv] = *from + n * *by;
+    if (count > 1)
+      chosen.try_emplace({-1, static_cast<int64_t>(named.size())}, n);
+    named.push_back({iv, *from + n * *by});
+  }
+  return exists;
+}
+
+void Control::describe(Diagnostic &diagnostic) const {
+  diagnostic << "this happens";
+  StringRef separator = " where ";
+  for (auto [value, number] : named) {
+    diagnostic << separator;
+    separator = ", ";
+    if (auto argument = dyn_cast<BlockArgument>(value)) {
+      bool isTile = argument.getOwner()->getParentOp() == forall;
+      diagnostic << (isTile ? "the tile's coordinate "
+                            : "the function's argument ")
+                 << argument.getArgNumber();
+    } else {
+      diagnostic << "a " << value.getDefiningOp()->getName();
+    }
+    diagnostic << " is " << number;
+  }
+  if (named.empty())
+    diagnostic << " in each tile";
+}
+
+/// The number of operations that compute alike.
+int64_t Control::classOf(Operation *op) {
+  for (auto [i, other] : llvm::enumerate(classes))
+    if (OperationEquivalence::isEquivalentTo(
+            op, other, OperationEquivalence::ignoreValueEquivalence, nullptr,
+            OperationEquivalence::IgnoreLocations))
+      return i;
+  classes.push_back(op);
+  return classes.size() - 1;
+}
+
+/// The number of a tensor that both roles can read, alike for what each of them
+/// cuts out of it.
+std::optional<int64_t> Control::identify(Value tensor) {
+  auto intern = [&](std::vector<int64_t> key) -> int64_t {
+    return tensors.try_emplace(std::move(key), tensors.size()).first->second;
+  };
+  if (isOutside(tensor)) {
+    outside.insert(tensor);
+    auto at = llvm::find(outside, tensor) - outside.begin();
+    return intern({-1, at});
+  }
+  Operation *op = viewOf(tensor);
+  if (!op)
+    return std::nullopt;
+  std::vector<int64_t> key{classOf(op)};
+  for (Value operand : op->getOperands()) {
+    std::optional<int64_t> n = isa<TensorType>(operand.getType())
+                                   ? identify(operand)
+                                   : evaluate(operand);
+    if (!n)
+      return std::nullopt;
+    key.push_back(*n);
+  }
+  return intern(key);
+}
+
+/// What no arithmetic gives: a size, an element of a tensor. One number for the
+/// same operation on the same operands.
+Control::Number Control::freeNumber(OpResult result) {
+  Operation *op = result.getOwner();
+  std::vector<int64_t> key{classOf(op), result.getResultNumber()};
+  for (Value operand : op->getOperands()) {
+    std::optional<int64_t> n = isa<TensorType>(operand.getType())
+                                   ? identify(operand)
+                                   : evaluate(operand);
+    if (!n)
+      return std::nullopt;
+    key.push_back(*n);
+  }
+  bool isNew = !chosen.count(key);
+  int64_t value = candidate(result.getType(), key);
+  if (isNew)
+    named.push_back({result, value});
+  return value;
+}
+
+/// By the operation's own folder; nothing where it has none for these operands.
+Control::Number Control::fold(OpResult result) {
+  Operation *op = result.getOwner();
+  SmallVector<Attribute> operands;
+  for (Value operand : op->getOperands()) {
+    if (!isNumber(operand.getType()))
+      return std::nullopt;
+    Number n = evaluate(operand);
+    if (!n)
+      return std::nullopt;
+    operands.push_back(IntegerAttr::get(operand.getType(), *n));
+  }
+  SmallVector<OpFoldResult> results;
+  if (failed(op->fold(operands, results)) || results.empty())
+    return std::nullopt;
+  OpFoldResult folded = results[result.getResultNumber()];
+  if (auto attribute = dyn_cast<Attribute>(folded)) {
+    auto integer = dyn_cast<IntegerAttr>(attribute);
+    if (!integer)
+      return std::nullopt;
+    return integer.getType().isInteger(1) ? integer.getValue().getZExtValue()
+                                          : integer.getValue().getSExtValue();
+  }
+  Value value = cast<Value>(folded);
+  return value == result ? std::nullopt : evaluate(value);
+}
+
+Control::Number Control::evaluateOp(OpResult result) {
+  Operation *op = result.getOwner();
+  if (!op->getNumRegions() && isMemoryEffectFree(op)) {
+    if (Number n = fold(result))
+      return n;
+    if (Number n = freeNumber(result))
+      return n;
+  }
+  if (!isOutside(result))
+    return std::nullopt;
+  outside.insert(result);
+  auto at = llvm::find(outside, result) - outside.begin();
+  int64_t n = candidate(result.getType(), {-3, at});
+  named.push_back({result, n});
+  return n;
+}
+
+/// What is known of a number; nothing of what is computed of tiles.
+Control::Number Control::evaluate(Value value) {
+  if (auto it = numbers.find(value); it != numbers.end())
+    return it->second;
+  if (!isNumber(value.getType()))
+    return std::nullopt;
+  if (auto result = dyn_cast<OpResult>(value)) {
+    // In a role it has been run, or can't be.
+    Number n = evaluateOp(result);
+    numbers[value] = n;
+    return n;
+  }
+  // An argument of the function; those of loops are bound where these run.
+  auto argument = cast<BlockArgument>(value);
+  if (!isOutside(value) || argument.getOwner()->getParentOp() == forall)
+    return std::nullopt;
+  int64_t n = candidate(value.getType(), {-2, argument.getArgNumber()});
+  named.push_back({value, n});
+  numbers[value] = n;
+  return n;
+}
+
+//===----------------------------------------------------------------------===//
+// Running
+//===----------------------------------------------------------------------===//
+
+FailureOr<std::optional<Trace>> Control::run(Block &role) {
+  Trace trace;
+  if (failed(runBlock(role, trace)))
+    return failure();
+  if (tooLong)
+    return std::optional<Trace>();
+  return std::optional<Trace>(std::move(trace));
+}
+
+static LogicalResult reportUnknown(Operation *op, StringRef what) {
+  return op->emitOpError("expected ")
+         << what
+         << " the same for all threads where rings, products or turns follow "
+            "it, got what is computed of tiles";
+}
+
+LogicalResult Control::runBlock(Block &block, Trace &trace) {
+  auto it = relevant.find(&block);
+  if (it == relevant.end())
+    return success();
+  for (Operation *op : it->second) {
+    if (tooLong)
+      return success();
+    if (auto loop = dyn_cast<scf::ForOp>(op)) {
+      if (failed(runFor(loop, trace)))
+        return failure();
+    } else if (auto branch = dyn_cast<scf::IfOp>(op)) {
+      if (failed(runIf(branch, trace)))
+        return failure();
+    } else if (!isStep(op)) {
+      for (OpResult result : op->getResults())
+        if (needed.contains(result))
+          numbers[result] = evaluateOp(result);
+    } else {
+      Step step{Step::Run, op};
+      if (auto release = dyn_cast<ReleaseOp>(op);
+          release && release.getCondition()) {
+        Number condition = evaluate(release.getCondition());
+        if (!condition)
+          return reportUnknown(op, "a condition");
+        step.condition = *condition;
+      }
+      trace.push_back(step);
+    }
+  }
+  return success();
+}
+
+LogicalResult Control::runFor(scf::ForOp loop, Trace &trace) {
+  bool holds = holdsSteps.contains(loop);
+  auto carries = [&](Value v) { return needed.contains(v); };
+  bool carried = llvm::any_of(loop.getRegionIterArgs(), carries) ||
+                 llvm::any_of(loop.getResults(), carries);
+  Number low = evaluate(loop.getLowerBound()),
+         high = evaluate(loop.getUpperBound()), step = evaluate(loop.getStep());
+  if (!low || !high || !step) {
+    if (holds)
+      return reportUnknown(loop, "bounds");
+    for (Value result : loop.getResults())
+      numbers[result] = std::nullopt;
+    return success();
+  }
+  if (*step <= 0)
+    return loop.emitOpError("expected a step of at least 1, got ") << *step;
+  int64_t trips = *low < *high ? (*high - *low + *step - 1) / *step : 0;
+  if (!getConstantIntValue(loop.getLowerBound()) ||
+      !getConstantIntValue(loop.getUpperBound()))
+    tripsOf[loop].insert(trips);
+  if (trips > kMostCarriedTrips && carried) {
+    tooLong = true;
+    return success();
+  }
+  SmallVector<Number> values;
+  for (Value init : loop.getInitArgs())
+    values.push_back(carries(init) ? evaluate(init) : std::nullopt);
+  for (int64_t n = 0; n < trips; ++n) {
+    if (!carried && n == kMostTrips / 2 && trips > kMostTrips)
+      n = trips - kMostTrips / 2;
+    numbers[loop.getInductionVar()] = *low + n * *step;
+    for (auto [arg, value] : llvm::zip(loop.getRegionIterArgs(), values))
+      numbers[arg] = value;
+    if (holds)
+      trace.push_back({Step::Enter, loop});
+    if (failed(runBlock(*loop.getBody(), trace)))
+      return failure();
+    if (holds)
+      trace.push_back({Step::Leave, loop});
+    for (auto [value, yielded] : llvm::zip(values, loop.getYieldedValues()))
+      value = carries(yielded) ? evaluate(yielded) : std::nullopt;
+  }
+  for (auto [result, value] : llvm::zip(loop.getResults(), values))
+    numbers[result] = value;
+  return success();
+}
+
+LogicalResult Control::runIf(scf::IfOp branch, Trace &trace) {
+  bool holds = holdsSteps.contains(branch);
+  Number condition = evaluate(branch.getCondition());
+  if (!condition) {
+    if (holds)
+      return reportUnknown(branch, "a condition");
+    for (Value result : branch.getResults())
+      numbers[result] = std::nullopt;
+    return success();
+  }
+  Block *block = *condition ? branch.thenBlock() : branch.elseBlock();
+  if (!block)
+    return success();
+  if (holds)
+    trace.push_back({Step::Enter, branch});
+  if (failed(runBlock(*block, trace)))
+    return failure();
+  if (holds)
+    trace.push_back({Step::Leave, branch});
+  for (auto [result, yielded] :
+       llvm::zip(branch.getResults(), block->getTerminator()->getOperands()))
+    if (needed.contains(result))
+      numbers[result] = evaluate(yielded);
+  return success();
+}

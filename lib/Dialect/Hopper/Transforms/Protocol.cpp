@@ -1,0 +1,439 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "Protocol.h"
+
+#include "llvm/ADT/MapVector.h"
+
+using namespace mlir;
+using namespace fa::hopper;
+
+static StringRef nameOf(Value ring) {
+  return ring.getDefiningOp<RingOp>().getName();
+}
+
+//===----------------------------------------------------------------------===//
+// The consumers by themselves
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// A product in flight.
+struct Group {
+  mutable WgmmaOp op; // MLIR's op classes lack const
+  /// Which of all products of the tile it is.
+  unsigned number;
+};
+
+class ConsumersChecker {
+public:
+  ConsumersChecker(bool stays, Describe describe)
+      : stays(stays), describe(describe) {}
+  LogicalResult check(const Trace &trace);
+
+private:
+  /// A slot's state; in a loop that of its last tile.
+  struct SlotState {
+    bool held = false;
+    Operation *released = nullptr;
+  };
+  /// What has to be the same where a region ends.
+  struct Frame {
+    Operation *op;
+    size_t inFlight;
+    bool hasTurn;
+  };
+
+  LogicalResult run(const Step &step);
+  LogicalResult start(WgmmaOp op);
+  LogicalResult wait(WaitGroupOp op);
+  LogicalResult acquire(AcquireOp op);
+  LogicalResult release(ReleaseOp op);
+  LogicalResult turn(Operation *op);
+  LogicalResult leave(Operation *op);
+  LogicalResult finish();
+  InFlightDiagnostic report(Operation *op, const Twine &message);
+
+  bool stays;
+  Describe describe;
+  SmallVector<Group> inFlight;
+  unsigned products = 0;
+  /// The product that a pending value is of.
+  DenseMap<Value, unsigned> productOf;
+  llvm::MapVector<Value, SlotState> slots;
+  /// A ring that was polled and not yet acquired.
+  PollOp polled;
+  SmallVector<Frame> frames;
+  Operation *turnBegan = nullptr;
+};
+} // namespace
+
+InFlightDiagnostic ConsumersChecker::report(Operation *op,
+                                            const Twine &message) {
+  InFlightDiagnostic diag = op->emitOpError(message);
+  describe(diag);
+  return diag;
+}
+
+LogicalResult ConsumersChecker::start(WgmmaOp op) {
+  for (Value operand : {op.getA(), Value(op.getB())}) {
+    auto it = slots.find(operand);
+    if (!isa<SlotType>(operand.getType()) ||
+        (it != slots.end() && it->second.held))
+      continue;
+    InFlightDiagnostic diag = report(op, "reads a slot that was given back");
+    if (it != slots.end() && it->second.released)
+      diag.attachNote(it->second.released->getLoc()) << "here";
+    return diag;
+  }
+  for (Value result : op.getResults())
+    productOf[result] = products;
+  inFlight.push_back({op, products++});
+  return success();
+}
+
+LogicalResult ConsumersChecker::wait(WaitGroupOp op) {
+  size_t left = std::min<size_t>(inFlight.size(), op.getPending());
+  inFlight.erase(inFlight.begin(), inFlight.end() - left);
+  for (Value value : op.getValues()) {
+    unsigned product = productOf.lookup(value);
+    for (const Group &group : inFlight)
+      if (group.number == product) {
+        InFlightDiagnostic diag =
+            report(op, "leaves " + Twine(op.getPending()) +
+                           " products in flight, among them one whose result "
+                           "it gives; let fewer be pending");
+        diag.attachNote(group.op.getLoc()) << "this one";
+        return diag;
+      }
+  }
+  return success();
+}
+
+LogicalResult ConsumersChecker::acquire(AcquireOp op) {
+  Value ring = op.getRing();
+  if (polled && polled.getRing() != ring) {
+    InFlightDiagnostic diag =
+        report(op, "takes a tile of ring \"" + nameOf(ring) +
+                       "\", and the one that was polled is the next");
+    diag.attachNote(polled.getLoc()) << "polled here";
+    return diag;
+  }
+  if (op.getPolled() && !polled)
+    return report(op, "takes a stage as full that no hopper.poll waited for");
+  polled = {};
+  SlotState &slot = slots[op.getSlot()];
+  if (slot.held)
+    return report(op, "is reached again before its slot was given back: its "
+                      "stage is lost");
+  slot = {true, nullptr};
+  return success();
+}
+
+LogicalResult ConsumersChecker::release(ReleaseOp op) {
+  SlotState &slot = slots[op.getSlot()];
+  if (!slot.held) {
+    InFlightDiagnostic diag = report(op, "gives a slot back twice");
+    if (slot.released)
+      diag.attachNote(slot.released->getLoc()) << "before, here";
+    return diag;
+  }
+  for (const Group &group : inFlight) {
+    WgmmaOp product = group.op;
+    if (product.getA() == op.getSlot() || product.getB() == op.getSlot()) {
+      InFlightDiagnostic diag =
+          report(op, "gives back a slot that a product in flight reads; wait "
+                     "for it first");
+      diag.attachNote(product.getLoc()) << "this one";
+      return diag;
+    }
+  }
+  slot = {false, op};
+  return success();
+}
+
+LogicalResult ConsumersChecker::turn(Operation *op) {
+  bool begins = isa<TurnBeginOp>(op);
+  if (begins == (turnBegan != nullptr))
+    return report(op, begins ? "begins a turn in a turn"
+                             : "ends a turn that was not begun");
+  turnBegan = begins ? op : nullptr;
+  return success();
+}
+
+LogicalResult ConsumersChecker::run(const Step &step) {
+  Operation *op = step.op;
+  // The assembler keeps products in flight over a branch that has nothing to
+  // do with them.
+  for (const Frame &frame : frames)
+    if (isa<scf::IfOp>(frame.op) && frame.inFlight && !isa<PollOp>(op))
+      return report(op, "is in a branch that begins while a product is in "
+                        "flight; only hopper.poll may be");
+  if (auto product = dyn_cast<WgmmaOp>(op))
+    return start(product);
+  if (auto waiting = dyn_cast<WaitGroupOp>(op))
+    return wait(waiting);
+  if (auto taking = dyn_cast<AcquireOp>(op))
+    return acquire(taking);
+  if (auto giving = dyn_cast<ReleaseOp>(op))
+    return step.condition ? release(giving) : success();
+  if (auto poll = dyn_cast<PollOp>(op)) {
+    if (polled && polled.getRing() != poll.getRing())
+      return report(op, "polls ring \"" + nameOf(poll.getRing()) +
+                            "\" before the tile of ring \"" +
+                            nameOf(polled.getRing()) +
+                            "\" that was polled is taken");
+    polled = poll;
+    return success();
+  }
+  return turn(op);
+}
+
+/// What a region began with must be there at its end. A product that it began
+/// itself is awaited in its own block (the verifier of hopper.wgmma).
+LogicalResult ConsumersChecker::leave(Operation *op) {
+  Frame frame = frames.pop_back_val();
+  if (inFlight.size() != frame.inFlight)
+    return report(op, "ends with " + Twine(inFlight.size()) +
+                          " products in flight and began with " +
+                          Twine(frame.inFlight));
+  if (frame.hasTurn != (turnBegan != nullptr))
+    return report(op, "ends with another turn than it began with");
+  return success();
+}
+
+LogicalResult ConsumersChecker::finish() {
+  if (polled)
+    return report(polled, "waits for a tile of ring \"" +
+                              nameOf(polled.getRing()) +
+                              "\" that is not taken afterwards");
+  if (turnBegan)
+    return report(turnBegan, "begins a turn that does not end");
+  if (stays)
+    for (auto &[slot, state] : slots)
+      if (state.held)
+        return report(slot.getDefiningOp(),
+                      "gets a slot that is not given back in this tile, and "
+                      "the block has others");
+  return success();
+}
+
+LogicalResult ConsumersChecker::check(const Trace &trace) {
+  for (const Step &step : trace) {
+    LogicalResult result = success();
+    if (step.kind == Step::Run) {
+      result = run(step);
+    } else if (step.kind == Step::Enter) {
+      frames.push_back({step.op, inFlight.size(), turnBegan != nullptr});
+    } else {
+      result = leave(step.op);
+    }
+    if (failed(result))
+      return failure();
+  }
+  return finish();
+}
+
+LogicalResult fa::hopper::checkConsumers(const Trace &trace, bool stays,
+                                         Describe describe) {
+  return ConsumersChecker(stays, describe).check(trace);
+}
+
+//===----------------------------------------------------------------------===//
+// Both roles
+//===----------------------------------------------------------------------===//
+
+LogicalResult fa::hopper::checkCounts(const TileTrace &tile,
+                                      ProducerOp producer, Describe describe) {
+  llvm::MapVector<Value, std::pair<int64_t, int64_t>> counts;
+  for (const Step &step : tile.producer)
+    if (auto load = dyn_cast<LoadOp>(step.op); load && step.kind == Step::Run)
+      ++counts[load.getRing()].first;
+  for (const Step &step : tile.consumers)
+    if (auto acquire = dyn_cast<AcquireOp>(step.op))
+      ++counts[acquire.getRing()].second;
+  for (auto &[ring, count] : counts)
+    if (count.first != count.second) {
+      InFlightDiagnostic diag =
+          producer.emitOpError("expected as many loads of ring \"")
+          << nameOf(ring) << "\" as the consumers take of its tiles, "
+          << count.second << ", got " << count.first;
+      describe(diag);
+      return diag;
+    }
+  return success();
+}
+
+namespace {
+/// A role of one warpgroup, or the producer, somewhere in its tiles.
+struct Agent {
+  bool produces = false;
+  size_t tile = 0, step = 0;
+  bool began = false, ended = false;
+  /// Turns that it has begun and ended.
+  int64_t begun = 0, over = 0;
+  llvm::DenseMap<Value, int64_t> acquired;
+  /// The ring's positions that slots hold.
+  llvm::DenseMap<Value, int64_t> held;
+};
+
+struct RingState {
+  int64_t loaded = 0;
+  /// How many warpgroups have given a position's stage back.
+  SmallVector<int64_t> given;
+};
+
+class BlockRun {
+public:
+  BlockRun(ArrayRef<const TileTrace *> tiles, int64_t warpgroups)
+      : tiles(tiles), warpgroups(warpgroups) {
+    agents.resize(warpgroups + 1);
+    agents.back().produces = true;
+  }
+  /// Runs until all have ended or nobody can go on; true if all ended.
+  bool run();
+  /// The operation that an agent waits at; null: a tile's coordinates.
+  Operation *waitsAt(const Agent &agent) const {
+    return agent.began ? traceOf(agent)[agent.step].op : nullptr;
+  }
+  ArrayRef<Agent> all() const { return agents; }
+
+private:
+  const Trace &traceOf(const Agent &agent) const {
+    const TileTrace *tile = tiles[agent.tile];
+    return agent.produces ? tile->producer : tile->consumers;
+  }
+  bool advance(Agent &agent, int64_t index);
+  bool begin(const Agent &agent) const;
+  bool load(LoadOp op);
+  bool act(Agent &agent, int64_t index, const Step &step);
+
+  ArrayRef<const TileTrace *> tiles;
+  int64_t warpgroups;
+  SmallVector<Agent> agents;
+  llvm::DenseMap<Value, RingState> rings;
+};
+} // namespace
+
+/// Coordinates go through two slots of the queue.
+bool BlockRun::begin(const Agent &agent) const {
+  if (!agent.produces) {
+    const Agent &producer = agents.back();
+    return producer.ended || producer.tile > agent.tile ||
+           (producer.tile == agent.tile && producer.began);
+  }
+  return llvm::all_of(ArrayRef(agents).drop_back(), [&](const Agent &other) {
+    return other.ended ||
+           static_cast<int64_t>(other.tile) >=
+               static_cast<int64_t>(agent.tile) + 1 - TileQueueOp::slots;
+  });
+}
+
+bool BlockRun::load(LoadOp op) {
+  RingState &ring = rings[op.getRing()];
+  int64_t stages = op.getRing().getType().getStages();
+  if (ring.loaded >= stages) {
+    int64_t before = ring.loaded - stages;
+    if (before >= static_cast<int64_t>(ring.given.size()) ||
+        ring.given[before] < warpgroups)
+      return false;
+  }
+  ++ring.loaded;
+  return true;
+}
+
+/// Does what a step says, or returns false where it has to wait.
+bool BlockRun::act(Agent &agent, int64_t index, const Step &step) {
+  if (auto op = dyn_cast<LoadOp>(step.op))
+    return load(op);
+  if (auto op = dyn_cast<PollOp>(step.op))
+    return rings[op.getRing()].loaded > agent.acquired[op.getRing()];
+  if (auto op = dyn_cast<AcquireOp>(step.op)) {
+    int64_t &position = agent.acquired[op.getRing()];
+    if (rings[op.getRing()].loaded <= position)
+      return false;
+    agent.held[op.getSlot()] = position++;
+    return true;
+  }
+  if (auto op = dyn_cast<ReleaseOp>(step.op)) {
+    if (!step.condition)
+      return true;
+    auto acquire = op.getSlot().getDefiningOp<AcquireOp>();
+    RingState &ring = rings[acquire.getRing()];
+    int64_t position = agent.held[op.getSlot()];
+    if (position >= static_cast<int64_t>(ring.given.size()))
+      ring.given.resize(position + 1, 0);
+    ++ring.given[position];
+    return true;
+  }
+  if (isa<TurnBeginOp>(step.op)) {
+    // The last warpgroup gives the first turn before it does anything.
+    const Agent &before = agents[(index + warpgroups - 1) % warpgroups];
+    if (before.over + (index == 0) <= agent.begun)
+      return false;
+    ++agent.begun;
+  } else if (isa<TurnEndOp>(step.op)) {
+    ++agent.over;
+  }
+  return true;
+}
+
+/// Goes on as far as it gets; whether it got anywhere.
+bool BlockRun::advance(Agent &agent, int64_t index) {
+  bool moved = false;
+  while (!agent.ended) {
+    if (!agent.began && !begin(agent))
+      return moved;
+    agent.began = true;
+    const Trace &trace = traceOf(agent);
+    for (; agent.step < trace.size(); ++agent.step, moved = true)
+      if (const Step &step = trace[agent.step];
+          step.kind == Step::Run && !act(agent, index, step))
+        return moved;
+    moved = true;
+    agent.step = 0;
+    agent.began = false;
+    agent.ended = ++agent.tile == tiles.size();
+  }
+  return moved;
+}
+
+bool BlockRun::run() {
+  bool moved = true;
+  while (moved) {
+    moved = false;
+    for (auto [index, agent] : llvm::enumerate(agents))
+      moved |= advance(agent, index);
+  }
+  return llvm::all_of(agents, [](const Agent &agent) { return agent.ended; });
+}
+
+LogicalResult fa::hopper::checkProgress(ArrayRef<const TileTrace *> tiles,
+                                        ConsumersOp consumers,
+                                        ProducerOp producer,
+                                        Describe describe) {
+  BlockRun block(tiles, consumers.getWarpgroups());
+  if (block.run())
+    return success();
+  // Whom the others wait for, first: one that works on rings.
+  std::optional<InFlightDiagnostic> diag;
+  for (const Agent &agent : block.all()) {
+    if (agent.ended)
+      continue;
+    Operation *op = block.waitsAt(agent);
+    Operation *role =
+        agent.produces ? producer.getOperation() : consumers.getOperation();
+    if (!diag) {
+      diag.emplace((op ? op : role)->emitOpError("waits for ever"));
+      describe(*diag);
+    } else {
+      diag->attachNote((op ? op : role)->getLoc())
+          << (agent.produces ? "the producer" : "another warpgroup")
+          << " waits here";
+    }
+  }
+  if (llvm::all_of(block.all(), [](const Agent &agent) {
+        return !agent.produces || agent.ended;
+      }))
+    diag->attachNote(producer.getLoc()) << "the producer has ended";
+  return std::move(*diag);
+}

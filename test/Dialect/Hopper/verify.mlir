@@ -1,0 +1,706 @@
+// The protocol of both roles: what hopper-verify refuses, and that it takes what
+// is right. What the schedules of attention do is verified wherever PTX is made.
+
+// RUN: fa-opt %s --split-input-file --hopper-verify --verify-diagnostics
+
+// A loop of any length, and a slot from outside that its last trip gives back.
+
+func.func @right(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  scf.forall (%i) in (4) {
+    %q = hopper.ring "q" at 1024 barriers 128 : <1, tensor<64x64xf16>>
+    %r = hopper.ring "r" at 9216 barriers 144 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      hopper.load %t into %q bytes 8192 : tensor<64x64xf16>, <1, tensor<64x64xf16>>
+      scf.for %j = %c0 to %n step %c64 {
+        hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+      }
+    }
+    hopper.consumers 2 registers 112 {
+      %s0 = hopper.acquire %q : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %some = arith.cmpi slt, %c0, %n : index
+      scf.if %some {
+        hopper.poll %r : <2, tensor<64x64xf16>>
+      }
+      scf.for %j = %c0 to %n step %c64 {
+        %s = hopper.acquire %r polled : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        hopper.turn_begin
+        %a = hopper.wgmma %s0, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+        %b = hopper.wgmma %s0, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+        hopper.turn_end
+        %x = hopper.wait_group 1, %a : !hopper.pending<tensor<64x64xf32>>
+        %next = arith.addi %j, %c64 : index
+        %more = arith.cmpi slt, %next, %n : index
+        %last = arith.cmpi sge, %next, %n : index
+        scf.if %more {
+          hopper.poll %r : <2, tensor<64x64xf16>>
+        }
+        %y = hopper.wait_group 0, %b : !hopper.pending<tensor<64x64xf32>>
+        hopper.release %s : <tensor<64x64xf16>>
+        hopper.release %s0 if %last : <tensor<64x64xf16>>
+      }
+      %none = arith.cmpi sge, %c0, %n : index
+      hopper.release %s0 if %none : <tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @given_back_too_early(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      scf.for %j = %c0 to %n step %c64 {
+        hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+      }
+    }
+    hopper.consumers 1 registers 112 {
+      scf.for %j = %c0 to %n step %c64 {
+        %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        // expected-note @below {{this one}}
+        %a = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+        // expected-error @below {{'hopper.release' op gives back a slot that a product in flight reads; wait for it first}}
+        hopper.release %s : <tensor<64x64xf16>>
+        %x = hopper.wait_group 0, %a : !hopper.pending<tensor<64x64xf32>>
+      }
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @read_afterwards(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      scf.for %j = %c0 to %n step %c64 {
+        hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+      }
+    }
+    hopper.consumers 1 registers 112 {
+      scf.for %j = %c0 to %n step %c64 {
+        %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        // expected-note @below {{here}}
+        hopper.release %s : <tensor<64x64xf16>>
+        // expected-error @below {{'hopper.wgmma' op reads a slot that was given back}}
+        %a = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+        %x = hopper.wait_group 0, %a : !hopper.pending<tensor<64x64xf32>>
+      }
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @given_back_twice(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      scf.for %j = %c0 to %n step %c64 {
+        hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+      }
+    }
+    hopper.consumers 1 registers 112 {
+      scf.for %j = %c0 to %n step %c64 {
+        %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        // expected-note @below {{before, here}}
+        hopper.release %s : <tensor<64x64xf16>>
+        // expected-error @below {{'hopper.release' op gives a slot back twice}}
+        hopper.release %s : <tensor<64x64xf16>>
+      }
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @not_given_back(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 112 {
+      // expected-error @below {{'hopper.acquire' op gets a slot that is not given back in this tile, and the block has others}}
+      %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+// Without other tiles a stage may stay full.
+
+func.func @need_not_be_given_back(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 112 {
+      %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @not_given_back_in_a_loop(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+      scf.for %j = %c0 to %n step %c64 {
+        hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+      }
+    }
+    hopper.consumers 1 registers 112 {
+      scf.for %j = %c0 to %n step %c64 {
+        // expected-error @below {{'hopper.acquire' op is reached again before its slot was given back: its stage is lost}}
+        %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      }
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @given_back_by_each_trip(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 112 {
+      %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      scf.for %j = %c0 to %n step %c64 {
+        // expected-error @below {{'hopper.release' op gives a slot back twice}}
+        // expected-note @below {{before, here}}
+        hopper.release %s : <tensor<64x64xf16>>
+      }
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @too_many_pending(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      scf.for %j = %c0 to %n step %c64 {
+        hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+      }
+    }
+    hopper.consumers 1 registers 112 {
+      scf.for %j = %c0 to %n step %c64 {
+        %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        // expected-note @below {{this one}}
+        %a = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+        %b = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+        // expected-error @below {{'hopper.wait_group' op leaves 2 products in flight, among them one whose result it gives; let fewer be pending}}
+        %x = hopper.wait_group 2, %a : !hopper.pending<tensor<64x64xf32>>
+        %y = hopper.wait_group 0, %b : !hopper.pending<tensor<64x64xf32>>
+        hopper.release %s : <tensor<64x64xf16>>
+      }
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @second_pending(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      scf.for %j = %c0 to %n step %c64 {
+        hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+      }
+    }
+    hopper.consumers 1 registers 112 {
+      scf.for %j = %c0 to %n step %c64 {
+        %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        %a = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+        // expected-note @below {{this one}}
+        %b = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+        // expected-error @below {{'hopper.wait_group' op leaves 1 products in flight}}
+        %x:2 = hopper.wait_group 1, %a, %b : !hopper.pending<tensor<64x64xf32>>, !hopper.pending<tensor<64x64xf32>>
+        hopper.release %s : <tensor<64x64xf16>>
+      }
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @awaited_by_an_inner_loop(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %q = hopper.ring "q" at 1024 barriers 128 : <1, tensor<64x64xf16>>
+    %r = hopper.ring "r" at 9216 barriers 144 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      hopper.load %t into %q bytes 8192 : tensor<64x64xf16>, <1, tensor<64x64xf16>>
+      scf.for %j = %c0 to %n step %c64 {
+        hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+      }
+    }
+    hopper.consumers 1 registers 112 {
+      %s0 = hopper.acquire %q : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.wgmma %s0, %s0 : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+      // expected-error @below {{'scf.for' op ends with 0 products in flight and began with 1}}
+      scf.for %j = %c0 to %n step %c64 {
+        %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        %b = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+        %y = hopper.wait_group 0, %b : !hopper.pending<tensor<64x64xf32>>
+        hopper.release %s : <tensor<64x64xf16>>
+      }
+      %x = hopper.wait_group 0, %a : !hopper.pending<tensor<64x64xf32>>
+      hopper.release %s0 : <tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @branch_under_a_product(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+    }
+    hopper.consumers 2 registers 112 {
+      %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+      scf.if %f {
+        // expected-error @below {{'hopper.turn_begin' op is in a branch that begins while a product is in flight; only hopper.poll may be}}
+        hopper.turn_begin
+        hopper.turn_end
+      }
+      %x = hopper.wait_group 0, %a : !hopper.pending<tensor<64x64xf32>>
+      hopper.release %s : <tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @polled_by_nobody(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 112 {
+      // expected-error @below {{'hopper.acquire' op takes a stage as full that no hopper.poll waited for}}
+      %s = hopper.acquire %r polled : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      hopper.release %s : <tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @another_ring_first(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %q = hopper.ring "q" at 1024 barriers 128 : <1, tensor<64x64xf16>>
+    %r = hopper.ring "r" at 9216 barriers 144 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      hopper.load %t into %q bytes 8192 : tensor<64x64xf16>, <1, tensor<64x64xf16>>
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 112 {
+      // expected-note @below {{polled here}}
+      hopper.poll %r : <2, tensor<64x64xf16>>
+      // expected-error @below {{'hopper.acquire' op takes a tile of ring "q", and the one that was polled is the next}}
+      %s0 = hopper.acquire %q : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s = hopper.acquire %r polled : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      hopper.release %s : <tensor<64x64xf16>>
+      hopper.release %s0 : <tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @polls_of_two_rings(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %q = hopper.ring "q" at 1024 barriers 128 : <1, tensor<64x64xf16>>
+    %r = hopper.ring "r" at 9216 barriers 144 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      hopper.load %t into %q bytes 8192 : tensor<64x64xf16>, <1, tensor<64x64xf16>>
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 112 {
+      hopper.poll %r : <2, tensor<64x64xf16>>
+      // expected-error @below {{'hopper.poll' op polls ring "q" before the tile of ring "r" that was polled is taken}}
+      hopper.poll %q : <1, tensor<64x64xf16>>
+      %s = hopper.acquire %r polled : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s0 = hopper.acquire %q : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      hopper.release %s : <tensor<64x64xf16>>
+      hopper.release %s0 : <tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @poll_past_the_end(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      scf.for %j = %c0 to %n step %c64 {
+        hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+      }
+    }
+    hopper.consumers 1 registers 112 {
+      scf.for %j = %c0 to %n step %c64 {
+        %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        hopper.release %s : <tensor<64x64xf16>>
+        // expected-error @below {{'hopper.poll' op waits for a tile of ring "r" that is not taken afterwards}}
+        hopper.poll %r : <2, tensor<64x64xf16>>
+      }
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @condition_of_tiles(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 112 {
+      %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+      %x = hopper.wait_group 0, %a : !hopper.pending<tensor<64x64xf32>>
+      %large = hopper.exceeds %x limit 2.0 : tensor<64x64xf32>
+      // expected-error @below {{'hopper.release' op expected a condition the same for all threads where rings, products or turns follow it, got what is computed of tiles}}
+      hopper.release %s if %large : <tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @branch_by_tiles(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 112 {
+      %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+      %x = hopper.wait_group 0, %a : !hopper.pending<tensor<64x64xf32>>
+      %large = hopper.exceeds %x limit 2.0 : tensor<64x64xf32>
+      // expected-error @below {{'scf.if' op expected a condition the same for all threads where rings, products or turns follow it, got what is computed of tiles}}
+      scf.if %large {
+        hopper.release %s : <tensor<64x64xf16>>
+      }
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @bounds_of_tiles(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 112 {
+      %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+      %x = hopper.wait_group 0, %a : !hopper.pending<tensor<64x64xf32>>
+      %large = hopper.exceeds %x limit 2.0 : tensor<64x64xf32>
+      %end = arith.select %large, %c64, %c0 : index
+      hopper.release %s : <tensor<64x64xf16>>
+      // expected-error @below {{'scf.for' op expected bounds the same for all threads where rings, products or turns follow it, got what is computed of tiles}}
+      scf.for %j = %c0 to %end step %c64 {
+        %u = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        hopper.release %u : <tensor<64x64xf16>>
+      }
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @step_of_nothing(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 112 {
+      // expected-error @below {{'scf.for' op expected a step of at least 1, got 0}}
+      scf.for %j = %c0 to %c64 step %c0 {
+        %u = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        hopper.release %u : <tensor<64x64xf16>>
+      }
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @a_load_too_few(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    // expected-error @below {{'hopper.producer' op expected as many loads of ring "r" as the consumers take of its tiles}}
+    hopper.producer registers 24 {
+      scf.for %j = %c0 to %n step %c64 {
+        hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+      }
+    }
+    hopper.consumers 1 registers 112 {
+      %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      hopper.release %s : <tensor<64x64xf16>>
+      scf.for %j = %c0 to %n step %c64 {
+        %u = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        hopper.release %u : <tensor<64x64xf16>>
+      }
+    }
+  }
+  return
+}
+
+// -----
+
+// One stage, and two tiles are wanted at the same time.
+
+func.func @too_few_stages(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <1, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <1, tensor<64x64xf16>>
+      // expected-note @below {{the producer waits here}}
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <1, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 112 {
+      %s = hopper.acquire %r : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.acquire' op waits for ever}}
+      %u = hopper.acquire %r : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      hopper.release %s : <tensor<64x64xf16>>
+      hopper.release %u : <tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+// The second tile of one ring is loaded before the first of the other.
+
+func.func @another_order(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %q = hopper.ring "q" at 1024 barriers 128 : <1, tensor<64x64xf16>>
+    %r = hopper.ring "r" at 9216 barriers 144 : <1, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <1, tensor<64x64xf16>>
+      // expected-note @below {{the producer waits here}}
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <1, tensor<64x64xf16>>
+      hopper.load %t into %q bytes 8192 : tensor<64x64xf16>, <1, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 112 {
+      %s = hopper.acquire %r : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.acquire' op waits for ever}}
+      %u = hopper.acquire %q : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      hopper.release %s : <tensor<64x64xf16>>
+      hopper.release %u : <tensor<64x64xf16>>
+      %w = hopper.acquire %r : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      hopper.release %w : <tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @turn_in_a_turn(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 2 registers 112 {
+      hopper.turn_begin
+      // expected-error @below {{'hopper.turn_begin' op begins a turn in a turn}}
+      hopper.turn_begin
+      hopper.turn_end
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @turn_without_end(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 2 registers 112 {
+      // expected-error @below {{'hopper.turn_begin' op begins a turn that does not end}}
+      hopper.turn_begin
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @turn_of_nobody(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 2 registers 112 {
+      // expected-error @below {{'hopper.turn_end' op ends a turn that was not begun}}
+      hopper.turn_end
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @turn_over_the_end_of_a_trip(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      scf.for %j = %c0 to %n step %c64 {
+        hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+      }
+    }
+    hopper.consumers 2 registers 112 {
+      hopper.turn_begin
+      // expected-error @below {{'scf.for' op ends with another turn than it began with}}
+      scf.for %j = %c0 to %n step %c64 {
+        %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        hopper.release %s : <tensor<64x64xf16>>
+        hopper.turn_end
+      }
+    }
+  }
+  return
+}
