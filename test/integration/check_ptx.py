@@ -112,14 +112,14 @@ class Assembled:
         is_within = self.stack <= self.limit.stack and self.looped <= self.limit.looped
         return is_within and (self.spilled == 0 or self.stack > 0) and not self.messages
 
-    HEADER = f"{'configuration':40} {'threads':>7} {'registers':>9} {'smem':>7} {'stack':>5} {'spilled':>7} {'in loops':>8}"
+    HEADER = f"{'configuration':50} {'threads':>7} {'registers':>9} {'smem':>7} {'stack':>5} {'spilled':>7} {'in loops':>8}"
 
     def __str__(self) -> str:
         verdict = "" if self.good else "  FAIL " + " ".join(self.messages)
         if self.limit.stack:
             verdict = f"  allowed {self.limit.stack:3} and {self.limit.looped:3}" + verdict
         return (
-            f"{self.name:40} {self.threads:7} {self.registers:9} {self.smem:7} "
+            f"{self.name:50} {self.threads:7} {self.registers:9} {self.smem:7} "
             f"{self.stack:5} {self.spilled:7} {self.looped:8}{verdict}"
         )
 
