@@ -4,13 +4,16 @@
 """Checks PTX made by fa: assembles it, or runs it on a GPU and times it.
 
     check_ptx.py --assemble                 # every shipped configuration
+    check_ptx.py --assemble --gradients     # and their gradients
     check_ptx.py --assemble FILE.ptx ...
 
 runs ptxas (on the PATH or of the package triton) and prints registers and
 memory of each kernel; it fails where a kernel spills, uses local memory, has
 its wgmma serialised or, for sm_90a (--chip), has none.
 Without files it needs the Python package fa. No GPU is needed. --variants takes
-the named score and mask functions in the place of the plain configurations.
+the named score and mask functions in the place of the plain configurations,
+--gradients the backward, whose kernels may have as much local memory as
+ptx_gradients.py says.
 
     check_ptx.py dense.ptx causal.ptx:causal local.ptx:causal,window=256
 
@@ -33,10 +36,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import ptx_gradients
+from ptx_gradients import Limit
 from ptx_header import Program, evaluate, parse_header
+from sass_loops import local_in_loops
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 
@@ -77,6 +83,13 @@ def find_ptxas() -> str | None:
     return found
 
 
+def release_of(ptxas: str) -> str:
+    """The CUDA release that an assembler is of, as "13.0"; "" where it does not say."""
+    done = subprocess.run([ptxas, "--version"], capture_output=True, text=True)
+    found = re.search(r"release (\d+\.\d+)", done.stdout)
+    return found[1] if found else ""
+
+
 @dataclass
 class Assembled:
     """What ptxas says of one kernel; sizes in bytes."""
@@ -88,33 +101,48 @@ class Assembled:
     smem: int
     stack: int
     spilled: int
+    looped: int
+    """Instructions in steady loops that touch local memory."""
     messages: list
+    limit: Limit = Limit()
 
     @property
     def good(self) -> bool:
-        return not self.stack and not self.spilled and not self.messages
+        """Within the limit, which is nothing where none is given."""
+        is_within = self.stack <= self.limit.stack and self.looped <= self.limit.looped
+        return is_within and (self.spilled == 0 or self.stack > 0) and not self.messages
 
-    HEADER = f"{'configuration':34} {'threads':>7} {'registers':>9} {'smem':>7} {'stack':>5} {'spilled':>7}"
+    HEADER = f"{'configuration':50} {'threads':>7} {'registers':>9} {'smem':>7} {'stack':>5} {'spilled':>7} {'in loops':>8}"
 
     def __str__(self) -> str:
         verdict = "" if self.good else "  FAIL " + " ".join(self.messages)
+        if self.limit.stack:
+            verdict = f"  allowed {self.limit.stack:3} and {self.limit.looped:3}" + verdict
         return (
-            f"{self.name:34} {self.threads:7} {self.registers:9} {self.smem:7} "
-            f"{self.stack:5} {self.spilled:7}{verdict}"
+            f"{self.name:50} {self.threads:7} {self.registers:9} {self.smem:7} "
+            f"{self.stack:5} {self.spilled:7} {self.looped:8}{verdict}"
         )
 
 
-def assemble(name: str, text: str, chip: str, ptxas: str) -> list[Assembled]:
-    """One row for each kernel of a PTX text."""
+def assemble(
+    name: str, text: str, chip: str, ptxas: str, limit: Limit | None = None
+) -> list[Assembled]:
+    """One row for each kernel of a PTX text.
+
+    Args:
+        limit: what its kernels may spill; None for a forward, which may nothing and has wgmma.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "kernel.ptx")
         path.write_text(text)
-        command = [ptxas, "-v", f"-arch={chip}", str(path), "-o", str(path) + ".cubin"]
+        cubin = pathlib.Path(folder, "kernel.cubin")
+        command = [ptxas, "-v", f"-arch={chip}", str(path), "-o", str(cubin)]
         done = subprocess.run(command, capture_output=True, text=True)
-    log = done.stdout + done.stderr
-    if done.returncode:
-        raise RuntimeError(f"{name}: ptxas does not take it: {log}")
-    rows = []
+        log = done.stdout + done.stderr
+        if done.returncode:
+            raise RuntimeError(f"{name}: ptxas does not take it: {log}")
+        looped = local_in_loops(cubin.read_bytes(), chip)
+    rows, is_hopper = [], chip == "sm_90a" and limit is None
     for launch in parse_header(text).launches:
         kernel = re.escape(launch["kernel"])
         part = re.search(rf"entry function '{kernel}'.*?(?=Compiling entry|\Z)", log, re.DOTALL)[0]
@@ -131,9 +159,11 @@ def assemble(name: str, text: str, chip: str, ptxas: str) -> list[Assembled]:
                 int(launch.get("smem", 0)) + number(r"(\d+) bytes smem"),
                 number(r"(\d+) bytes stack frame") + number(r"(\d+) bytes lmem"),
                 number(r"(\d+) bytes spill (?:stores|loads)"),
+                looped[launch["kernel"]],
                 # C75xx: instructions that were serialised.
                 sorted(set(re.findall(r"C75\d\d", log)))
-                + ["no wgmma"] * (chip == "sm_90a" and "wgmma.mma_async" not in text),
+                + ["no wgmma"] * (is_hopper and "wgmma.mma_async" not in text),
+                limit or Limit(),
             )
         )
     return rows
@@ -192,14 +222,37 @@ def variants(chip: str, only: Iterable[str] = ()) -> Iterable[tuple[str, str]]:
         yield name, fa.compile(config, chip).asm["ptx"]
 
 
-def assemble_all(texts: Iterable[tuple[str, str]], chip: str) -> list[Assembled]:
-    """Rows of (name, PTX) pairs; RuntimeError without ptxas."""
+def assemble_all(
+    texts: Iterable[tuple[str, str]], chip: str, limits: Mapping[str, Limit] | None = None
+) -> list[Assembled]:
+    """Rows of (name, PTX) pairs; RuntimeError without ptxas.
+
+    Args:
+        limits: of gradients, what each may spill; nothing if it is not there.
+    """
     ptxas = find_ptxas()
     if not ptxas:
         raise RuntimeError("no ptxas on the PATH or in the package triton; install one of them")
+
+    def limit(name: str) -> Limit | None:
+        return None if limits is None else limits.get(name, Limit())
+
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [pool.submit(assemble, name, text, chip, ptxas) for name, text in texts]
+        jobs = [pool.submit(assemble, name, text, chip, ptxas, limit(name)) for name, text in texts]
         return [row for job in jobs for row in job.result()]
+
+
+def assemble_gradients(chip: str) -> list[Assembled]:
+    """Rows of the gradients that ship, with what each may spill."""
+    return assemble_all(ptx_gradients.texts(chip), chip, ptx_gradients.LIMITS[chip])
+
+
+def largest(rows: list[Assembled]) -> list[Assembled]:
+    """Of each configuration the kernel with most shared memory, and those that fail."""
+    most: dict[str, int] = {}
+    for row in rows:
+        most[row.name] = max(row.smem, most.get(row.name, 0))
+    return [row for row in rows if row.smem == most[row.name] or not row.good]
 
 
 def table(rows: list[Assembled]) -> str:
@@ -429,6 +482,7 @@ def main() -> int:
     parser.add_argument("files", nargs="*", help="FILE.ptx[:flag,flag=value]")
     parser.add_argument("--assemble", action="store_true", help="ptxas only, no GPU")
     parser.add_argument("--variants", action="store_true", help="named scores and masks")
+    parser.add_argument("--gradients", action="store_true", help="the backward")
     parser.add_argument("--chip", default="sm_80", help="the target to assemble for (sm_80)")
     parser.add_argument("--no-time", action="store_true")
     parser.add_argument("--quick", action="store_true", help="one shape")
@@ -436,8 +490,11 @@ def main() -> int:
     if options.assemble:
         files = [(name, pathlib.Path(name).read_text()) for name in options.files]
         shipped = variants if options.variants else configurations
-        rows = assemble_all(files or shipped(options.chip), options.chip)
-        print(table(rows))
+        if options.gradients and not files:
+            rows = assemble_gradients(options.chip)
+        else:
+            rows = assemble_all(files or shipped(options.chip), options.chip)
+        print(table(largest(rows) if options.gradients else rows))
         return 0 if all(row.good for row in rows) else 1
     if not options.files or torch is None:
         parser.error("expected PTX files and PyTorch; --assemble needs neither")

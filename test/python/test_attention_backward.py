@@ -2,9 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """`fa.attention_backward` on arrays of NumPy: against differences of the formula in float64."""
 
+import re
+
 import fa
 import numpy as np
 import pytest
+from fa import scores
 
 B, HQ, HK, SQ, SK, D, DV = 2, 4, 2, 9, 13, 8, 6
 STEP = 1e-6
@@ -181,3 +184,47 @@ def test_stages_of_a_gpus_gradient():
     assert "red." in fa.compile(wide, "sm_80", backward="all").asm["ptx"]
     with pytest.raises(ValueError, match="sm_80 has .*; choose smaller tiles"):
         fa.compile(wide, "sm_80", backward="all", rows=64, keys=128).asm  # noqa: B018
+
+
+def gradient_of(dim, score_mod, chip="sm_90a"):
+    variant = score_mod and fa.trace(score_mod=score_mod)
+    config = fa.AttentionConfig("bf16", 8, 8, dim, dim, variant=variant)
+    return fa.compile(config, chip, backward="all")
+
+
+SLOPES = scores.alibi(np.zeros(8, np.float32))
+TABLE = scores.relative_position(np.zeros((8, 255), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("dim", "score_mod", "tile", "threads"),
+    [
+        (64, None, (32, 128), 128),
+        (64, scores.softcap(20.0), (64, 64), 128),
+        (64, SLOPES, (64, 64), 128),
+        (96, None, (64, 64), 128),
+        (96, TABLE, (64, 64), 128),
+        (96, SLOPES, (64, 128), 256),  # whose terms take registers, too
+        (128, None, (64, 128), 256),
+        (128, SLOPES, (64, 128), 256),
+    ],
+)
+def test_tiles_of_a_gpus_gradient(dim, score_mod, tile, threads):
+    """Up to D=96 two blocks fit a multiprocessor's registers, with a score function, too."""
+    kernel = gradient_of(dim, score_mod)
+    step = re.search(
+        r"fa\.softmax_grad.*?tensor<(\d+)x(\d+)xf32>", kernel.stages["fa-pad-tiles"], re.S
+    )
+    assert tuple(map(int, step.groups())) == tile
+    blocks = [int(n) for n in re.findall(r"//!fa.launch.* block=(\d+)", kernel.asm["ptx"])]
+    assert max(blocks) == threads
+
+
+@pytest.mark.parametrize(("dim", "is_behind"), [(64, True), (128, False)])
+def test_sums_stand_behind_products_where_registers_allow(dim, is_behind):
+    """What lanes exchange for a table's gradient comes after a step's last product."""
+    lines = gradient_of(dim, TABLE).asm["ptx"].splitlines()
+    products = [at for at, line in enumerate(lines) if "mma.sync" in line]
+    exchanged = [at for at, line in enumerate(lines) if "shfl.sync" in line]
+    assert exchanged and products
+    assert is_behind != any(products[0] < at < products[-1] for at in exchanged)

@@ -294,9 +294,9 @@ def test_training_that_pytorch_computes_faster_on_gpus(monkeypatch):
 
 
 @pytest.mark.leaves
-@pytest.mark.usefixtures("in_order")
 def test_training_in_order_that_pytorch_computes_faster_on_gpus(monkeypatch):
     """PyTorch has no cuDNN then."""
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
     monkeypatch.setattr(_torch_sdpa, "_multiprocessors", lambda device: 132)
     for capability, call, keys, expected in (
         ((9, 0), "full", 512, None),
@@ -360,21 +360,45 @@ def test_what_pytorch_would_run(options):
 
 
 @pytest.fixture
-def in_order(monkeypatch):
-    """Gradients have the same bits each time."""
-    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+def deterministic():
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.usefixtures("in_order")
+@pytest.mark.parametrize("batch", [0, 2])
+@pytest.mark.usefixtures("deterministic")
+def test_results_are_not_filled_first(batch):
+    """PyTorch fills what torch.empty gives then, and fa writes all of its results."""
+    q, k, v = (x.requires_grad_() for x in inputs(batch=batch))
+    out_grad = normal(batch, 4, 17, 24)
+
+    def step():
+        out, lse = fa.attention(q, k, v, return_lse=True)
+        return out, lse, *torch.autograd.grad(out, (q, k, v), out_grad)
+
+    for _ in range(2):  # a call that is known takes a shorter way
+        with torch.autograd.profiler.profile(record_shapes=True) as profile:
+            results = step()
+        filled = [e.input_shapes[0] for e in profile.function_events if e.name == "aten::fill_"]
+        assert not [sizes for sizes in filled if np.prod(sizes)]
+    assert all(x.is_contiguous() and x.untyped_storage().nbytes() == x.nbytes for x in results)
+    torch.use_deterministic_algorithms(False)
+    assert all(map(torch.equal, results, step()))
+
+
 def test_sums_that_take_long_in_order(monkeypatch):
     """Of sinks and position biases, if they are recorded."""
     monkeypatch.setattr(_torch_sdpa, "why_not", lambda *call: None)
     q = OnGpu(1, 1, 16, 64)
-    for learns, records, expected in (
-        (True, True, "deterministic"),
-        (True, False, None),
-        (False, True, None),
+    for learns, records, in_order, expected in (
+        (True, True, True, "deterministic"),
+        (True, False, True, None),
+        (False, True, True, None),
+        (True, True, False, None),
     ):
+        asked = functools.partial(bool, in_order)
+        monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", asked)
         bias = torch.zeros(2, requires_grad=learns)
         with torch.set_grad_enabled(records):
             given = (q, q, q, None), (0.0, False, None, False)

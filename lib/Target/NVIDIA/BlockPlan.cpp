@@ -532,10 +532,13 @@ void BlockPlan::delaySums() {
     }
     // The last first: what reads another's result stays behind it.
     for (AccumulateOp sum : llvm::reverse(sums)) {
-      auto isBefore = [&](Operation *op) {
-        return op->getBlock() == last->getBlock() && op->isBeforeInBlock(last);
-      };
-      if (!last || !isBefore(sum) || llvm::any_of(sum->getUsers(), isBefore))
+      if (!last || !sum->isBeforeInBlock(last))
+        continue;
+      // Of a user in a region the operation that the region is of counts.
+      if (llvm::any_of(sum->getUsers(), [&](Operation *user) {
+            Operation *at = loop.getBody()->findAncestorOpInBlock(*user);
+            return at == last || at->isBeforeInBlock(last);
+          }))
         continue;
       Operation *next = sum->getNextNode();
       sum->moveAfter(last);

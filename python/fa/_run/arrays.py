@@ -219,6 +219,24 @@ def _torch_library(torch: Any) -> Library:
         pointer = tensor.data_ptr() if has_memory else 0
         return View(pointer, dtype, tuple(tensor.shape), tensor.stride(), index)
 
+    def memory(like: Any, size: int, device: int | None) -> tuple[Any, int]:
+        storage = torch.UntypedStorage(size, device=like.device)
+        return storage, storage.data_ptr()
+
+    def unfilled(shape: tuple[int, ...], *, dtype: Any, device: Any) -> Any:
+        if not torch.are_deterministic_algorithms_enabled():
+            return torch.empty(shape, dtype=dtype, device=device)
+        # By its storage: torch.empty fills tensors then, and fa writes all of them.
+        tensor = torch.empty(0, dtype=dtype, device=device)
+        storage = torch.UntypedStorage(math.prod(shape) * dtype.itemsize, device=device)
+        return tensor.set_(storage, 0, shape)
+
+    def unfilled_like(like: Any) -> Any:
+        if not torch.are_deterministic_algorithms_enabled():
+            return contiguous_like(like)
+        return unfilled(tuple(like.shape), dtype=like.dtype, device=like.device)
+
+    contiguous_like = functools.partial(torch.empty_like, memory_format=torch.contiguous_format)
     _watch(torch)
     # PyTorch has it from version 2.11 on. What is no tensor of these classes,
     # exactly, is seen through `view`.
@@ -226,31 +244,18 @@ def _torch_library(torch: Any) -> Library:
     is_native = _native.add_library(
         [torch.Tensor, torch.nn.Parameter],
         api,
-        torch.empty,
+        unfilled,
         dtypes,
         lambda index: torch.device("cpu") if index < 0 else torch.device("cuda", index),
-        functools.partial(torch.empty_like, memory_format=torch.contiguous_format),
+        unfilled_like,
     )
-
-    def memory(like: Any, size: int, device: int | None) -> tuple[Any, int]:
-        storage = torch.UntypedStorage(size, device=like.device)
-        return storage, storage.data_ptr()
-
-    def empty(like: Any, shape: tuple[int, ...], dtype: str, device: int | None) -> Any:
-        kind = dtypes[dtype]
-        if not torch.are_deterministic_algorithms_enabled():
-            return torch.empty(shape, dtype=kind, device=like.device)
-        # By its storage: torch.empty fills tensors then, and fa writes all of them.
-        tensor = torch.empty(0, dtype=kind, device=like.device)
-        storage, _ = memory(like, math.prod(shape) * kind.itemsize, device)
-        return tensor.set_(storage, 0, shape)
 
     # The handle alone, without an object around it; builds without CUDA lack it.
     stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     return Library(
         "torch",
         view,
-        empty,
+        lambda like, shape, dtype, device: unfilled(shape, dtype=dtypes[dtype], device=like.device),
         stream or (lambda index: torch.cuda.current_stream(index).cuda_stream),
         describe,
         memory=memory,

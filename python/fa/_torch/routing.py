@@ -37,8 +37,9 @@ class SdpaStatistics(Calls):
         fell_back: calls that PyTorch computed, by the reason: "dropout", "dtype",
             "device", "shape", "heads", "head dim", "scale",
             "attn_mask with is_causal", "attn_mask dtype", "attn_mask shape",
-            "tensor class", "function transform", "torch.jit" or "forward gradient"; and where PyTorch is faster (docs/pytorch.md),
-            "gradient", "few queries", "few scores", "float32" or "bfloat16".
+            "tensor class", "function transform", "torch.jit" or "forward gradient";
+            and where PyTorch is faster (docs/pytorch.md), "gradient", "few queries",
+            "few scores", "float32" or "bfloat16".
     """
 
 

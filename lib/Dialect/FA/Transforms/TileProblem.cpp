@@ -98,30 +98,29 @@ static bool hasBlockMask(Value scores) {
   });
 }
 
-TileProblem fa::problemOf(OnlineSoftmaxOp step) {
+/// What scores of either step are computed from.
+static TileProblem problemOfScores(Value scores) {
   TileProblem problem;
-  Value scores = step.getScores();
-  // The maximum is used for nothing else.
-  problem.logSumExp = !step.getNewMax().use_empty();
   problem.elementReads = anyOnTheWay(scores, readsElements);
   problem.scoreFunction =
       problem.elementReads || anyOnTheWay(scores, computesScores);
   problem.rowMask = anyOnTheWay(scores, readsPlaces);
-  problem.blockMask = hasBlockMask(scores);
+  return problem;
+}
+
+TileProblem fa::problemOf(OnlineSoftmaxOp step) {
+  TileProblem problem = problemOfScores(step.getScores());
+  // The maximum is used for nothing else.
+  problem.logSumExp = !step.getNewMax().use_empty();
+  problem.blockMask = hasBlockMask(step.getScores());
   problem.dropout = !step.getKeep().empty();
   return problem;
 }
 
 TileProblem fa::problemOf(SoftmaxGradOp step) {
-  TileProblem problem;
-  Value scores = step.getScores();
+  TileProblem problem = problemOfScores(step.getScores());
   problem.gradients = true;
   problem.dropout = !step.keepsAll();
-  problem.elementReads = anyOnTheWay(scores, readsElements);
-  problem.scoreFunction =
-      problem.elementReads || anyOnTheWay(scores, computesScores);
-  // Coordinates, for a score function or a mask.
-  problem.rowMask = anyOnTheWay(scores, readsPlaces);
   Value given = step.getAdjoint().front().getArgument(3);
   problem.otherTerms = llvm::any_of(step.getAdjointYield().getTerms(),
                                     [&](Value term) { return term != given; });

@@ -176,7 +176,7 @@ def FA_SoftmaxGradOp : FA_Op<"softmax_grad", [
     P(i,j)  = exp(S(i,j) - lse(i)), 0 in a row whose lse is -inf
     dP(i,j) = times * kept(i,j) * sum_d out_grad(i,d) * value(j,d)
     g(i,j)  = P(i,j) * (dP(i,j) - D(i))
-    dS, adds = adjoint(products(i,j), i, j, g(i,j)) where S is not -inf, else 0
+    dS, adds = adjoint(products(i,j), i, j, g(i,j)) where g(i,j) is not 0, else 0
     value_grad' = value_grad + (kept * P)^T out_grad
     query_grad' = query_grad + dS key
     key_grad'   = key_grad + dS^T query

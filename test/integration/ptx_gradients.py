@@ -1,0 +1,197 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The gradients that are assembled, and what each may spill.
+
+The rule of the design: nothing that is serialised, no local memory in a steady loop, and
+outside loops 32 bytes at most, recorded and justified. `LIMITS` says what is beyond it, or
+within it and not 0, as numbers of today's ptxas: a configuration that takes more fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+RELEASE = "13.0"
+"""Of CUDA, whose ptxas the limits are of."""
+BYTES = 32
+"""What the rule allows outside loops."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a kernel may have of local memory."""
+
+    stack: int = 0
+    """Bytes a thread."""
+    looped: int = 0
+    """Instructions in steady loops that load or store it."""
+
+
+HEAD_DIMS = [(d, d) for d in (16, 32, 64, 80, 96, 128, 192, 256)]
+OTHER_DIMS = [(64, 128), (128, 64), (192, 128), (96, 24)]
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """One configuration: eight heads, gradients of all that has one."""
+
+    dims: tuple[int, int]
+    dtype: str = "bf16"
+    words: tuple[str, ...] = ()
+    """"causal", "documents", "dropout", "deterministic" (of the same bits each time), "grouped"
+    (four query heads share a key head) and score functions' names."""
+
+    def __str__(self) -> str:
+        return " ".join([self.dtype, "D={} Dv={}".format(*self.dims), *self.words])
+
+
+def of(dims: Iterable[tuple[int, int]], *several: str, dtype: str = "bf16") -> list[Gradient]:
+    """Configurations of all these dims with each of these words."""
+    return [Gradient(own, dtype, tuple(words.split())) for words in several for own in dims]
+
+
+def square(*dims: int) -> list[tuple[int, int]]:
+    """Head dims of query, key and value alike."""
+    return [(d, d) for d in dims]
+
+
+ALL = "slopes table bias"
+"""Three captured tensors at once."""
+GRADIENTS = [
+    *of([*HEAD_DIMS, *OTHER_DIMS], ""),
+    *of(square(32, 64, 96, 128, 256), "causal"),
+    *of([*square(32, 64, 128, 256), (128, 64)], "grouped"),
+    *of([*square(64, 128, 256), (128, 64)], "deterministic"),
+    *of(square(64, 128, 256), "dropout"),
+    *of(square(128), "slopes", "bias"),
+    *of(square(64, 128), "softcap", "table"),
+    *of(square(64, 96, 128, 256), ALL, ALL + " deterministic"),
+    *of(square(64), "causal documents"),
+    *of(square(128), "causal", dtype="f16"),
+    *of([*square(16, 32, 64, 128, 256), (192, 128)], "", dtype="f32"),
+]
+
+
+def texts(chip: str) -> Iterator[tuple[str, str]]:
+    """(name, PTX) of the gradients that are assembled."""
+    import fa
+    import numpy as np
+    from fa import masks, scores
+    from fa._run.config import AttentionConfig
+    from fa._run.dropout import with_seed_type
+    from fa._run.variant import Variant
+
+    functions = {
+        "softcap": scores.softcap(20.0),
+        "slopes": scores.alibi(np.zeros(8, "f4")),
+        "table": scores.relative_position(np.zeros((8, 255), "f4")),
+        "bias": scores.bias(np.zeros((1, 8, 8, 8), "f4")),
+    }
+
+    def variant(words: tuple[str, ...]) -> Variant | None:
+        chosen = [functions[word] for word in words if word in functions]
+
+        def score_mod(score: Any, *at: Any) -> Any:
+            for function in chosen:
+                score = function(score, *at)
+            return score
+
+        mask = masks.documents(np.zeros((2, 8), "i4")) if "documents" in words else None
+        made = None
+        if chosen or mask is not None:
+            made = fa.trace(score_mod=score_mod if chosen else None, mask_mod=mask)
+        return with_seed_type(made or Variant(), 26) if "dropout" in words else made
+
+    for gradient in GRADIENTS:
+        words = gradient.words
+        config = AttentionConfig(
+            gradient.dtype,
+            8,
+            2 if "grouped" in words else 8,
+            *gradient.dims,
+            is_causal="causal" in words,
+            variant=variant(words),
+        )
+        deterministic = "deterministic" in words
+        kernel = fa.compile(config, chip, backward="all", deterministic=deterministic)
+        yield str(gradient), kernel.asm["ptx"]
+
+
+# In steady loops nearly all of it are loads of numbers that the loop does not change, addresses
+# and strides for the most part, which were stored before it. Steps store, too, at D=128 with
+# softcap and with three captured tensors, at D=256 with these in order and, on sm_90a, in f32
+# from 192 on.
+LIMITS = {
+    "sm_80": {
+        # Within the rule: stored before the loop and loaded behind it.
+        "bf16 D=256 Dv=256 deterministic": Limit(8, 0),
+        # More than the rule allows, though not in steady loops: loaded for each query head.
+        "bf16 D=32 Dv=32 grouped": Limit(56, 0),
+        # In steady loops.
+        "bf16 D=32 Dv=32": Limit(40, 9),
+        "bf16 D=64 Dv=64": Limit(32, 8),
+        "bf16 D=64 Dv=128": Limit(8, 1),
+        "bf16 D=128 Dv=64": Limit(48, 11),
+        "bf16 D=32 Dv=32 causal": Limit(40, 9),
+        "bf16 D=64 Dv=64 causal": Limit(24, 5),
+        "bf16 D=64 Dv=64 grouped": Limit(80, 4),
+        "bf16 D=128 Dv=128 grouped": Limit(64, 1),
+        "bf16 D=128 Dv=64 grouped": Limit(128, 10),
+        "bf16 D=128 Dv=128 deterministic": Limit(16, 3),
+        "bf16 D=128 Dv=64 deterministic": Limit(40, 10),
+        "bf16 D=128 Dv=128 dropout": Limit(128, 32),
+        "bf16 D=128 Dv=128 softcap": Limit(96, 34),
+        "bf16 D=128 Dv=128 slopes": Limit(32, 8),
+        "bf16 D=128 Dv=128 table": Limit(64, 16),
+        "bf16 D=128 Dv=128 bias": Limit(64, 16),
+        "bf16 D=96 Dv=96 slopes table bias": Limit(8, 1),
+        "bf16 D=128 Dv=128 slopes table bias": Limit(160, 44),
+        "bf16 D=128 Dv=128 slopes table bias deterministic": Limit(208, 53),
+        "bf16 D=64 Dv=64 causal documents": Limit(16, 4),
+        "f32 D=16 Dv=16": Limit(24, 5),
+        "f32 D=32 Dv=32": Limit(176, 81),
+        "f32 D=64 Dv=64": Limit(104, 45),
+    },
+    "sm_90a": {
+        # Within the rule: loaded once for each query head.
+        "bf16 D=256 Dv=256 grouped": Limit(32, 0),
+        # More than the rule allows, though not in steady loops: loaded for each query head.
+        "bf16 D=32 Dv=32 grouped": Limit(64, 0),
+        "bf16 D=64 Dv=64 grouped": Limit(64, 0),
+        "bf16 D=128 Dv=128 grouped": Limit(48, 0),
+        # In steady loops.
+        "bf16 D=32 Dv=32": Limit(88, 21),
+        "bf16 D=64 Dv=64": Limit(32, 7),
+        "bf16 D=128 Dv=128": Limit(8, 1),
+        "bf16 D=64 Dv=128": Limit(64, 15),
+        "bf16 D=128 Dv=64": Limit(48, 11),
+        "bf16 D=192 Dv=128": Limit(24, 6),
+        "bf16 D=32 Dv=32 causal": Limit(88, 21),
+        "bf16 D=64 Dv=64 causal": Limit(32, 7),
+        "bf16 D=128 Dv=128 causal": Limit(8, 1),
+        "bf16 D=128 Dv=64 grouped": Limit(112, 11),
+        "bf16 D=64 Dv=64 deterministic": Limit(8, 1),
+        "bf16 D=128 Dv=64 deterministic": Limit(40, 10),
+        "bf16 D=128 Dv=128 dropout": Limit(128, 32),
+        "bf16 D=256 Dv=256 dropout": Limit(24, 6),
+        "bf16 D=128 Dv=128 softcap": Limit(104, 30),
+        "bf16 D=128 Dv=128 slopes": Limit(32, 8),
+        "bf16 D=128 Dv=128 table": Limit(88, 21),
+        "bf16 D=128 Dv=128 bias": Limit(56, 13),
+        "bf16 D=96 Dv=96 slopes table bias": Limit(16, 4),
+        "bf16 D=128 Dv=128 slopes table bias": Limit(160, 40),
+        "bf16 D=256 Dv=256 slopes table bias": Limit(56, 13),
+        "bf16 D=96 Dv=96 slopes table bias deterministic": Limit(24, 5),
+        "bf16 D=128 Dv=128 slopes table bias deterministic": Limit(208, 52),
+        "bf16 D=256 Dv=256 slopes table bias deterministic": Limit(288, 99),
+        "bf16 D=64 Dv=64 causal documents": Limit(32, 8),
+        "f16 D=128 Dv=128 causal": Limit(8, 1),
+        "f32 D=16 Dv=16": Limit(16, 4),
+        "f32 D=32 Dv=32": Limit(184, 85),
+        "f32 D=64 Dv=64": Limit(48, 19),
+        "f32 D=256 Dv=256": Limit(80, 31),
+        "f32 D=192 Dv=128": Limit(112, 47),
+    },
+}
