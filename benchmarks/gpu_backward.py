@@ -89,8 +89,10 @@ def deterministic(call: Callable[[], object]) -> Callable[[], object]:
 
     def run() -> None:
         torch.use_deterministic_algorithms(True)
-        call()
-        torch.use_deterministic_algorithms(False)
+        try:
+            call()
+        finally:
+            torch.use_deterministic_algorithms(False)
 
     return run
 

@@ -89,9 +89,8 @@ def check(
             dropout_seed=seed,
         )
         assert out.dtype == arrays[0].dtype and str(lse.dtype).endswith("float32")
-        # What dropout leaves of a row is often one weight: the plain formula's largest error
-        # is then a matter of few elements' luck.
-        wanted = expected(arrays, p, seed, samples=4 * math.prod(out.shape), **formulas)
+        # Of few elements the plain formula's largest error is a matter of luck.
+        wanted = expected(arrays, p, seed, samples=2048, **formulas)
         right.assert_right(out, wanted, lse)
         alone = fa.attention(
             *arrays, **functions, **options, is_causal=is_causal, dropout_p=p, dropout_seed=seed
