@@ -277,6 +277,7 @@ Runner::interpretRoles(func::FuncOp function, unsigned repeat, Result &result) {
     result.seconds = i ? std::min(result.seconds, time.count()) : time.count();
     outs = std::move(*made);
   }
+  result.note = "interpreted, seed " + std::to_string(options.seed);
   result.gigaflops =
       result.seconds > 0 ? problem.flops() / result.seconds * 1e-9 : 0;
   return outs;

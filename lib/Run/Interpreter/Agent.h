@@ -139,9 +139,13 @@ private:
   mlir::LogicalResult runEmpty(mlir::Operation *op);
   mlir::LogicalResult runPad(mlir::tensor::PadOp op);
   mlir::LogicalResult runExtract(mlir::tensor::ExtractOp op);
+  mlir::FailureOr<int64_t> elementOf(mlir::Operation *op, const Tensor &t,
+                                     mlir::ValueRange at);
   mlir::LogicalResult runExtractSlice(mlir::tensor::ExtractSliceOp op);
   mlir::LogicalResult runInsertSlice(mlir::tensor::InsertSliceOp op);
+  mlir::LogicalResult runInsert(mlir::tensor::InsertOp op);
   mlir::LogicalResult runReshape(mlir::Operation *op);
+  mlir::LogicalResult runListBlocks(mlir::Operation *op);
 };
 
 /// How many iterations a scf.forall has, and the induction variables of one:

@@ -29,8 +29,9 @@ static OwningOpRef<func::FuncOp> expand(func::FuncOp function,
                                         LogicalResult &expanded) {
   expanded = success();
   auto isExpanded = [](Operation *op) {
-    return isa<RandomBitsOp>(op) || (isa<FADialect>(op->getDialect()) &&
-                                     isa<linalg::AggregatedOpInterface>(op));
+    return isa<RandomBitsOp>(op) ||
+           (isa<FADialect>(op->getDialect()) && !isa<ListBlocksOp>(op) &&
+            isa<linalg::AggregatedOpInterface>(op));
   };
   bool found = function
                    .walk([&](Operation *op) {

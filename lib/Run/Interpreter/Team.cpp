@@ -200,26 +200,31 @@ LogicalResult interpreter::runRoles(scf::ForallOp op, Agent &outer,
   SmallVector<int64_t> lower, steps, counts;
   if (failed(forallSizes(op, outer, shared.failure, lower, steps, counts)))
     return failure();
+  if (counts.empty())
+    return shared.failure.at(op, "expected a grid of at least one dimension");
   int64_t iterations = 1;
   for (int64_t n : counts)
     iterations *= n;
+  bool longestFirst = false;
+  for (auto queue : op.getBody()->getOps<hopper::TileQueueOp>())
+    longestFirst = queue.getLongestFirst();
+  // The last dimension goes fastest or, where it has the longest tiles at its
+  // end, slowest and backwards.
   std::vector<SmallVector<int64_t>> tiles;
+  unsigned last = counts.size() - 1;
   for (int64_t i = 0; i < iterations; ++i) {
     SmallVector<int64_t> tile(counts.size());
-    int64_t rest = i;
-    for (unsigned d = counts.size(); d-- > 0;) {
+    int64_t rest = i, others = iterations / counts[last];
+    if (longestFirst) {
+      tile[last] = lower[last] + (counts[last] - 1 - i / others) * steps[last];
+      rest = i % others;
+    }
+    for (unsigned d = last + !longestFirst; d-- > 0;) {
       tile[d] = lower[d] + rest % counts[d] * steps[d];
       rest /= counts[d];
     }
     tiles.push_back(std::move(tile));
   }
-  bool longestFirst = false;
-  for (auto queue : op.getBody()->getOps<hopper::TileQueueOp>())
-    longestFirst = queue.getLongestFirst();
-  if (longestFirst)
-    llvm::stable_sort(tiles, [](const auto &a, const auto &b) {
-      return a.back() > b.back();
-    });
   for (auto &block : distribute(std::move(tiles), op, shared)) {
     Team team(op, outer, shared, std::move(block), outs);
     if (failed(team.run()))

@@ -5,6 +5,8 @@
 
 #include "Agent.h"
 
+#include "fa/Dialect/FA/IR/FA.h"
+
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Matchers.h"
@@ -149,6 +151,10 @@ LogicalResult Agent::runTensor(Operation *op, bool &isKnown) {
     return runInsertSlice(slice);
   if (auto pad = dyn_cast<tensor::PadOp>(op))
     return runPad(pad);
+  if (auto insert = dyn_cast<tensor::InsertOp>(op))
+    return runInsert(insert);
+  if (isa<ListBlocksOp>(op))
+    return runListBlocks(op);
   if (isa<tensor::ExpandShapeOp, tensor::CollapseShapeOp>(op))
     return runReshape(op);
   isKnown = false;
@@ -228,27 +234,54 @@ LogicalResult Agent::runEmpty(Operation *op) {
   return success();
 }
 
+/// Where an element lies.
+FailureOr<int64_t> Agent::elementOf(Operation *op, const Tensor &t,
+                                    ValueRange at) {
+  int64_t offset = 0;
+  for (auto [d, v] : llvm::enumerate(at)) {
+    FailureOr<int64_t> i = index(v);
+    if (failed(i))
+      return failure();
+    if (*i < 0 || *i >= t.shape()[d])
+      return shared.failure.at(op, "expected an index below " +
+                                       Twine(t.shape()[d]) +
+                                       " in dimension " + Twine(d) +
+                                       ", got " + Twine(*i));
+    offset += *i * t.strides()[d];
+  }
+  return offset;
+}
+
 LogicalResult Agent::runExtract(tensor::ExtractOp op) {
   FailureOr<Tensor> t = tensor(op.getTensor());
   if (failed(t))
     return failure();
-  int64_t offset = 0;
-  for (auto [d, v] : llvm::enumerate(op.getIndices())) {
-    FailureOr<int64_t> i = index(v);
-    if (failed(i))
-      return failure();
-    if (*i < 0 || *i >= t->shape()[d])
-      return shared.failure.at(op, "reads at " + Twine(*i) + " in dimension " +
-                                       Twine(d) + ", of size " +
-                                       Twine(t->shape()[d]));
-    offset += *i * t->strides()[d];
-  }
+  FailureOr<int64_t> offset = elementOf(op, *t, op.getIndices());
+  if (failed(offset))
+    return failure();
   Number x;
   if (t->kind().isFloat)
-    x.f = t->floats()[offset];
+    x.f = t->floats()[*offset];
   else
-    x.i = t->ints()[offset];
+    x.i = t->ints()[*offset];
   set(op.getResult(), Cell::of(x));
+  return success();
+}
+
+LogicalResult Agent::runInsert(tensor::InsertOp op) {
+  FailureOr<Tensor> t = tensor(op.getDest());
+  FailureOr<Number> x = number(op.getScalar());
+  if (failed(t) || failed(x))
+    return failure();
+  Tensor result = t->clone();
+  FailureOr<int64_t> offset = elementOf(op, result, op.getIndices());
+  if (failed(offset))
+    return failure();
+  if (t->kind().isFloat)
+    result.floats()[*offset] = x->f;
+  else
+    result.ints()[*offset] = x->i;
+  set(op.getResult(), Cell::of(result));
   return success();
 }
 
