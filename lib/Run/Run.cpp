@@ -202,6 +202,7 @@ llvm::Error Runner::applyPasses(ModuleOp target, const std::string &pipeline) {
       continue;
     }
     parsed = true;
+    messages.clear();
     if (succeeded(pm.run(target)))
       return llvm::Error::success();
     break;

@@ -20,8 +20,8 @@ struct Seen {
 } // namespace
 
 /// What is seen of the keys from `key` on, of which so many exist.
-static LogicalResult lookAt(Body &body, int64_t rows, int64_t keys,
-                            int64_t key, Failure &failure, Seen &seen) {
+static LogicalResult lookAt(Body &body, int64_t rows, int64_t keys, int64_t key,
+                            Failure &failure, Seen &seen) {
   int64_t count = rows * keys;
   int64_t *row = body.argument(0).makeInts(count, false),
           *column = body.argument(1).makeInts(count, false);

@@ -5,6 +5,9 @@
 
 #include "Team.h"
 
+#include <array>
+#include <limits>
+
 using namespace mlir;
 using namespace fa;
 using namespace fa::run;
@@ -28,16 +31,16 @@ Team::Team(scf::ForallOp op, Agent &outer, Shared &shared,
       agents.back()->set(argument, Cell::of(out));
   }
   states.assign(agents.size(), Progress::Moved);
-  // Some are much slower than others, in each run other ones.
-  auto speed = [&]() -> uint64_t {
-    static constexpr uint64_t speeds[] = {1, 8, 64};
-    return speeds[shared.draw(3)];
+  // Some are much slower than others, in each run other ones. Products are
+  // seldom fast: what is wrong shows while they are in flight.
+  auto speed = [&](std::array<uint64_t, 3> speeds) {
+    return speeds[shared.draw(speeds.size())];
   };
   for (size_t i = 0; i < agents.size(); ++i) {
-    agentWeights.push_back(speed());
-    productWeights.push_back(speed());
+    agentWeights.push_back(speed({1, 8, 64}));
+    productWeights.push_back(speed({1, 1, 16}));
   }
-  loadWeight = speed();
+  loadWeight = speed({1, 8, 64});
   // The last warpgroup gives the first turn.
   bool takesTurns = false;
   consumers.walk([&](hopper::TurnBeginOp) { takesTurns = true; });

@@ -244,9 +244,8 @@ FailureOr<int64_t> Agent::elementOf(Operation *op, const Tensor &t,
       return failure();
     if (*i < 0 || *i >= t.shape()[d])
       return shared.failure.at(op, "expected an index below " +
-                                       Twine(t.shape()[d]) +
-                                       " in dimension " + Twine(d) +
-                                       ", got " + Twine(*i));
+                                       Twine(t.shape()[d]) + " in dimension " +
+                                       Twine(d) + ", got " + Twine(*i));
     offset += *i * t.strides()[d];
   }
   return offset;
