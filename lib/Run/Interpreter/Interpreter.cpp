@@ -23,21 +23,19 @@ static llvm::Error toError(const llvm::Twine &message) {
   return llvm::createStringError(llvm::inconvertibleErrorCode(), message);
 }
 
-/// fa's own operations as the loops and the arithmetic that they stand for.
+/// fa's own operations on tensors as what they stand for.
 /// Null where there are none.
 static OwningOpRef<func::FuncOp> expand(func::FuncOp function,
                                         LogicalResult &expanded) {
   expanded = success();
   auto isExpanded = [](Operation *op) {
-    return isa<RandomBitsOp>(op) ||
-           (isa<FADialect>(op->getDialect()) && !isa<ListBlocksOp>(op) &&
-            isa<linalg::AggregatedOpInterface>(op));
+    return isa_and_nonnull<FADialect>(op->getDialect()) &&
+           !isa<ListBlocksOp>(op) && isa<linalg::AggregatedOpInterface>(op);
   };
   bool found = function
                    .walk([&](Operation *op) {
-                     return op->getDialect() && isExpanded(op)
-                                ? WalkResult::interrupt()
-                                : WalkResult::advance();
+                     return isExpanded(op) ? WalkResult::interrupt()
+                                           : WalkResult::advance();
                    })
                    .wasInterrupted();
   if (!found)
@@ -45,16 +43,13 @@ static OwningOpRef<func::FuncOp> expand(func::FuncOp function,
   OwningOpRef<func::FuncOp> copy(function.clone());
   SmallVector<Operation *> ops;
   copy->walk([&](Operation *op) {
-    if (op->getDialect() && isExpanded(op))
+    if (isExpanded(op))
       ops.push_back(op);
   });
   for (Operation *op : ops) {
     OpBuilder b(op);
-    FailureOr<SmallVector<Value>> values;
-    if (auto bits = dyn_cast<RandomBitsOp>(op))
-      values = SmallVector<Value>{bits.expand(b)};
-    else
-      values = cast<linalg::AggregatedOpInterface>(op).decomposeOperation(b);
+    FailureOr<SmallVector<Value>> values =
+        cast<linalg::AggregatedOpInterface>(op).decomposeOperation(b);
     if (failed(values)) {
       expanded = failure();
       return copy;

@@ -331,7 +331,9 @@ Kernel interpreter::lookupKernel(Operation *op) {
     return kernel;
   if (Kernel kernel = lookupConversion(op))
     return kernel;
-  return lookupMathKernel(op);
+  if (Kernel kernel = lookupMathKernel(op))
+    return kernel;
+  return lookupRandomBits(op);
 }
 
 //===----------------------------------------------------------------------===//

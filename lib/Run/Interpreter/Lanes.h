@@ -80,12 +80,13 @@ using Kernel = void (*)(const Scalar &scalar,
                         llvm::ArrayRef<const Lanes *> operands, Lanes &result,
                         int64_t count);
 
-/// The kernel of a scalar operation of arith and math, with one result and
+/// The kernel of a scalar operation of arith, math and fa, with one result and
 /// without regions; null if it has none.
 Kernel lookupKernel(mlir::Operation *op);
-/// Those of math and of conversions, for `lookupKernel`.
+/// Those of math, of conversions and of random bits, for `lookupKernel`.
 Kernel lookupMathKernel(mlir::Operation *op);
 Kernel lookupConversion(mlir::Operation *op);
+Kernel lookupRandomBits(mlir::Operation *op);
 
 /// An affine expression for all lanes; dims and symbols are indices.
 void evaluateAffine(mlir::AffineExpr expr, llvm::ArrayRef<const Lanes *> dims,
