@@ -19,10 +19,14 @@ using namespace fa;
 using namespace fa::run;
 using namespace fa::run::interpreter;
 
+/// That of a tensor, or the tensor's in another type: a slot's.
 RankedTensorType interpreter::tileTypeOf(Value v) {
-  if (auto slot = dyn_cast<hopper::SlotType>(v.getType()))
-    return slot.getTile();
-  return dyn_cast<RankedTensorType>(v.getType());
+  RankedTensorType found;
+  v.getType().walk([&](RankedTensorType type) {
+    found = type;
+    return WalkResult::interrupt();
+  });
+  return found;
 }
 
 //===----------------------------------------------------------------------===//
