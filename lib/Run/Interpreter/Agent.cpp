@@ -217,7 +217,9 @@ Progress Agent::leaveInto(Operation *terminator, ValueRange results) {
 Progress Agent::leaveFor(Operation *terminator) {
   Frame &frame = frames.back();
   auto loop = cast<scf::ForOp>(frame.op);
-  if (frame.iv + frame.by >= frame.end)
+  // By how far the end is: a sum of both might not be a number.
+  if (static_cast<uint64_t>(frame.end) - static_cast<uint64_t>(frame.iv) <=
+      static_cast<uint64_t>(frame.by))
     return leaveInto(terminator, loop.getResults());
   SmallVector<Cell> values;
   if (failed(read(terminator->getOperands(), values)))

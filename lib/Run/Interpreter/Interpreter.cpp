@@ -76,7 +76,7 @@ runFunction(func::FuncOp function, ArrayRef<cpu::TensorRef> inputs,
   for (auto [argument, input] : llvm::zip(function.getArguments(), inputs)) {
     auto type = dyn_cast<RankedTensorType>(argument.getType());
     auto kind = type ? ElementKind::of(type.getElementType()) : std::nullopt;
-    if (!kind || ElementKind::of(input.dtype)->dtype() != kind->dtype() ||
+    if (!kind || input.dtype != kind->dtype() ||
         failed(verifyCompatibleShape(type.getShape(), input.shape)))
       return toError("argument " + Twine(argument.getArgNumber()) + " of @" +
                      function.getName() + " is not interpreted");

@@ -45,6 +45,8 @@ Progress RoleAgent::nextTile() {
 
 /// The tile's end: this warpgroup's rows are stored.
 Progress RoleAgent::leaveForall(Operation *terminator) {
+  if (frames.back().op != team.op)
+    return Agent::leaveForall(terminator);
   if (!isProducer())
     for (Operation &inner : *team.op.getTerminator().getBody()) {
       auto part = dyn_cast<tensor::ParallelInsertSliceOp>(inner);
@@ -91,7 +93,8 @@ Progress RoleAgent::leaveRole(Operation *terminator) {
 Progress RoleAgent::runHopper(Operation *op) {
   if (isa<hopper::RingOp, hopper::TileQueueOp>(op))
     return Progress::Moved;
-  if (isa<hopper::ProducerOp, hopper::ConsumersOp>(op)) {
+  if (isa<hopper::ProducerOp, hopper::ConsumersOp>(op) &&
+      op->getParentOp() == team.op) {
     if (isa<hopper::ProducerOp>(op) == isProducer())
       enter(op, op->getRegion(0).front());
     return Progress::Moved;
@@ -328,7 +331,7 @@ Progress RoleAgent::beginTurn(hopper::TurnBeginOp op) {
 /// Of a tile or vector of the block's rows those of this warpgroup, else all.
 std::pair<int64_t, int64_t> RoleAgent::ownRows(const Tensor &t) {
   int64_t rows = hopper::warpgroupRows;
-  if (t.shape()[0] != rows * team.warpgroups)
+  if (isProducer() || t.shape()[0] != rows * team.warpgroups)
     return {0, t.shape()[0]};
   return {rows * warpgroup, rows * (warpgroup + 1)};
 }

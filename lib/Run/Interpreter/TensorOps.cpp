@@ -10,11 +10,28 @@
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Matchers.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace fa;
 using namespace fa::run;
 using namespace fa::run::interpreter;
+
+static std::string listed(ArrayRef<int64_t> values) {
+  std::string text = "[";
+  for (int64_t v : values)
+    text += (text.size() > 1 ? ", " : "") + std::to_string(v);
+  return text + "]";
+}
+
+/// Whether there is memory for a tensor, surely.
+static bool isSmall(ArrayRef<int64_t> shape) {
+  int64_t size = 1;
+  for (int64_t d : shape)
+    if (d < 0 || llvm::MulOverflow(size, d, size))
+      return false;
+  return size <= int64_t(1) << 30;
+}
 
 LogicalResult Agent::run(Operation *op) {
   if (auto linalg = dyn_cast<linalg::LinalgOp>(op)) {
@@ -223,6 +240,9 @@ LogicalResult Agent::runEmpty(Operation *op) {
       return shared.failure.at(op, "has a size of " + Twine(*given));
     size = *given;
   }
+  if (!isSmall(shape))
+    return shared.failure.at(op, "is too large to be interpreted: " +
+                                     listed(shape));
   Tensor t = Tensor::makePoison(*kind, shape);
   if (splat) {
     FailureOr<Number> x = number(splat.getInput());
@@ -282,13 +302,6 @@ LogicalResult Agent::runInsert(tensor::InsertOp op) {
     result.ints()[*offset] = x->i;
   set(op.getResult(), Cell::of(result));
   return success();
-}
-
-static std::string listed(ArrayRef<int64_t> values) {
-  std::string text = "[";
-  for (int64_t v : values)
-    text += (text.size() > 1 ? ", " : "") + std::to_string(v);
-  return text + "]";
 }
 
 /// The part of a tensor that an operation reads or writes.
@@ -401,6 +414,9 @@ LogicalResult Agent::runPad(tensor::PadOp op) {
   auto type = op.getResultType();
   if (failed(verifyCompatibleShape(type.getShape(), shape)))
     return shared.failure.at(op, "makes a tensor of sizes " + listed(shape));
+  if (!isSmall(shape))
+    return shared.failure.at(op, "is too large to be interpreted: " +
+                                     listed(shape));
   bool isWhole = llvm::equal(shape, t->shape());
   Tensor result = *t;
   if (!isWhole) {
@@ -435,7 +451,7 @@ LogicalResult Agent::runReshape(Operation *op) {
   int64_t size = 1;
   for (int64_t d : shape)
     size *= d;
-  if (size != t->size())
+  if (!isSmall(shape) || size != t->size())
     return shared.failure.at(op, "expected " + Twine(t->size()) +
                                      " elements, got sizes " + listed(shape));
   set(op->getResult(0), Cell::of(t->contiguous().reshaped(shape)));

@@ -13,6 +13,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <vector>
 
 using namespace mlir;
 using namespace fa::run;
@@ -187,6 +189,63 @@ bool interpreter::isInside(ArrayRef<int64_t> shape, ArrayRef<int64_t> offsets,
 // Tensors
 //===----------------------------------------------------------------------===//
 
+namespace fa::run::interpreter {
+/// Memory of tiles that are gone, for others of their size: a tile is large
+/// enough for malloc to ask the system each time, which costs more than what is
+/// computed. One for each thread.
+class Tensor::Pool {
+public:
+  template <typename T> std::unique_ptr<T[]> take(int64_t count) {
+    auto &free = ofType<T>()[count];
+    if (free.empty())
+      return std::unique_ptr<T[]>(new T[count]);
+    std::unique_ptr<T[]> memory = std::move(free.back());
+    free.pop_back();
+    bytes -= count * sizeof(T);
+    return memory;
+  }
+  template <typename T> void give(std::unique_ptr<T[]> memory, int64_t count) {
+    if (bytes + count * sizeof(T) > kMostBytes)
+      return;
+    bytes += count * sizeof(T);
+    ofType<T>()[count].push_back(std::move(memory));
+  }
+  static Pool &get() {
+    static thread_local Pool pool;
+    return pool;
+  }
+
+private:
+  static constexpr size_t kMostBytes = 32 << 20;
+  template <typename T>
+  using Free = std::map<int64_t, std::vector<std::unique_ptr<T[]>>>;
+  template <typename T> Free<T> &ofType() {
+    if constexpr (std::is_same_v<T, float>)
+      return floats;
+    else
+      return ints;
+  }
+  size_t bytes = 0;
+  Free<float> floats;
+  Free<int64_t> ints;
+};
+} // namespace fa::run::interpreter
+
+Tensor::Buffer::Buffer(bool isFloat, int64_t count)
+    : isFloat(isFloat), count(count) {
+  if (isFloat)
+    floats = Pool::get().take<float>(count);
+  else
+    ints = Pool::get().take<int64_t>(count);
+}
+
+Tensor::Buffer::~Buffer() {
+  if (isFloat)
+    Pool::get().give(std::move(floats), count);
+  else
+    Pool::get().give(std::move(ints), count);
+}
+
 int64_t Tensor::size() const {
   int64_t n = 1;
   for (int64_t d : dims)
@@ -209,11 +268,7 @@ Tensor Tensor::make(ElementKind kind, ArrayRef<int64_t> shape) {
   t.elementKind = kind;
   t.dims.assign(shape.begin(), shape.end());
   t.steps = contiguousStrides(shape);
-  t.buffer = std::make_shared<Buffer>();
-  if (kind.isFloat)
-    t.buffer->floats.reset(new float[t.size()]);
-  else
-    t.buffer->ints.reset(new int64_t[t.size()]);
+  t.buffer = std::make_shared<Buffer>(kind.isFloat, t.size());
   return t;
 }
 

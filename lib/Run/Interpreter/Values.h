@@ -80,9 +80,14 @@ public:
 
 private:
   struct Buffer {
+    Buffer(bool isFloat, int64_t count);
+    ~Buffer();
+    bool isFloat;
+    int64_t count;
     std::unique_ptr<float[]> floats;
     std::unique_ptr<int64_t[]> ints;
   };
+  class Pool;
   std::shared_ptr<Buffer> buffer;
   int64_t offset = 0;
   llvm::SmallVector<int64_t, 4> dims, steps;
