@@ -16,6 +16,9 @@ static llvm::Error optionError(const Twine &message) {
   return llvm::createStringError(llvm::inconvertibleErrorCode(), message);
 }
 
+/// A stage that is there only where it is asked for.
+static constexpr const char *kScheduleHopper = "fa-schedule-hopper";
+
 /// Stages up to the tile program: each a pass and its options.
 static SmallVector<std::pair<std::string, std::string>>
 stagesOf(const PipelineOptions &options, const TargetInfo &target,
@@ -76,6 +79,10 @@ stagesOf(const PipelineOptions &options, const TargetInfo &target,
       {"fa-fold-scale-exp2", ""}};
   if (speculate)
     stages.push_back({"fa-speculate-max", "target=" + options.target});
+  // Targets schedule by themselves; this is for a look at what comes of it.
+  if (options.stopAfter == kScheduleHopper &&
+      target.tensorCores == TargetInfo::TensorCores::Wgmma)
+    stages.push_back({kScheduleHopper, ""});
   return stages;
 }
 
@@ -135,8 +142,8 @@ fa::getStages(const PipelineOptions &options) {
     std::string text = name;
     if (!arguments.empty())
       text += "{" + arguments + "}";
-    // Of one function it makes two.
-    bool isForModules = name == "fa-differentiate";
+    // Of one function the first makes two.
+    bool isForModules = name == "fa-differentiate" || name == kScheduleHopper;
     stages.push_back({name, isForModules ? text : "func.func(" + text + ")"});
     if (name == options.stopAfter)
       return stages;

@@ -7,6 +7,7 @@
 #include "fa/Analysis/IOModel.h"
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Pipelines/Compile.h"
+#include "fa/Run/Interpreter.h"
 #include "fa/Target/CPU/Program.h"
 #include "fa/Target/TargetInfo.h"
 
@@ -46,6 +47,8 @@ private:
   llvm::Expected<std::vector<TensorRef>> makeResults(const Program &program);
   llvm::Expected<std::vector<TensorRef>>
   execute(ModuleOp target, unsigned repeat, Result &result);
+  llvm::Expected<std::vector<TensorRef>>
+  interpretRoles(func::FuncOp function, unsigned repeat, Result &result);
   llvm::Expected<std::vector<TensorRef>>
   reference(const std::string &precision);
   void judge(const std::vector<TensorRef> &outs, Result &result);
@@ -199,6 +202,7 @@ llvm::Error Runner::applyPasses(ModuleOp target, const std::string &pipeline) {
       continue;
     }
     parsed = true;
+    messages.clear();
     if (succeeded(pm.run(target)))
       return llvm::Error::success();
     break;
@@ -221,6 +225,9 @@ Runner::makeResults(const Program &program) {
 
 llvm::Expected<std::vector<TensorRef>>
 Runner::execute(ModuleOp target, unsigned repeat, Result &result) {
+  if (auto function = target.lookupSymbol<func::FuncOp>(name);
+      function && hasRoles(function))
+    return interpretRoles(function, repeat, result);
   cpu::CompileOptions compile;
   compile.function = name;
   compile.vectorBits = options.vectorBits;
@@ -245,6 +252,33 @@ Runner::execute(ModuleOp target, unsigned repeat, Result &result) {
     result.seconds = i ? std::min(result.seconds, time.count()) : time.count();
     result.temporaryBytes = statistics.peakTemporaryBytes;
   }
+  result.gigaflops =
+      result.seconds > 0 ? problem.flops() / result.seconds * 1e-9 : 0;
+  return outs;
+}
+
+/// What has roles is no program for the CPU.
+llvm::Expected<std::vector<TensorRef>>
+Runner::interpretRoles(func::FuncOp function, unsigned repeat, Result &result) {
+  InterpreterOptions interpreter;
+  interpreter.seed = options.seed;
+  auto allocate = [&](cpu::DType dtype, std::vector<int64_t> shape) {
+    return store.allocate(dtype, std::move(shape));
+  };
+  std::vector<TensorRef> outs;
+  result.seconds = 0;
+  result.temporaryBytes = -1;
+  for (unsigned i = 0; i < std::max(1u, repeat); ++i) {
+    auto start = std::chrono::steady_clock::now();
+    auto made = interpret(function, inputs, allocate, interpreter);
+    if (!made)
+      return made.takeError();
+    std::chrono::duration<double> time =
+        std::chrono::steady_clock::now() - start;
+    result.seconds = i ? std::min(result.seconds, time.count()) : time.count();
+    outs = std::move(*made);
+  }
+  result.note = "interpreted, seed " + std::to_string(options.seed);
   result.gigaflops =
       result.seconds > 0 ? problem.flops() / result.seconds * 1e-9 : 0;
   return outs;

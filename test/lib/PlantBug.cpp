@@ -276,6 +276,10 @@ struct PlantBugPass : PassWrapper<PlantBugPass, OperationPass<func::FuncOp>> {
 
 namespace fa {
 void registerTestPasses();
+void registerPlantHopper();
 } // namespace fa
 
-void fa::registerTestPasses() { PassRegistration<PlantBugPass>(); }
+void fa::registerTestPasses() {
+  PassRegistration<PlantBugPass>();
+  registerPlantHopper();
+}

@@ -1,0 +1,408 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The operations of the hopper dialect, as a role does them.
+
+#include "Team.h"
+
+#include <cmath>
+
+using namespace mlir;
+using namespace fa;
+using namespace fa::run;
+using namespace fa::run::interpreter;
+
+std::string RoleAgent::name() const {
+  return isProducer() ? "the producer"
+                      : "warpgroup " + std::to_string(warpgroup);
+}
+
+//===----------------------------------------------------------------------===//
+// Tiles
+//===----------------------------------------------------------------------===//
+
+Progress RoleAgent::advance() { return frames.empty() ? nextTile() : step(); }
+
+/// Without a queue a block has one tile. With one the producer is at most as
+/// many tiles ahead as the queue has slots.
+Progress RoleAgent::nextTile() {
+  int64_t count = team.tiles.size();
+  bool persistent = team.isPersistent();
+  if (persistent && isProducer()) {
+    if (tile - hopper::TileQueueOp::slots >= team.leastEnded())
+      return Progress::Blocked;
+    team.published = tile + 1;
+  } else if (persistent && team.published <= tile) {
+    return Progress::Blocked;
+  }
+  if (tile == count)
+    return Progress::Ended;
+  for (auto [iv, i] : llvm::zip(team.op.getInductionVars(), team.tiles[tile]))
+    set(iv, Cell::ofInt(i));
+  enter(team.op, *team.op.getBody());
+  return Progress::Met;
+}
+
+/// The tile's end: this warpgroup's rows are stored.
+Progress RoleAgent::leaveForall(Operation *terminator) {
+  if (frames.back().op != team.op)
+    return Agent::leaveForall(terminator);
+  if (!isProducer())
+    for (Operation &inner : *team.op.getTerminator().getBody()) {
+      auto part = dyn_cast<tensor::ParallelInsertSliceOp>(inner);
+      if (!part)
+        return fail(&inner, "is not interpreted in a block with roles");
+      FailureOr<Tensor> from = tensor(part.getSource());
+      if (failed(from))
+        return Progress::Failed;
+      int64_t rows = hopper::warpgroupRows;
+      if (from->rank() && from->shape()[0] > rows * team.warpgroups)
+        return fail(part, "expected at most " + Twine(rows) +
+                              " rows for each of " + Twine(team.warpgroups) +
+                              " warpgroups, got " + Twine(from->shape()[0]));
+      if (failed(insert(part, rows * warpgroup, rows * (warpgroup + 1))))
+        return Progress::Failed;
+    }
+  frames.pop_back();
+  ++tile;
+  return Progress::Met;
+}
+
+Progress RoleAgent::leaveRole(Operation *terminator) {
+  Operation *op = frames.back().op;
+  if (isa<hopper::ProducerOp>(op)) {
+    frames.pop_back();
+    // What follows is the consumers'.
+    frames.pop_back();
+    ++tile;
+    return Progress::Met;
+  }
+  if (!isa<hopper::ConsumersOp>(op))
+    return fail(op, "is not interpreted");
+  if (!groups.empty())
+    return fail(groups.front()->op,
+                "is in flight at the end of the consumers; " + name() +
+                    " does not wait for it");
+  return leaveInto(terminator, op->getResults());
+}
+
+//===----------------------------------------------------------------------===//
+// Dispatch
+//===----------------------------------------------------------------------===//
+
+Progress RoleAgent::runHopper(Operation *op) {
+  if (isa<hopper::RingOp, hopper::TileQueueOp>(op))
+    return Progress::Moved;
+  if (isa<hopper::ProducerOp, hopper::ConsumersOp>(op) &&
+      op->getParentOp() == team.op) {
+    if (isa<hopper::ProducerOp>(op) == isProducer())
+      enter(op, op->getRegion(0).front());
+    return Progress::Moved;
+  }
+  if (auto load = dyn_cast<hopper::LoadOp>(op))
+    return this->load(load);
+  if (auto acquire = dyn_cast<hopper::AcquireOp>(op))
+    return this->acquire(acquire);
+  if (auto poll = dyn_cast<hopper::PollOp>(op))
+    return this->poll(poll);
+  if (auto release = dyn_cast<hopper::ReleaseOp>(op))
+    return this->release(release);
+  if (auto product = dyn_cast<hopper::WgmmaOp>(op))
+    return this->product(product);
+  if (auto wait = dyn_cast<hopper::WaitGroupOp>(op))
+    return this->wait(wait);
+  if (auto begin = dyn_cast<hopper::TurnBeginOp>(op))
+    return beginTurn(begin);
+  if (isa<hopper::TurnEndOp>(op)) {
+    team.turns[(warpgroup + 1) % team.warpgroups].arrive();
+    return Progress::Met;
+  }
+  if (auto sums = dyn_cast<hopper::PartialSumsOp>(op))
+    return partialSums(sums);
+  if (auto exceeds = dyn_cast<hopper::ExceedsOp>(op))
+    return this->exceeds(exceeds);
+  if (auto pin = dyn_cast<hopper::PinOp>(op))
+    return same(pin.getValues(), pin.getResults());
+  if (auto stage = dyn_cast<hopper::StageOp>(op))
+    return same(stage.getTile(), stage.getResult());
+  return fail(op, "is not interpreted");
+}
+
+/// A product that is pinned or staged while it is in flight is read.
+Progress RoleAgent::same(ValueRange values, ValueRange results) {
+  for (auto [v, result] : llvm::zip(values, results)) {
+    FailureOr<Tensor> t = tensor(v);
+    if (failed(t))
+      return Progress::Failed;
+    set(result, Cell::of(*t));
+  }
+  return Progress::Moved;
+}
+
+//===----------------------------------------------------------------------===//
+// Rings
+//===----------------------------------------------------------------------===//
+
+static Stage &stageAt(Ring &ring, uint64_t position) {
+  return ring.stages[position % ring.stages.size()];
+}
+
+static uint64_t parityAt(Ring &ring, uint64_t position) {
+  return position / ring.stages.size() % 2;
+}
+
+/// Whether a phase of this parity has ended.
+static bool hasEnded(uint64_t phases, uint64_t parity) {
+  return phases % 2 != parity;
+}
+
+bool RoleAgent::isFull(Ring &ring, uint64_t position) {
+  return hasEnded(stageAt(ring, position).fullPhases, parityAt(ring, position));
+}
+
+Progress RoleAgent::load(hopper::LoadOp op) {
+  Ring *ring = team.ring(op.getRing());
+  if (!ring)
+    return fail(op, "has a ring that is not one of the block's");
+  uint64_t &position = positions[ring];
+  Stage &stage = stageAt(*ring, position);
+  // The first round finds all stages empty: a wait for the phase before.
+  if (!hasEnded(stage.emptyPhases, parityAt(*ring, position) ^ 1))
+    return Progress::Blocked;
+  FailureOr<Tensor> tile = tensor(op.getTile());
+  if (failed(tile))
+    return Progress::Failed;
+  team.startLoad(stage, tile->contiguous());
+  ++position;
+  return Progress::Met;
+}
+
+Progress RoleAgent::acquire(hopper::AcquireOp op) {
+  Ring *ring = team.ring(op.getRing());
+  if (!ring)
+    return fail(op, "has a ring that is not one of the block's");
+  uint64_t &position = positions[ring];
+  if (!op.getPolled() && !isFull(*ring, position))
+    return Progress::Blocked;
+  Cell slot;
+  slot.kind = Cell::Kind::Slot;
+  slot.stage = &stageAt(*ring, position);
+  set(op.getSlot(), slot);
+  ++position;
+  return Progress::Met;
+}
+
+Progress RoleAgent::poll(hopper::PollOp op) {
+  Ring *ring = team.ring(op.getRing());
+  if (!ring)
+    return fail(op, "has a ring that is not one of the block's");
+  return isFull(*ring, position(ring)) ? Progress::Met : Progress::Blocked;
+}
+
+/// Once all warpgroups have arrived, the tile is gone.
+Progress RoleAgent::release(hopper::ReleaseOp op) {
+  if (op.getCondition()) {
+    FailureOr<Number> condition = number(op.getCondition());
+    if (failed(condition))
+      return Progress::Failed;
+    if (!condition->i)
+      return Progress::Moved;
+  }
+  FailureOr<Cell> slot = cell(op.getSlot());
+  if (failed(slot))
+    return Progress::Failed;
+  Stage &stage = *slot->stage;
+  if (++stage.arrivals == team.warpgroups) {
+    stage.arrivals = 0;
+    ++stage.emptyPhases;
+    stage.content = Tensor();
+    ++stage.version;
+  }
+  return Progress::Met;
+}
+
+//===----------------------------------------------------------------------===//
+// Products
+//===----------------------------------------------------------------------===//
+
+Group *RoleAgent::running() {
+  for (auto &group : groups)
+    if (!group->isDone)
+      return group.get();
+  return nullptr;
+}
+
+void RoleAgent::endProduct() {
+  if (Group *group = running()) {
+    computeProduct(*group, warpgroup);
+    group->isDone = true;
+  }
+}
+
+Progress RoleAgent::product(hopper::WgmmaOp op) {
+  RankedTensorType type = tileTypeOf(op.getResults()[0]);
+  if (!type || type.getDimSize(0) != hopper::warpgroupRows * team.warpgroups)
+    return fail(op, "expected " + Twine(hopper::warpgroupRows) +
+                        " rows for each of " + Twine(team.warpgroups) +
+                        " warpgroups");
+  auto group = std::make_shared<Group>();
+  group->op = op;
+  FailureOr<Cell> b = cell(op.getB()), a = cell(op.getA());
+  if (failed(a) || failed(b))
+    return Progress::Failed;
+  group->bStage = b->stage;
+  group->bVersion = b->stage->version;
+  if (a->kind == Cell::Kind::Slot) {
+    group->aStage = a->stage;
+    group->aVersion = a->stage->version;
+  } else {
+    FailureOr<Tensor> tile = tensor(op.getA());
+    if (failed(tile))
+      return Progress::Failed;
+    group->a = tile->contiguous();
+  }
+  bool adds = !op.getInits().empty();
+  if (op.getCondition()) {
+    FailureOr<Number> condition = number(op.getCondition());
+    if (failed(condition))
+      return Progress::Failed;
+    adds = adds && condition->i;
+  }
+  if (adds && failed(read(op.getInits(), group->inits)))
+    return Progress::Failed;
+  for (auto [n, result] : llvm::enumerate(op.getResults())) {
+    Cell pending;
+    pending.kind = Cell::Kind::Pending;
+    pending.group = group;
+    pending.result = n;
+    set(result, pending);
+  }
+  groups.push_back(std::move(group));
+  return Progress::Met;
+}
+
+/// What it names is there if its product is among those that it waits for; what
+/// has ended by chance is not.
+Progress RoleAgent::wait(hopper::WaitGroupOp op) {
+  int64_t count = static_cast<int64_t>(groups.size()) -
+                  static_cast<int64_t>(op.getPending());
+  for (int64_t i = 0; i < count; ++i)
+    if (!groups[i]->isDone)
+      return Progress::Blocked;
+  if (count > 0) {
+    for (int64_t i = 0; i < count; ++i)
+      groups[i]->isWaitedFor = true;
+    groups.erase(groups.begin(), groups.begin() + count);
+  }
+  for (auto [v, result] : llvm::zip(op.getValues(), op.getResults())) {
+    FailureOr<Cell> x = cell(v);
+    if (failed(x))
+      return Progress::Failed;
+    if (x->kind == Cell::Kind::Pending && x->group->isWaitedFor) {
+      set(result, Cell::of(x->group->results[x->result]));
+      continue;
+    }
+    FailureOr<Tensor> t = tensor(v);
+    if (failed(t))
+      return Progress::Failed;
+    set(result, Cell::of(*t));
+  }
+  return Progress::Met;
+}
+
+Progress RoleAgent::beginTurn(hopper::TurnBeginOp op) {
+  Turn &turn = team.turns[warpgroup];
+  if (!turnPhase) {
+    turnPhase = turn.phases;
+    turn.arrive();
+    if (turn.phases == *turnPhase)
+      return Progress::Blocked;
+  }
+  if (turn.phases == *turnPhase)
+    return Progress::Blocked;
+  turnPhase.reset();
+  return Progress::Met;
+}
+
+//===----------------------------------------------------------------------===//
+// Rows
+//===----------------------------------------------------------------------===//
+
+/// Of a tile or vector of the block's rows those of this warpgroup, else all.
+std::pair<int64_t, int64_t> RoleAgent::ownRows(const Tensor &t) {
+  int64_t rows = hopper::warpgroupRows;
+  if (isProducer() || t.shape()[0] != rows * team.warpgroups)
+    return {0, t.shape()[0]};
+  return {rows * warpgroup, rows * (warpgroup + 1)};
+}
+
+Progress RoleAgent::partialSums(hopper::PartialSumsOp op) {
+  FailureOr<Tensor> from = tensor(op.getTile()), acc = tensor(op.getAcc());
+  if (failed(from) || failed(acc))
+    return Progress::Failed;
+  Tensor tile = from->contiguous(), sums = acc->clone();
+  int64_t rows = tile.shape()[0], cols = tile.shape()[1];
+  for (int64_t i = 0; i < rows; ++i) {
+    const float *row = tile.floats() + i * cols;
+    float *sum = sums.floats() + i * 8;
+    for (int64_t j = 0; j < cols; j += 8)
+      for (int64_t c = 0; c < 8; ++c)
+        sum[c] += row[j + c];
+  }
+  set(op.getResult(), Cell::of(sums));
+  return Progress::Moved;
+}
+
+Progress RoleAgent::exceeds(hopper::ExceedsOp op) {
+  FailureOr<Tensor> tile = tensor(op.getTile());
+  if (failed(tile))
+    return Progress::Failed;
+  Tensor t = tile->contiguous();
+  auto [first, end] = ownRows(t);
+  int64_t width = t.size() / std::max<int64_t>(1, t.shape()[0]);
+  double limit = op.getLimit().convertToDouble();
+  bool found = false;
+  for (int64_t i = first * width; i < end * width; ++i)
+    found |= !(t.floats()[i] < limit);
+  using Rare = InterpreterOptions::Rare;
+  Rare rare = shared.options.rare;
+  if (rare == Rare::Always || (rare == Rare::Random && shared.draw(4) == 0))
+    found = true;
+  set(op.getResult(), Cell::ofInt(found));
+  return Progress::Moved;
+}
+
+//===----------------------------------------------------------------------===//
+// Waiting
+//===----------------------------------------------------------------------===//
+
+std::string RoleAgent::waitsFor() {
+  Operation *op = place();
+  if (!op)
+    return isProducer() ? "waits for a slot of the queue of tiles"
+                        : "waits for the next tile of the queue";
+  std::string text = "waits at " + describe(op);
+  Value v;
+  if (auto load = dyn_cast<hopper::LoadOp>(op))
+    v = load.getRing();
+  if (auto acquire = dyn_cast<hopper::AcquireOp>(op))
+    v = acquire.getRing();
+  if (auto poll = dyn_cast<hopper::PollOp>(op))
+    v = poll.getRing();
+  if (v) {
+    Ring *ring = team.ring(v);
+    uint64_t at = position(ring);
+    text += " for ring \"" + ring->op.getName().str() + "\", position " +
+            std::to_string(at) + ", stage " +
+            std::to_string(at % ring->stages.size()) + ", to be " +
+            (isProducer() ? "empty" : "full");
+    if (isProducer())
+      text += ", which " + std::to_string(stageAt(*ring, at).arrivals) +
+              " of " + std::to_string(team.warpgroups) +
+              " warpgroups have released";
+    return text;
+  }
+  if (isa<hopper::TurnBeginOp>(op))
+    return text + " for its turn";
+  return text;
+}

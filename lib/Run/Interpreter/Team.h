@@ -1,0 +1,169 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A block with roles, or of several teams one: its rings, its agents, and what
+// is on its way.
+
+#ifndef FA_LIB_RUN_INTERPRETER_TEAM_H
+#define FA_LIB_RUN_INTERPRETER_TEAM_H
+
+#include "Agent.h"
+
+#include "fa/Dialect/Hopper/IR/Hopper.h"
+
+#include "llvm/ADT/MapVector.h"
+
+namespace fa::run::interpreter {
+
+/// A stage of a ring. Barriers count the phases that have ended; who waits
+/// looks at a parity, as on the machine.
+struct Stage {
+  /// Not valid: poison.
+  Tensor content;
+  /// Counts changes of the content.
+  uint64_t version = 0;
+  uint64_t fullPhases = 0, emptyPhases = 0;
+  /// Of the phase of `empty` at hand.
+  int64_t arrivals = 0;
+};
+
+struct Ring {
+  hopper::RingOp op;
+  std::vector<Stage> stages;
+};
+
+/// A matrix product on its way.
+struct Group {
+  hopper::WgmmaOp op;
+  /// In registers; else in a stage.
+  Tensor a;
+  Stage *aStage = nullptr, *bStage = nullptr;
+  uint64_t aVersion = 0, bVersion = 0;
+  /// Empty: from zero.
+  llvm::SmallVector<Cell, 2> inits;
+  llvm::SmallVector<Tensor, 2> results;
+  bool isDone = false, isWaitedFor = false;
+};
+
+/// A named barrier of 256 threads, in warpgroups.
+struct Turn {
+  int64_t arrivals = 0;
+  uint64_t phases = 0;
+  void arrive() {
+    if (++arrivals == 2) {
+      arrivals = 0;
+      ++phases;
+    }
+  }
+};
+
+class Team;
+
+/// The producer, or a warpgroup of the consumers.
+class RoleAgent : public Agent {
+public:
+  /// `warpgroup` -1: the producer.
+  RoleAgent(Shared &shared, Agent *outer, Team &team, int64_t warpgroup)
+      : Agent(shared, outer), team(team), warpgroup(warpgroup) {}
+  /// A step of the program, or the next tile.
+  Progress advance();
+  /// "warpgroup 1 waits at hopper.acquire (...) for ..."
+  std::string waitsFor();
+  std::string name() const;
+  bool isProducer() const { return warpgroup < 0; }
+  uint64_t position(Ring *ring) const { return positions.lookup(ring); }
+  /// The first product that has not ended.
+  Group *running();
+  void endProduct();
+  int64_t tilesEnded() const { return tile; }
+
+protected:
+  Progress runHopper(mlir::Operation *op) override;
+  Progress leaveForall(mlir::Operation *terminator) override;
+  Progress leaveRole(mlir::Operation *terminator) override;
+
+private:
+  Progress nextTile();
+  Progress load(hopper::LoadOp op);
+  Progress acquire(hopper::AcquireOp op);
+  Progress poll(hopper::PollOp op);
+  Progress release(hopper::ReleaseOp op);
+  Progress product(hopper::WgmmaOp op);
+  Progress wait(hopper::WaitGroupOp op);
+  Progress beginTurn(hopper::TurnBeginOp op);
+  Progress partialSums(hopper::PartialSumsOp op);
+  Progress exceeds(hopper::ExceedsOp op);
+  Progress same(mlir::ValueRange values, mlir::ValueRange results);
+  bool isFull(Ring &ring, uint64_t position);
+  std::pair<int64_t, int64_t> ownRows(const Tensor &t);
+
+  Team &team;
+  int64_t warpgroup;
+  llvm::DenseMap<Ring *, uint64_t> positions;
+  /// Products nobody has waited for, in order.
+  std::vector<std::shared_ptr<Group>> groups;
+  /// Tiles that have ended.
+  int64_t tile = 0;
+  /// The phase of its turn's barrier that it waits for the end of.
+  std::optional<uint64_t> turnPhase;
+};
+
+class Team {
+public:
+  Team(mlir::scf::ForallOp op, Agent &outer, Shared &shared,
+       std::vector<llvm::SmallVector<int64_t>> tiles,
+       llvm::ArrayRef<Tensor> outs);
+  mlir::LogicalResult run();
+
+  Ring *ring(mlir::Value v) {
+    auto *it = rings.find(v);
+    return it == rings.end() ? nullptr : it->second.get();
+  }
+  void startLoad(Stage &stage, Tensor tile);
+  bool isPersistent() const { return persistent; }
+
+  mlir::scf::ForallOp op;
+  hopper::ConsumersOp consumers;
+  int64_t warpgroups;
+  std::vector<Turn> turns;
+  /// The tiles that it takes, each by its induction variables.
+  std::vector<llvm::SmallVector<int64_t>> tiles;
+  /// How many tiles the producer has told the consumers of; one more once it
+  /// has told that there are no others.
+  int64_t published = 0;
+  int64_t leastEnded();
+
+private:
+  struct Load {
+    Stage *stage;
+    Tensor tile;
+  };
+  /// What may happen next.
+  struct Event {
+    enum class Kind { Step, Arrival, Product } kind;
+    unsigned number;
+    uint64_t weight;
+  };
+  void collect(llvm::SmallVectorImpl<Event> &events);
+  const Event &choose(llvm::ArrayRef<Event> events);
+  mlir::LogicalResult happen(const Event &event);
+  mlir::LogicalResult stuck();
+  mlir::LogicalResult checkEnd();
+
+  Shared &shared;
+  bool persistent = false;
+  llvm::MapVector<mlir::Value, std::unique_ptr<Ring>> rings;
+  std::vector<std::unique_ptr<RoleAgent>> agents;
+  std::vector<Progress> states;
+  std::vector<Load> loads;
+  /// How likely agents, arrivals and ends of products are, against each other.
+  std::vector<uint64_t> agentWeights, productWeights;
+  uint64_t loadWeight = 1;
+};
+
+/// Computes a product whose operands are there: the rows of one warpgroup.
+void computeProduct(Group &group, int64_t warpgroup);
+
+} // namespace fa::run::interpreter
+
+#endif // FA_LIB_RUN_INTERPRETER_TEAM_H

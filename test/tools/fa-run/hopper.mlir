@@ -1,0 +1,194 @@
+// Schedules for Hopper run: by one to three warpgroups, with a queue and
+// without, with turns and without, for any number of blocks of keys, in an
+// order and with delays that a seed gives.
+// REQUIRES: fa-run
+//
+// The schedule is a stage where it is asked for, and only on its target.
+// RUN: fa-run %s --func=plain --check --each-stage --target=sm_90a --stop-after=fa-schedule-hopper --shape="Sq=150,Sk=200" | FileCheck %s --check-prefixes=CHECK,EACH
+// RUN: not fa-run %s --func=plain --target=sm_80 --stop-after=fa-schedule-hopper 2>&1 | FileCheck %s --check-prefix=TARGET
+// EACH: fa-fuse {{.*}} ok
+// EACH: fa-speculate-max {{.*}} ok
+// TARGET: no stage 'fa-schedule-hopper' to stop after
+//
+// DEFINE: %{rows} = 0
+// DEFINE: %{keys} = 64
+// DEFINE: %{options} =
+// DEFINE: %{f} = plain
+// DEFINE: %{shape} = Sq=150,Sk=330
+// DEFINE: %{seed} = 0
+// DEFINE: %{after} =
+// DEFINE: %{tiles} = fa-decompose,fa-online-softmax,fa-tile{target=sm_90a algorithm=fa2 rows=%{rows} keys=%{keys}},fa-interchange,fa-pad-tiles,fa-list-blocks{index-bits=32},fa-split-mask-loops{index-bits=32},fa-order-keys{order=auto},fa-defer-normalization,fa-fuse,fa-fold-scale-exp2
+// DEFINE: %{speculate} = ,fa-speculate-max{target=sm_90a}
+// DEFINE: %{run} = fa-run %s --func=%{f} --check --seed=%{seed} --shape=%{shape} --passes="%{tiles}%{speculate},fa-schedule-hopper{%{options}}%{after}" | FileCheck %s
+//
+// No block of keys, one, as many as stages, and more.
+// REDEFINE: %{rows} = 128
+// REDEFINE: %{options} = stages=2
+// REDEFINE: %{shape} = Sq=70,Sk=0
+// RUN: %{run}
+// REDEFINE: %{shape} = Sq=70,Sk=1
+// RUN: %{run}
+// REDEFINE: %{shape} = Sq=70,Sk=65
+// RUN: %{run}
+// REDEFINE: %{shape} = Sq=200,Sk=129
+// RUN: %{run}
+// REDEFINE: %{shape} = Sq=300,Sk=257
+// RUN: %{run}
+//
+// Warpgroups and how they go on.
+// REDEFINE: %{shape} = Sq=300,Sk=200
+// REDEFINE: %{rows} = 64
+// REDEFINE: %{options} = persistent=1 overlap=1 stages=1
+// RUN: %{run}
+// REDEFINE: %{options} = persistent=0 overlap=0
+// RUN: %{run}
+// REDEFINE: %{rows} = 128
+// REDEFINE: %{options} = persistent=1 overlap=1 ping-pong=1
+// RUN: %{run}
+// REDEFINE: %{options} = persistent=0 overlap=1 ping-pong=0 ones=0
+// RUN: %{run}
+// REDEFINE: %{options} = persistent=0 overlap=0 ping-pong=1 ones=1
+// RUN: %{run}
+// REDEFINE: %{rows} = 192
+// REDEFINE: %{options} = ping-pong=1 overlap=0
+// REDEFINE: %{seed} = 1
+// RUN: %{run}
+// REDEFINE: %{options} = ping-pong=1 overlap=1 stages=1 ones=0
+// REDEFINE: %{after} = ,canonicalize,cse
+// RUN: %{run}
+//
+// Masks, one of which leaves nothing, and functions of scores.
+// REDEFINE: %{rows} = 128
+// REDEFINE: %{options} =
+// REDEFINE: %{shape} = Sq=150,Sk=200
+// REDEFINE: %{f} = causal
+// RUN: %{run}
+// REDEFINE: %{options} = split=1
+// REDEFINE: %{seed} = 2
+// RUN: %{run}
+// REDEFINE: %{after} =
+// REDEFINE: %{options} =
+// REDEFINE: %{f} = window
+// RUN: %{run}
+// REDEFINE: %{f} = nothing
+// RUN: %{run}
+// REDEFINE: %{f} = softcap
+// RUN: %{run}
+// REDEFINE: %{f} = conditional
+// RUN: %{run}
+// REDEFINE: %{f} = dropout
+// RUN: %{run}
+// REDEFINE: %{f} = documents
+// REDEFINE: %{shape} = Sq=200,Sk=200,arg3.0=200
+// RUN: %{run}
+//
+// With a maximum in each step.
+// REDEFINE: %{speculate} =
+// REDEFINE: %{f} = causal
+// REDEFINE: %{shape} = Sq=150,Sk=200
+// RUN: %{run}
+
+// CHECK-NOT: WRONG
+// CHECK: {{fa-schedule-hopper|cse}} {{.*}} ok
+// CHECK: interpreted, seed {{[0-9]}}
+
+!t = tensor<1x2x?x64xbf16>
+!lse = tensor<1x2x?xf32>
+
+func.func @plain(%q: !t, %k: tensor<1x1x?x64xbf16>, %v: tensor<1x1x?x128xbf16>)
+    -> (tensor<1x2x?x128xbf16>, !lse) {
+  %o, %lse = fa.attention %q, %k, %v scale 0.125
+    : (!t, tensor<1x1x?x64xbf16>, tensor<1x1x?x128xbf16>)
+    -> (tensor<1x2x?x128xbf16>, !lse)
+  return %o, %lse : tensor<1x2x?x128xbf16>, !lse
+}
+
+func.func @causal(%q: !t, %k: !t, %v: !t) -> (!t, !lse) {
+  %o, %lse = fa.attention %q, %k, %v scale 0.125
+    mask {
+    ^bb0(%b: index, %h: index, %i: index, %j: index):
+      %seen = arith.cmpi sle, %j, %i : index
+      fa.yield %seen : i1
+    } : (!t, !t, !t) -> (!t, !lse)
+  return %o, %lse : !t, !lse
+}
+
+func.func @window(%q: !t, %k: !t, %v: !t) -> (!t, !lse) {
+  %o, %lse = fa.attention %q, %k, %v scale 0.125
+    mask {
+    ^bb0(%b: index, %h: index, %i: index, %j: index):
+      %size = arith.constant 40 : index
+      %d = arith.subi %i, %j : index
+      %near = arith.cmpi sle, %d, %size : index
+      %past = arith.cmpi sle, %j, %i : index
+      %seen = arith.andi %near, %past : i1
+      fa.yield %seen : i1
+    } : (!t, !t, !t) -> (!t, !lse)
+  return %o, %lse : !t, !lse
+}
+
+func.func @nothing(%q: !t, %k: !t, %v: !t) -> (!t, !lse) {
+  %o, %lse = fa.attention %q, %k, %v scale 0.125
+    mask {
+    ^bb0(%b: index, %h: index, %i: index, %j: index):
+      %far = arith.constant 100000 : index
+      %seen = arith.cmpi sgt, %j, %far : index
+      fa.yield %seen : i1
+    } : (!t, !t, !t) -> (!t, !lse)
+  return %o, %lse : !t, !lse
+}
+
+func.func @softcap(%q: !t, %k: !t, %v: !t) -> !t {
+  %o = fa.attention %q, %k, %v scale 0.125
+    score {
+    ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+      %cap = arith.constant 5.0 : f32
+      %x = arith.divf %s, %cap : f32
+      %t = math.tanh %x : f32
+      %r = arith.mulf %t, %cap : f32
+      fa.yield %r : f32
+    } : (!t, !t, !t) -> !t
+  return %o : !t
+}
+
+func.func @conditional(%q: !t, %k: !t, %v: !t) -> !t {
+  %o = fa.attention %q, %k, %v scale 0.125
+    score {
+    ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+      %c = arith.constant 30 : index
+      %first = arith.cmpi slt, %j, %c : index
+      %r = scf.if %first -> f32 {
+        %n = arith.negf %s : f32
+        scf.yield %n : f32
+      } else {
+        scf.yield %s : f32
+      }
+      fa.yield %r : f32
+    } : (!t, !t, !t) -> !t
+  return %o : !t
+}
+
+func.func @dropout(%q: !t, %k: !t, %v: !t, %seed: tensor<i64>) -> !t {
+  %o = fa.attention %q, %k, %v scale 0.125
+    keep {
+    ^bb0(%b: index, %h: index, %i: index, %j: index):
+      %limit = arith.constant 26 : i8
+      %s = tensor.extract %seed[] : tensor<i64>
+      %bits = fa.random_bits %s at [%b, %h, %i, %j]
+      %kept = arith.cmpi uge, %bits, %limit : i8
+      fa.yield %kept : i1
+    } times 1.11 : (!t, !t, !t) -> !t
+  return %o : !t
+}
+
+func.func @documents(%q: !t, %k: !t, %v: !t, %ids: tensor<?xi32>) -> !t {
+  %o = fa.attention %q, %k, %v scale 0.125
+    mask {
+    ^bb0(%b: index, %h: index, %i: index, %j: index):
+      %x = tensor.extract %ids[%i] : tensor<?xi32>
+      %y = tensor.extract %ids[%j] : tensor<?xi32>
+      %seen = arith.cmpi eq, %x, %y : i32
+      fa.yield %seen : i1
+    } : (!t, !t, !t) -> !t
+  return %o : !t
+}
