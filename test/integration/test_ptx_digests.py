@@ -36,7 +36,9 @@ ret;
 
 def test_names_do_not_matter():
     other = PTX.replace("%r7", "%r12").replace("%r<9>", "%r<14>").replace("BB0_3", "BB0_5")
-    assert ptx_digests.digest(other.replace("// a comment", "// another")) == ptx_digests.digest(PTX)
+    assert ptx_digests.digest(other.replace("// a comment", "// another")) == ptx_digests.digest(
+        PTX
+    )
 
 
 @pytest.mark.parametrize(

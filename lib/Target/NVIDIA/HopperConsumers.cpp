@@ -137,9 +137,8 @@ void ConsumersBuilder::sortOps() {
 Value ConsumersBuilder::acquire(OpBuilder &b, RingOp ring, Value tile,
                                 bool polled) {
   auto type = SlotType::get(b.getContext(), ring.getRing().getType().getTile());
-  auto op = AcquireOp::create(b, tile.getLoc(), type, ring.getRing(), polled);
-  made.tileOf[op] = tile;
-  return op.getSlot();
+  return AcquireOp::create(b, tile.getLoc(), type, ring.getRing(), tile, polled)
+      .getSlot();
 }
 
 /// The slice that a tile is, for another value of the induction variable.

@@ -18,15 +18,15 @@ static bool movesRings(Operation *op) {
 
 /// The loads of what the consumers acquire, in the same order, under the same
 /// control.
-static void cloneLoads(OpBuilder &b, Block &from, HopperConsumers &consumers,
+static void cloneLoads(OpBuilder &b, Block &from, ConsumersOp consumers,
                        IRMapping &map) {
   // A value of the consumers' program in the producer's.
   auto copied = [&](Value v) {
-    return cloneSlice(b, v, consumers.role.getBody(), map);
+    return cloneSlice(b, v, consumers.getBody(), map);
   };
   for (Operation &op : from) {
     if (auto acquire = dyn_cast<AcquireOp>(op)) {
-      Value tile = copied(consumers.tileOf[&op]);
+      Value tile = copied(acquire.getTile());
       LoadOp::create(b, op.getLoc(), tile, acquire.getRing(),
                      acquire.getRing().getType().tileBytes());
       continue;
@@ -63,9 +63,8 @@ static void cloneLoads(OpBuilder &b, Block &from, HopperConsumers &consumers,
   }
 }
 
-void fa::nvidia::buildProducer(ProducerOp producer,
-                               HopperConsumers &consumers) {
+void fa::nvidia::buildProducer(ProducerOp producer, ConsumersOp consumers) {
   OpBuilder b = OpBuilder::atBlockBegin(&producer.getBody().front());
   IRMapping map;
-  cloneLoads(b, consumers.role.getBody().front(), consumers, map);
+  cloneLoads(b, consumers.getBody().front(), consumers, map);
 }

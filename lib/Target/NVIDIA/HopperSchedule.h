@@ -79,8 +79,6 @@ struct HopperRings {
 struct HopperConsumers {
   hopper::ConsumersOp role;
   mlir::Value qSlot;
-  /// The tile that an acquired slot holds, as a value at the acquire.
-  llvm::DenseMap<mlir::Operation *, mlir::Value> tileOf;
 };
 
 //===----------------------------------------------------------------------===//
@@ -186,7 +184,7 @@ void stageStores(HopperProgram &program, HopperConsumers &consumers,
 
 /// Fills the producer with the loads of what the consumers acquire, in the same
 /// order, under the same control.
-void buildProducer(hopper::ProducerOp producer, HopperConsumers &consumers);
+void buildProducer(hopper::ProducerOp producer, hopper::ConsumersOp consumers);
 
 } // namespace fa::nvidia
 

@@ -94,7 +94,7 @@ static LogicalResult schedule(HopperProgram &program,
   producer.getBody().emplaceBlock();
   HopperConsumers consumers = buildConsumers(b, program, *shape, rings);
   stageStores(program, consumers, *shape, rings);
-  buildProducer(producer, consumers);
+  buildProducer(producer, consumers.role);
   eraseDead(*program.forall.getBody());
   return success();
 }

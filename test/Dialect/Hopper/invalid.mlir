@@ -260,7 +260,7 @@ func.func @acquire_other_tile(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: 
     }
     hopper.consumers 1 registers 240 {
       // expected-error @below {{'hopper.acquire' op expected a slot of the ring's tile 'tensor<64x64xf16>', got 'tensor<64x64xbf16>'}}
-      %s1 = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xbf16>>
+      %s1 = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xbf16>>
     }
   }
   return
@@ -273,7 +273,7 @@ func.func @acquire_in_producer(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s:
     %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
     hopper.producer registers 24 {
       // expected-error @below {{'hopper.acquire' op expected to be in hopper.consumers}}
-      %s1 = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s1 = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
     }
     hopper.consumers 1 registers 240 {
     }
@@ -288,8 +288,9 @@ func.func @acquire_ring_of_an_argument(%r: !hopper.ring<2, tensor<64x64xf16>>) {
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
+      %tile0 = tensor.empty() : tensor<64x64xf16>
       // expected-error @below {{'hopper.acquire' op expected a hopper.ring beside the role}}
-      %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s = hopper.acquire %r of %tile0 : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
     }
   }
   return
@@ -525,7 +526,7 @@ func.func @results_0(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected one or two results, got 0}}
       "hopper.wgmma"(%a, %a) <{operandSegmentSizes = array<i32: 1, 1, 0, 0>}> : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> ()
     }
@@ -541,7 +542,7 @@ func.func @results_3(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected one or two results, got 3}}
       %c:3 = "hopper.wgmma"(%a, %a) <{operandSegmentSizes = array<i32: 1, 1, 0, 0>}> : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> (!hopper.pending<tensor<64x64xf32>>, !hopper.pending<tensor<64x8xf32>>, !hopper.pending<tensor<64x8xf32>>)
     }
@@ -557,7 +558,7 @@ func.func @inits(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected an init of each result's type, or none}}
       %c = hopper.wgmma %a, %a init(%s) : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>, tensor<64x8xf32>) -> !hopper.pending<tensor<64x64xf32>>
     }
@@ -573,7 +574,8 @@ func.func @conditional_inits(%true: i1) {
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %tile0 = tensor.empty() : tensor<64x64xf16>
+      %a = hopper.acquire %r of %tile0 : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected inits where it has a condition, which says whether they count}}
       %c = hopper.wgmma %a, %a if %true : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>, i1) -> !hopper.pending<tensor<64x64xf32>>
     }
@@ -589,7 +591,7 @@ func.func @result_rank(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{expected a static tile of rank 2 with elements f32, as products are, got 'tensor<64xf32>'}}
       %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64xf32>>
     }
@@ -605,7 +607,7 @@ func.func @result_dynamic(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tens
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{expected a static tile of rank 2 with elements f32, as products are, got 'tensor<?x64xf32>'}}
       %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<?x64xf32>>
     }
@@ -621,7 +623,7 @@ func.func @operand_f32(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected f16 or bf16 operands alike, got 'f32' and 'f16'}}
       %c = hopper.wgmma %f, %a : (tensor<64x64xf32>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
     }
@@ -637,7 +639,7 @@ func.func @operands_differ(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: ten
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       %x = tensor.empty() : tensor<64x64xbf16>
       // expected-error @below {{got 'bf16' and 'f16'}}
       %c = hopper.wgmma %x, %a : (tensor<64x64xbf16>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
@@ -654,7 +656,7 @@ func.func @result_f16(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<6
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{expected a static tile of rank 2 with elements f32, as products are, got 'tensor<64x64xf16>'}}
       %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf16>>
     }
@@ -670,7 +672,7 @@ func.func @shapes(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8x
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op operands of 'tensor<64x64xf16>' and 'tensor<64x64xf16>' do not make 'tensor<64x128xf32>'}}
       %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x128xf32>>
     }
@@ -686,7 +688,8 @@ func.func @rows(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf3
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<32x64xf16>> -> <tensor<32x64xf16>>
+      %tile0 = tensor.empty() : tensor<32x64xf16>
+      %a = hopper.acquire %r of %tile0 : <2, tensor<32x64xf16>> -> <tensor<32x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected rows in multiples of 64 and 8 to 256 columns in multiples of 8, got 32 and 32}}
       %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<32x64xf16>>, !hopper.slot<tensor<32x64xf16>>) -> !hopper.pending<tensor<32x32xf32>>
     }
@@ -702,7 +705,8 @@ func.func @columns(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <1, tensor<64x264xf16>> -> <tensor<64x264xf16>>
+      %tile0 = tensor.empty() : tensor<64x264xf16>
+      %a = hopper.acquire %r of %tile0 : <1, tensor<64x264xf16>> -> <tensor<64x264xf16>>
       // expected-error @below {{got 64 and 264}}
       %c = hopper.wgmma %t, %a transposed : (tensor<64x64xf16>, !hopper.slot<tensor<64x264xf16>>) -> !hopper.pending<tensor<64x264xf32>>
     }
@@ -718,7 +722,8 @@ func.func @keys(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf3
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <1, tensor<24x64xf16>> -> <tensor<24x64xf16>>
+      %tile0 = tensor.empty() : tensor<24x64xf16>
+      %a = hopper.acquire %r of %tile0 : <1, tensor<24x64xf16>> -> <tensor<24x64xf16>>
       %x = tensor.empty() : tensor<64x24xf16>
       // expected-error @below {{'hopper.wgmma' op expected a multiple of 16 keys, got 24}}
       %c = hopper.wgmma %x, %a transposed : (tensor<64x24xf16>, !hopper.slot<tensor<24x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
@@ -735,7 +740,7 @@ func.func @sums_shape(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<6
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected sums of 64x8 f32, got 'tensor<64x4xf32>'}}
       %c:2 = hopper.wgmma %t, %a transposed : (tensor<64x64xf16>, !hopper.slot<tensor<64x64xf16>>) -> (!hopper.pending<tensor<64x64xf32>>, !hopper.pending<tensor<64x4xf32>>)
     }
@@ -751,7 +756,7 @@ func.func @sums_without_ones(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: t
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected b transposed, from a ring with ones, for a second result}}
       %c:2 = hopper.wgmma %t, %a transposed : (tensor<64x64xf16>, !hopper.slot<tensor<64x64xf16>>) -> (!hopper.pending<tensor<64x64xf32>>, !hopper.pending<tensor<64x8xf32>>)
     }
@@ -767,7 +772,7 @@ func.func @sums_not_transposed(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s:
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{expected b transposed, from a ring with ones}}
       %c:2 = hopper.wgmma %t, %a : (tensor<64x64xf16>, !hopper.slot<tensor<64x64xf16>>) -> (!hopper.pending<tensor<64x64xf32>>, !hopper.pending<tensor<64x8xf32>>)
     }
@@ -791,8 +796,10 @@ func.func @slot_of_a_branch(%i: i1) {
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
-      %b = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %tile0 = tensor.empty() : tensor<64x64xf16>
+      %a = hopper.acquire %r of %tile0 : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %tile1 = tensor.empty() : tensor<64x64xf16>
+      %b = hopper.acquire %r of %tile1 : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       %e = arith.select %i, %a, %b : !hopper.slot<tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected slots that are results of hopper.acquire}}
       %c = hopper.wgmma %e, %b : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
@@ -809,7 +816,7 @@ func.func @never_awaited(%t: tensor<64x64xf16>) {
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected one use of a pending result, by a hopper.wait_group or as another product's init, got 0}}
       %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
     }
@@ -825,7 +832,7 @@ func.func @awaited_twice(%t: tensor<64x64xf16>) {
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected one use of a pending result, by a hopper.wait_group or as another product's init, got 2}}
       %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
       %d = hopper.wait_group 0, %c : !hopper.pending<tensor<64x64xf32>>
@@ -843,7 +850,7 @@ func.func @read_before_the_wait(%t: tensor<64x64xf16>) {
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-note @below {{prior use here}}
       %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
       // expected-error @below {{use of value '%c' expects different type than prior uses: 'tensor<64x64xf32>' vs '!hopper.pending<tensor<64x64xf32>>'}}
@@ -861,7 +868,7 @@ func.func @pending_as_something_else(%t: tensor<64x64xf16>, %f: i1, %g: !hopper.
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected a pending result to be awaited or another product's init, got arith.select}}
       %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
       %e = arith.select %f, %c, %g : !hopper.pending<tensor<64x64xf32>>
@@ -878,7 +885,7 @@ func.func @awaited_in_a_branch(%t: tensor<64x64xf16>, %f: i1) {
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      %a = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %a = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.wgmma' op expected its result to be awaited in its own block}}
       %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
       scf.if %f {

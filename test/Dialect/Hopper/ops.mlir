@@ -51,13 +51,15 @@ func.func @roles(%q: tensor<128x64xbf16>, %k: tensor<256x64xbf16>, %v: tensor<25
       %o0 = linalg.fill ins(%zero : f32) outs(%oe : tensor<128x80xf32>) -> tensor<128x80xf32>
       %le = tensor.empty() : tensor<128x8xf32>
       %l0 = linalg.fill ins(%zero : f32) outs(%le : tensor<128x8xf32>) -> tensor<128x8xf32>
-      // CHECK: %[[QS:.*]] = hopper.acquire %[[Q]] : <1, tensor<128x64xbf16>> -> <tensor<128x64xbf16>>
-      %qs = hopper.acquire %qr : <1, tensor<128x64xbf16>> -> <tensor<128x64xbf16>>
+      // CHECK: %[[QS:.*]] = hopper.acquire %[[Q]] of %{{.*}} : <1, tensor<128x64xbf16>> -> <tensor<128x64xbf16>>
+      %qs = hopper.acquire %qr of %qt : <1, tensor<128x64xbf16>> -> <tensor<128x64xbf16>>
       %s:2 = scf.for %j = %c0 to %c256 step %c64 iter_args(%a = %o0, %l = %l0) -> (tensor<128x80xf32>, tensor<128x8xf32>) {
+        %kt = tensor.extract_slice %k[%j, 0] [64, 64] [1, 1] : tensor<256x64xbf16> to tensor<64x64xbf16>
+        %vt = tensor.extract_slice %v[%j, 0] [64, 80] [1, 1] : tensor<256x80xbf16> to tensor<64x80xbf16>
         // CHECK: hopper.poll %[[K]] : <2, tensor<64x64xbf16>>
         hopper.poll %kr : <2, tensor<64x64xbf16>>
-        // CHECK: %[[KS:.*]] = hopper.acquire %[[K]] polled : <2, tensor<64x64xbf16>> -> <tensor<64x64xbf16>>
-        %ks = hopper.acquire %kr polled : <2, tensor<64x64xbf16>> -> <tensor<64x64xbf16>>
+        // CHECK: %[[KS:.*]] = hopper.acquire %[[K]] of %{{.*}} polled : <2, tensor<64x64xbf16>> -> <tensor<64x64xbf16>>
+        %ks = hopper.acquire %kr of %kt polled : <2, tensor<64x64xbf16>> -> <tensor<64x64xbf16>>
         // CHECK: hopper.turn_begin
         hopper.turn_begin
         // CHECK: %[[S:.*]] = hopper.wgmma %[[QS]], %[[KS]] : (!hopper.slot<tensor<128x64xbf16>>, !hopper.slot<tensor<64x64xbf16>>) -> !hopper.pending<tensor<128x64xf32>>
@@ -81,8 +83,8 @@ func.func @roles(%q: tensor<128x64xbf16>, %k: tensor<256x64xbf16>, %v: tensor<25
           %t = arith.truncf %x : f32 to bf16
           linalg.yield %t : bf16
         } -> tensor<128x64xbf16>
-        // CHECK: %[[VS:.*]] = hopper.acquire %[[V]] :
-        %vs = hopper.acquire %vr : <2, tensor<64x80xbf16>> -> <tensor<64x80xbf16>>
+        // CHECK: %[[VS:.*]] = hopper.acquire %[[V]] of %{{.*}} :
+        %vs = hopper.acquire %vr of %vt : <2, tensor<64x80xbf16>> -> <tensor<64x80xbf16>>
         // CHECK: hopper.wgmma %{{.*}}, %[[VS]] transposed init(%{{.*}}, %{{.*}}) : (tensor<128x64xbf16>, !hopper.slot<tensor<64x80xbf16>>, tensor<128x80xf32>, tensor<128x8xf32>) -> (!hopper.pending<tensor<128x80xf32>>, !hopper.pending<tensor<128x8xf32>>)
         %n:2 = hopper.wgmma %w, %vs transposed init(%a, %sum)
           : (tensor<128x64xbf16>, !hopper.slot<tensor<64x80xbf16>>, tensor<128x80xf32>, tensor<128x8xf32>) -> (!hopper.pending<tensor<128x80xf32>>, !hopper.pending<tensor<128x8xf32>>)

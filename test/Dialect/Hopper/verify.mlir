@@ -19,13 +19,13 @@ func.func @right(%t: tensor<64x64xf16>, %n: index, %f: i1) {
       }
     }
     hopper.consumers 2 registers 112 {
-      %s0 = hopper.acquire %q : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s0 = hopper.acquire %q of %t : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       %some = arith.cmpi slt, %c0, %n : index
       scf.if %some {
         hopper.poll %r : <2, tensor<64x64xf16>>
       }
       scf.for %j = %c0 to %n step %c64 {
-        %s = hopper.acquire %r polled : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        %s = hopper.acquire %r of %t polled : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
         hopper.turn_begin
         %a = hopper.wgmma %s0, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
         %b = hopper.wgmma %s0, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
@@ -64,7 +64,7 @@ func.func @given_back_too_early(%t: tensor<64x64xf16>, %n: index, %f: i1) {
     }
     hopper.consumers 1 registers 112 {
       scf.for %j = %c0 to %n step %c64 {
-        %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
         // expected-note @below {{this one}}
         %a = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
         // expected-error @below {{'hopper.release' op gives back a slot that a product in flight reads; wait for it first}}
@@ -92,7 +92,7 @@ func.func @read_afterwards(%t: tensor<64x64xf16>, %n: index, %f: i1) {
     }
     hopper.consumers 1 registers 112 {
       scf.for %j = %c0 to %n step %c64 {
-        %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
         // expected-note @below {{here}}
         hopper.release %s : <tensor<64x64xf16>>
         // expected-error @below {{'hopper.wgmma' op reads a slot that was given back}}
@@ -120,7 +120,7 @@ func.func @given_back_twice(%t: tensor<64x64xf16>, %n: index, %f: i1) {
     }
     hopper.consumers 1 registers 112 {
       scf.for %j = %c0 to %n step %c64 {
-        %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
         // expected-note @below {{before, here}}
         hopper.release %s : <tensor<64x64xf16>>
         // expected-error @below {{'hopper.release' op gives a slot back twice}}
@@ -145,7 +145,7 @@ func.func @not_given_back(%t: tensor<64x64xf16>, %n: index, %f: i1) {
     }
     hopper.consumers 1 registers 112 {
       // expected-error @below {{'hopper.acquire' op gets a slot that is not given back in this tile, and the block has others}}
-      %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
     }
   }
   return
@@ -164,7 +164,7 @@ func.func @need_not_be_given_back(%t: tensor<64x64xf16>, %n: index, %f: i1) {
       hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
     }
     hopper.consumers 1 registers 112 {
-      %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
     }
   }
   return
@@ -186,7 +186,7 @@ func.func @not_given_back_in_a_loop(%t: tensor<64x64xf16>, %n: index, %f: i1) {
     hopper.consumers 1 registers 112 {
       scf.for %j = %c0 to %n step %c64 {
         // expected-error @below {{'hopper.acquire' op is reached again before its slot was given back: its stage is lost}}
-        %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       }
     }
   }
@@ -205,7 +205,7 @@ func.func @given_back_by_each_trip(%t: tensor<64x64xf16>, %n: index, %f: i1) {
       hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
     }
     hopper.consumers 1 registers 112 {
-      %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       scf.for %j = %c0 to %n step %c64 {
         // expected-error @below {{'hopper.release' op gives a slot back twice}}
         // expected-note @below {{before, here}}
@@ -232,7 +232,7 @@ func.func @too_many_pending(%t: tensor<64x64xf16>, %n: index, %f: i1) {
     }
     hopper.consumers 1 registers 112 {
       scf.for %j = %c0 to %n step %c64 {
-        %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
         // expected-note @below {{this one}}
         %a = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
         %b = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
@@ -262,7 +262,7 @@ func.func @second_pending(%t: tensor<64x64xf16>, %n: index, %f: i1) {
     }
     hopper.consumers 1 registers 112 {
       scf.for %j = %c0 to %n step %c64 {
-        %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
         %a = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
         // expected-note @below {{this one}}
         %b = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
@@ -292,11 +292,11 @@ func.func @awaited_by_an_inner_loop(%t: tensor<64x64xf16>, %n: index, %f: i1) {
       }
     }
     hopper.consumers 1 registers 112 {
-      %s0 = hopper.acquire %q : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s0 = hopper.acquire %q of %t : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       %a = hopper.wgmma %s0, %s0 : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
       // expected-error @below {{'scf.for' op ends with 0 products in flight and began with 1}}
       scf.for %j = %c0 to %n step %c64 {
-        %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
         %b = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
         %y = hopper.wait_group 0, %b : !hopper.pending<tensor<64x64xf32>>
         hopper.release %s : <tensor<64x64xf16>>
@@ -321,7 +321,7 @@ func.func @branch_under_a_product(%t: tensor<64x64xf16>, %n: index, %f: i1) {
       hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
     }
     hopper.consumers 2 registers 112 {
-      %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       %a = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
       scf.if %f {
         // expected-error @below {{'hopper.turn_begin' op is in a branch that begins while a product is in flight; only hopper.poll may be}}
@@ -349,7 +349,7 @@ func.func @polled_by_nobody(%t: tensor<64x64xf16>, %n: index, %f: i1) {
     }
     hopper.consumers 1 registers 112 {
       // expected-error @below {{'hopper.acquire' op takes a stage as full that no hopper.poll waited for}}
-      %s = hopper.acquire %r polled : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s = hopper.acquire %r of %t polled : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       hopper.release %s : <tensor<64x64xf16>>
     }
   }
@@ -374,8 +374,8 @@ func.func @another_ring_first(%t: tensor<64x64xf16>, %n: index, %f: i1) {
       // expected-note @below {{polled here}}
       hopper.poll %r : <2, tensor<64x64xf16>>
       // expected-error @below {{'hopper.acquire' op takes a tile of ring "q", and the one that was polled is the next}}
-      %s0 = hopper.acquire %q : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
-      %s = hopper.acquire %r polled : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s0 = hopper.acquire %q of %t : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s = hopper.acquire %r of %t polled : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       hopper.release %s : <tensor<64x64xf16>>
       hopper.release %s0 : <tensor<64x64xf16>>
     }
@@ -401,8 +401,8 @@ func.func @polls_of_two_rings(%t: tensor<64x64xf16>, %n: index, %f: i1) {
       hopper.poll %r : <2, tensor<64x64xf16>>
       // expected-error @below {{'hopper.poll' op polls ring "q" before the tile of ring "r" that was polled is taken}}
       hopper.poll %q : <1, tensor<64x64xf16>>
-      %s = hopper.acquire %r polled : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
-      %s0 = hopper.acquire %q : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s = hopper.acquire %r of %t polled : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s0 = hopper.acquire %q of %t : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       hopper.release %s : <tensor<64x64xf16>>
       hopper.release %s0 : <tensor<64x64xf16>>
     }
@@ -426,7 +426,7 @@ func.func @poll_past_the_end(%t: tensor<64x64xf16>, %n: index, %f: i1) {
     }
     hopper.consumers 1 registers 112 {
       scf.for %j = %c0 to %n step %c64 {
-        %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
         hopper.release %s : <tensor<64x64xf16>>
         // expected-error @below {{'hopper.poll' op waits for a tile of ring "r" that is not taken afterwards}}
         hopper.poll %r : <2, tensor<64x64xf16>>
@@ -448,7 +448,7 @@ func.func @condition_of_tiles(%t: tensor<64x64xf16>, %n: index, %f: i1) {
       hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
     }
     hopper.consumers 1 registers 112 {
-      %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       %a = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
       %x = hopper.wait_group 0, %a : !hopper.pending<tensor<64x64xf32>>
       %large = hopper.exceeds %x limit 2.0 : tensor<64x64xf32>
@@ -471,7 +471,7 @@ func.func @branch_by_tiles(%t: tensor<64x64xf16>, %n: index, %f: i1) {
       hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
     }
     hopper.consumers 1 registers 112 {
-      %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       %a = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
       %x = hopper.wait_group 0, %a : !hopper.pending<tensor<64x64xf32>>
       %large = hopper.exceeds %x limit 2.0 : tensor<64x64xf32>
@@ -496,7 +496,7 @@ func.func @bounds_of_tiles(%t: tensor<64x64xf16>, %n: index, %f: i1) {
       hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
     }
     hopper.consumers 1 registers 112 {
-      %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       %a = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
       %x = hopper.wait_group 0, %a : !hopper.pending<tensor<64x64xf32>>
       %large = hopper.exceeds %x limit 2.0 : tensor<64x64xf32>
@@ -504,7 +504,7 @@ func.func @bounds_of_tiles(%t: tensor<64x64xf16>, %n: index, %f: i1) {
       hopper.release %s : <tensor<64x64xf16>>
       // expected-error @below {{'scf.for' op expected bounds the same for all threads where rings, products or turns follow it, got what is computed of tiles}}
       scf.for %j = %c0 to %end step %c64 {
-        %u = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        %u = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
         hopper.release %u : <tensor<64x64xf16>>
       }
     }
@@ -526,7 +526,7 @@ func.func @step_of_nothing(%t: tensor<64x64xf16>, %n: index, %f: i1) {
     hopper.consumers 1 registers 112 {
       // expected-error @below {{'scf.for' op expected a step of at least 1, got 0}}
       scf.for %j = %c0 to %c64 step %c0 {
-        %u = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        %u = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
         hopper.release %u : <tensor<64x64xf16>>
       }
     }
@@ -550,10 +550,10 @@ func.func @a_load_too_few(%t: tensor<64x64xf16>, %n: index, %f: i1) {
       }
     }
     hopper.consumers 1 registers 112 {
-      %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       hopper.release %s : <tensor<64x64xf16>>
       scf.for %j = %c0 to %n step %c64 {
-        %u = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        %u = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
         hopper.release %u : <tensor<64x64xf16>>
       }
     }
@@ -578,9 +578,9 @@ func.func @too_few_stages(%t: tensor<64x64xf16>, %n: index, %f: i1) {
       hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <1, tensor<64x64xf16>>
     }
     hopper.consumers 1 registers 112 {
-      %s = hopper.acquire %r : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s = hopper.acquire %r of %t : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.acquire' op waits for ever}}
-      %u = hopper.acquire %r : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %u = hopper.acquire %r of %t : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       hopper.release %s : <tensor<64x64xf16>>
       hopper.release %u : <tensor<64x64xf16>>
     }
@@ -607,12 +607,12 @@ func.func @another_order(%t: tensor<64x64xf16>, %n: index, %f: i1) {
       hopper.load %t into %q bytes 8192 : tensor<64x64xf16>, <1, tensor<64x64xf16>>
     }
     hopper.consumers 1 registers 112 {
-      %s = hopper.acquire %r : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s = hopper.acquire %r of %t : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       // expected-error @below {{'hopper.acquire' op waits for ever}}
-      %u = hopper.acquire %q : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %u = hopper.acquire %q of %t : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       hopper.release %s : <tensor<64x64xf16>>
       hopper.release %u : <tensor<64x64xf16>>
-      %w = hopper.acquire %r : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %w = hopper.acquire %r of %t : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
       hopper.release %w : <tensor<64x64xf16>>
     }
   }
@@ -696,7 +696,7 @@ func.func @turn_over_the_end_of_a_trip(%t: tensor<64x64xf16>, %n: index, %f: i1)
       hopper.turn_begin
       // expected-error @below {{'scf.for' op ends with another turn than it began with}}
       scf.for %j = %c0 to %n step %c64 {
-        %s = hopper.acquire %r : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
         hopper.release %s : <tensor<64x64xf16>>
         hopper.turn_end
       }

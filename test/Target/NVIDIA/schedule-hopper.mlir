@@ -40,7 +40,7 @@
 // assumed, so nothing is computed again.
 // CHECK: hopper.consumers 2 registers 232 -> (tensor<128x128xbf16>) {
 // CHECK-NEXT: %[[QS:.*]] = hopper.acquire %[[Q]]
-// CHECK-NEXT: %[[KS:.*]] = hopper.acquire %[[K]] :
+// CHECK: %[[KS:.*]] = hopper.acquire %[[K]] of %{{.*}} :
 // CHECK-NEXT: %[[S0:.*]] = hopper.wgmma %[[QS]], %[[KS]] :
 // CHECK-NEXT: hopper.wait_group 0, %[[S0]]
 // CHECK-NEXT: hopper.release %[[KS]]
@@ -53,10 +53,11 @@
 // The rotated loop carries O before it is added to, and P. Of O there is nothing
 // before the second step.
 // CHECK-NEXT: %[[R:.*]]:5 = scf.for %[[J:.*]] = %c128 to %c1024 step %c128 iter_args(%[[M:.*]] = %{{.*}}, %[[L:.*]] = %{{.*}}, %[[O:.*]] = %[[NONE]], %[[UNTIL:.*]] = %c0, %[[PP:.*]] = %{{.*}}) -> (tensor<128xf32>, tensor<128x8xf32>, tensor<128x128xf32>, index, tensor<128x128xbf16>)
-// CHECK-NEXT: %[[KS:.*]] = hopper.acquire %[[K]] polled
+// CHECK-NEXT: %[[KT:.*]] = tensor.extract_slice %arg1[{{.*}}, %[[J]], 0]
+// CHECK-NEXT: %[[KS:.*]] = hopper.acquire %[[K]] of %[[KT]] polled
 // CHECK-NEXT: hopper.turn_begin
 // CHECK-NEXT: %[[SN:.*]] = hopper.wgmma %[[QS]], %[[KS]] :
-// CHECK-NEXT: %[[VS:.*]] = hopper.acquire %[[V]] :
+// CHECK: %[[VS:.*]] = hopper.acquire %[[V]] of %{{.*}} :
 // CHECK-NEXT: %[[LATER:.*]] = arith.cmpi ne, %[[J]], %c128 : index
 // CHECK-NEXT: %[[ON:.*]] = hopper.wgmma %[[PP]], %[[VS]] transposed init(%[[O]]) if %[[LATER]] :
 // CHECK-NEXT: hopper.turn_end
@@ -96,7 +97,7 @@
 // CHECK: hopper.partial_sums
 // CHECK: scf.yield
 // The last product; sums of rows are complete only now.
-// CHECK: %[[VS:.*]] = hopper.acquire %[[V]] :
+// CHECK: %[[VS:.*]] = hopper.acquire %[[V]] of %{{.*}} :
 // CHECK-NEXT: %[[OL:.*]] = hopper.wgmma %[[R]]#4, %[[VS]] transposed init(%[[R]]#2) if %true :
 // CHECK-NEXT: %[[OD:.*]] = hopper.wait_group 0, %[[OL]]
 // CHECK-NEXT: hopper.release %[[VS]]
@@ -173,7 +174,7 @@
 // BOTH: hopper.consumers
 // BOTH-NOT: hopper.poll
 // BOTH: scf.for
-// BOTH-NEXT: %[[KS:.*]] = hopper.acquire %{{[0-9]+}} :
+// BOTH: %[[KS:.*]] = hopper.acquire %{{[0-9]+}} of
 // BOTH: %[[S:.*]] = hopper.wgmma
 // BOTH: %[[O:.*]] = hopper.wgmma
 // BOTH: hopper.wait_group 0, %[[S]], %[[O]] : !hopper.pending<tensor<128x128xf32>>, !hopper.pending<tensor<128x128xf32>>

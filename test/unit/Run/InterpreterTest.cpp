@@ -61,14 +61,18 @@ func.func @gradients(%q: !g, %k: !g, %v: !g, %do: !g, %lse: !r, %d: !r) -> (!g, 
       %et = tensor.empty() : !tile
       %eb = tensor.empty() : !key
       %zeros = linalg.fill ins(%zero : f32) outs(%et : !tile) -> !tile
-      %ks = hopper.acquire %rk : <1, !key> -> <!key>
-      %vs = hopper.acquire %rv : <1, !key> -> <!key>
+      %kt = tensor.extract_slice %k[%j, 0] [128, 64] [1, 1] : !g to !key
+      %vt = tensor.extract_slice %v[%j, 0] [128, 64] [1, 1] : !g to !key
+      %ks = hopper.acquire %rk of %kt : <1, !key> -> <!key>
+      %vs = hopper.acquire %rv of %vt : <1, !key> -> <!key>
       %l:2 = scf.for %i = %c0 to %c256 step %c64 iter_args(%dk = %zeros, %dv = %zeros) -> (!tile, !tile) {
         %lt = tensor.extract_slice %lse[%i] [64] [1] : !r to tensor<64xf32>
         %dt = tensor.extract_slice %d[%i] [64] [1] : !r to tensor<64xf32>
-        %qs = hopper.acquire %rq : <2, !row> -> <!row>
+        %qt = tensor.extract_slice %q[%i, 0] [64, 64] [1, 1] : !g to !row
+        %dot = tensor.extract_slice %do[%i, 0] [64, 64] [1, 1] : !g to !row
+        %qs = hopper.acquire %rq of %qt : <2, !row> -> <!row>
         %s0 = hopper.wgmma %ks, %qs : (!hopper.slot<!key>, !hopper.slot<!row>) -> !pending
-        %ds = hopper.acquire %rd : <2, !row> -> <!row>
+        %ds = hopper.acquire %rd of %dot : <2, !row> -> <!row>
         %p0 = hopper.wgmma %vs, %ds : (!hopper.slot<!key>, !hopper.slot<!row>) -> !pending
         %s = hopper.wait_group 1, %s0 : !pending
         %p = linalg.generic {indexing_maps = [#id, #col, #id], iterator_types = ["parallel", "parallel"]}
@@ -294,10 +298,11 @@ TEST_F(Interpreter, FindsLoadsThatNobodyTakes) {
   // K's only stage is never given back.
   EXPECT_EQ(countWrong(5, &message), 5);
   EXPECT_NE(message.find("stuck"), std::string::npos) << message;
-  parseWith("      %ks = hopper.acquire %rk : <1, !key> -> <!key>\n",
-            "      %ks = hopper.acquire %rk : <1, !key> -> <!key>\n"
-            "      hopper.release %ks : <!key>\n"
-            "      %kt = hopper.acquire %rk polled : <1, !key> -> <!key>\n");
+  parseWith(
+      "      %ks = hopper.acquire %rk of %kt : <1, !key> -> <!key>\n",
+      "      %ks = hopper.acquire %rk of %kt : <1, !key> -> <!key>\n"
+      "      hopper.release %ks : <!key>\n"
+      "      %kn = hopper.acquire %rk of %kt polled : <1, !key> -> <!key>\n");
   EXPECT_EQ(countWrong(5, &message), 5);
 }
 

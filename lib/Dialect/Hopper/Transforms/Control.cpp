@@ -29,8 +29,10 @@ static bool isStep(Operation *op) {
 /// What cuts a tensor out of another one, to be read; or null.
 static Operation *viewOf(Value tensor) {
   Operation *op = tensor.getDefiningOp();
-  return isa_and_present<tensor::ExtractSliceOp, tensor::CastOp>(op) ? op
-                                                                     : nullptr;
+  return isa_and_present<tensor::ExtractSliceOp, tensor::CastOp, tensor::PadOp>(
+             op)
+             ? op
+             : nullptr;
 }
 
 //===----------------------------------------------------------------------===//
@@ -47,6 +49,10 @@ Control::Control(scf::ForallOp forall) : forall(forall) {
     if (auto release = dyn_cast<ReleaseOp>(op);
         release && release.getCondition())
       need(release.getCondition());
+    if (auto load = dyn_cast<LoadOp>(op))
+      need(load.getTile());
+    if (auto acquire = dyn_cast<AcquireOp>(op))
+      need(acquire.getTile());
     for (Operation *parent = op->getParentOp(); parent != forall;
          parent = parent->getParentOp())
       holdsSteps.insert(parent);
@@ -369,6 +375,16 @@ LogicalResult Control::runBlock(Block &block, Trace &trace) {
         if (!condition)
           return reportUnknown(op, "a condition");
         step.condition = *condition;
+      }
+      if (isa<LoadOp, AcquireOp>(op)) {
+        Value tile = isa<LoadOp>(op) ? cast<LoadOp>(op).getTile()
+                                     : cast<AcquireOp>(op).getTile();
+        std::optional<int64_t> which = identify(tile);
+        if (!which)
+          return op->emitOpError("expected a slice of a tensor that both roles "
+                                 "can read, at coordinates the same for all "
+                                 "threads");
+        step.tile = *which;
       }
       trace.push_back(step);
     }

@@ -32,6 +32,9 @@ struct Step {
   mlir::Operation *op;
   /// Of a hopper.release: its condition.
   bool condition = true;
+  /// Of a hopper.load or hopper.acquire: which tile it is of, the same number
+  /// for the same slice of a tensor.
+  int64_t tile = 0;
 };
 
 using Trace = llvm::SmallVector<Step, 0>;

@@ -242,24 +242,37 @@ LogicalResult fa::hopper::checkConsumers(const Trace &trace, bool stays,
 // Both roles
 //===----------------------------------------------------------------------===//
 
-LogicalResult fa::hopper::checkCounts(const TileTrace &tile,
-                                      ProducerOp producer, Describe describe) {
-  llvm::MapVector<Value, std::pair<int64_t, int64_t>> counts;
+LogicalResult fa::hopper::checkLoads(const TileTrace &tile, ProducerOp producer,
+                                     Describe describe) {
+  using Steps = SmallVector<const Step *>;
+  llvm::MapVector<Value, std::pair<Steps, Steps>> rings;
   for (const Step &step : tile.producer)
-    if (auto load = dyn_cast<LoadOp>(step.op); load && step.kind == Step::Run)
-      ++counts[load.getRing()].first;
+    if (auto load = dyn_cast<LoadOp>(step.op))
+      rings[load.getRing()].first.push_back(&step);
   for (const Step &step : tile.consumers)
     if (auto acquire = dyn_cast<AcquireOp>(step.op))
-      ++counts[acquire.getRing()].second;
-  for (auto &[ring, count] : counts)
-    if (count.first != count.second) {
+      rings[acquire.getRing()].second.push_back(&step);
+  for (auto &[ring, steps] : rings) {
+    auto &[loads, acquires] = steps;
+    if (loads.size() != acquires.size()) {
       InFlightDiagnostic diag =
           producer.emitOpError("expected as many loads of ring \"")
           << nameOf(ring) << "\" as the consumers take of its tiles, "
-          << count.second << ", got " << count.first;
+          << acquires.size() << ", got " << loads.size();
       describe(diag);
       return diag;
     }
+    for (auto [n, load] : llvm::enumerate(loads))
+      if (load->tile != acquires[n]->tile) {
+        InFlightDiagnostic diag =
+            load->op->emitOpError("brings another tile of "
+                                  "ring \"")
+            << nameOf(ring) << "\" than the consumers take, as number " << n;
+        diag.attachNote(acquires[n]->op->getLoc()) << "taken here";
+        describe(diag);
+        return diag;
+      }
+  }
   return success();
 }
 

@@ -24,10 +24,10 @@ using Describe = llvm::function_ref<void(mlir::InFlightDiagnostic &)>;
 mlir::LogicalResult checkConsumers(const Trace &trace, bool stays,
                                    Describe describe);
 
-/// Checks that the producer loads as many tiles of each ring as the consumers
+/// Checks that the producer loads the tiles of each ring that the consumers
 /// take.
-mlir::LogicalResult checkCounts(const TileTrace &tile, ProducerOp producer,
-                                Describe describe);
+mlir::LogicalResult checkLoads(const TileTrace &tile, ProducerOp producer,
+                               Describe describe);
 
 /// Lets a block's roles work on tiles, one after another, each as far as it
 /// gets: nobody waits for ever.

@@ -62,7 +62,7 @@ LogicalResult fa::hopper::verifySchedule(scf::ForallOp forall) {
       continue;
     TileTrace tile{std::move(**loads), std::move(**computes)};
     if (failed(checkConsumers(tile.consumers, stays, describe)) ||
-        failed(checkCounts(tile, producer, describe)))
+        failed(checkLoads(tile, producer, describe)))
       return failure();
     // Rings go on where the tile before left them.
     SmallVector<const TileTrace *> tiles{&tile};

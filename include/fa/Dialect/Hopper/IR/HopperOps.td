@@ -227,15 +227,22 @@ def Hopper_LoadOp : Hopper_Op<"load"> {
   let hasVerifier = 1;
 }
 
-def Hopper_AcquireOp : Hopper_Op<"acquire"> {
+def Hopper_AcquireOp : Hopper_Op<"acquire", [
+    TypesMatchWith<"the tile is of the ring's type", "ring", "tile",
+                   "::llvm::cast<RingType>($_self).getTile()">]> {
   let summary = "waits for the next stage of a ring to be full";
   let description = [{
-    With `polled` the stage is known to be full, by a `hopper.poll` before.
+    `tile` is what the stage holds: the producer's load of that tile has filled
+    it. The consumers do not read it from anywhere else; it says what they
+    compute, and the producer is made of it. With `polled` the stage is known to
+    be full, by a `hopper.poll` before.
   }];
-  let arguments = (ins Hopper_RingType:$ring, UnitAttr:$polled);
+  let arguments = (ins Hopper_RingType:$ring, Hopper_Tile:$tile,
+                       UnitAttr:$polled);
   let results = (outs Hopper_SlotType:$slot);
   let assemblyFormat = [{
-    $ring (`polled` $polled^)? attr-dict `:` type($ring) `->` type($slot)
+    $ring `of` $tile (`polled` $polled^)? attr-dict `:` type($ring) `->`
+    type($slot)
   }];
   let hasVerifier = 1;
 }

@@ -25,11 +25,11 @@ def VerifySchedulePass : Pass<"hopper-verify", "::mlir::func::FuncOp"> {
     - takes a `polled` stage that no `hopper.poll` waited for, or polls a stage
       that is not taken next;
     - depends on what is computed of tiles, so that threads may differ;
+    - loads another tile than the consumers take, more of them or fewer;
     - waits for ever: for a load that does not come, a stage that is not given
       back, a turn.
 
-    The IR stays as it is. What is loaded into a stage is not looked at: a load
-    of the wrong tile is found by running the program (fa-run).
+    The IR stays as it is.
   }];
 }
 
