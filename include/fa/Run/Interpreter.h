@@ -3,7 +3,8 @@
 //
 // Runs a function whose blocks have the roles of the hopper dialect, on the CPU
 // and as unkindly as the dialect allows: producer and warpgroups advance in any
-// order, loads arrive late, products end late, and what may not be read is NaN.
+// order, loads arrive late, products end late. A race is an error, and what
+// nobody has computed is NaN.
 
 #ifndef FA_RUN_INTERPRETER_H
 #define FA_RUN_INTERPRETER_H
@@ -37,9 +38,10 @@ bool hasRoles(mlir::func::FuncOp function);
 
 /// Runs the function on tensors of its arguments, in order. `allocate` gives
 /// memory for a result of a type and shape. An error names the operation and
-/// its location: one that is not known, a slice outside of its tensor, a block
-/// in which nobody can go on (with what each role waits for), loads that nobody
-/// takes, products that nobody waits for.
+/// its location: one that is not known, a slice outside of its tensor, a stage
+/// that is given back or changes while a product reads it, a result that is not
+/// waited for, a block in which nobody can go on (with what each role waits
+/// for), loads that nobody takes.
 llvm::Expected<std::vector<cpu::TensorRef>>
 interpret(mlir::func::FuncOp function, llvm::ArrayRef<cpu::TensorRef> inputs,
           llvm::function_ref<cpu::TensorRef(cpu::DType, std::vector<int64_t>)>

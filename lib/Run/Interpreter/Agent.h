@@ -19,7 +19,7 @@
 namespace fa::run::interpreter {
 
 struct Group;
-struct Stage;
+struct Hold;
 
 /// What all agents of a run share.
 struct Shared {
@@ -40,7 +40,7 @@ struct Cell {
   Number number;
   Tensor tile;
   /// Of a slot.
-  Stage *stage = nullptr;
+  std::shared_ptr<Hold> hold;
   /// Of a product's result, which may not be read yet.
   std::shared_ptr<Group> group;
   unsigned result = 0;

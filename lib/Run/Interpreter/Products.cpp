@@ -30,12 +30,6 @@ static void multiply(const float *a, const float *b, float *c, int64_t m,
   }
 }
 
-/// What a stage held for all of a product's time; nothing if that changed, or
-/// was nothing.
-static Tensor contentFor(const Stage &stage, uint64_t version) {
-  return stage.version == version ? stage.content : Tensor();
-}
-
 /// A result's sum before the product.
 static void loadInit(const Group &group, unsigned number, int64_t first,
                      int64_t count, float *to) {
@@ -58,8 +52,8 @@ static void loadInit(const Group &group, unsigned number, int64_t first,
 
 void interpreter::computeProduct(Group &group, int64_t warpgroup) {
   hopper::WgmmaOp op = group.op;
-  Tensor a = group.aStage ? contentFor(*group.aStage, group.aVersion) : group.a;
-  Tensor b = contentFor(*group.bStage, group.bVersion);
+  Tensor a = group.aShared.hold ? group.aShared.hold->stage->content : group.a;
+  Tensor b = group.bShared.hold->stage->content;
   constexpr int64_t rows = hopper::warpgroupRows;
   for (auto [number, value] : llvm::enumerate(op.getResults())) {
     RankedTensorType type = tileTypeOf(value);
@@ -68,9 +62,6 @@ void interpreter::computeProduct(Group &group, int64_t warpgroup) {
     Tensor result = Tensor::makePoison(f32, type.getShape());
     group.results.push_back(result);
     int64_t n = type.getDimSize(1), first = rows * warpgroup * n;
-    // The panel of ones is always there, and b needs be for the product alone.
-    if (!a.isValid() || (number == 0 && !b.isValid()))
-      continue;
     int64_t k = a.shape()[1];
     float *c = result.floats() + first;
     const float *own = a.floats() + rows * warpgroup * k;

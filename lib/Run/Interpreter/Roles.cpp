@@ -83,6 +83,8 @@ Progress RoleAgent::leaveRole(Operation *terminator) {
     return fail(groups.front()->op,
                 "is in flight at the end of the consumers; " + name() +
                     " does not wait for it");
+  if (isInTurn)
+    return fail(op, "ends in a turn of " + name());
   return leaveInto(terminator, op->getResults());
 }
 
@@ -113,10 +115,8 @@ Progress RoleAgent::runHopper(Operation *op) {
     return this->wait(wait);
   if (auto begin = dyn_cast<hopper::TurnBeginOp>(op))
     return beginTurn(begin);
-  if (isa<hopper::TurnEndOp>(op)) {
-    team.turns[(warpgroup + 1) % team.warpgroups].arrive();
-    return Progress::Met;
-  }
+  if (auto end = dyn_cast<hopper::TurnEndOp>(op))
+    return endTurn(end);
   if (auto sums = dyn_cast<hopper::PartialSumsOp>(op))
     return partialSums(sums);
   if (auto exceeds = dyn_cast<hopper::ExceedsOp>(op))
@@ -156,6 +156,11 @@ static bool hasEnded(uint64_t phases, uint64_t parity) {
   return phases % 2 != parity;
 }
 
+std::string Hold::name() const {
+  return "ring \"" + ring->op.getName().str() + "\", stage " +
+         std::to_string(position % ring->stages.size());
+}
+
 bool RoleAgent::isFull(Ring &ring, uint64_t position) {
   return hasEnded(stageAt(ring, position).fullPhases, parityAt(ring, position));
 }
@@ -182,11 +187,16 @@ Progress RoleAgent::acquire(hopper::AcquireOp op) {
   if (!ring)
     return fail(op, "has a ring that is not one of the block's");
   uint64_t &position = positions[ring];
-  if (!op.getPolled() && !isFull(*ring, position))
-    return Progress::Blocked;
   Cell slot;
   slot.kind = Cell::Kind::Slot;
-  slot.stage = &stageAt(*ring, position);
+  slot.hold =
+      std::make_shared<Hold>(Hold{ring, &stageAt(*ring, position), position});
+  auto poll = polled.find(ring);
+  if (op.getPolled() && (poll == polled.end() || poll->second != position))
+    return fail(op, "takes " + slot.hold->name() + " as full, for which " +
+                        name() + " has not polled");
+  if (!op.getPolled() && !isFull(*ring, position))
+    return Progress::Blocked;
   set(op.getSlot(), slot);
   ++position;
   return Progress::Met;
@@ -196,7 +206,10 @@ Progress RoleAgent::poll(hopper::PollOp op) {
   Ring *ring = team.ring(op.getRing());
   if (!ring)
     return fail(op, "has a ring that is not one of the block's");
-  return isFull(*ring, position(ring)) ? Progress::Met : Progress::Blocked;
+  if (!isFull(*ring, position(ring)))
+    return Progress::Blocked;
+  polled[ring] = position(ring);
+  return Progress::Met;
 }
 
 /// Once all warpgroups have arrived, the tile is gone.
@@ -211,7 +224,16 @@ Progress RoleAgent::release(hopper::ReleaseOp op) {
   FailureOr<Cell> slot = cell(op.getSlot());
   if (failed(slot))
     return Progress::Failed;
-  Stage &stage = *slot->stage;
+  Hold &hold = *slot->hold;
+  if (hold.isReleased)
+    return fail(op, "gives " + hold.name() + " back twice");
+  for (auto &group : groups)
+    if (group->aShared.hold == slot->hold || group->bShared.hold == slot->hold)
+      return fail(op, "gives back " + hold.name() + ", which " +
+                          describe(group->op) + " reads, and " + name() +
+                          " has not waited for that");
+  hold.isReleased = true;
+  Stage &stage = *hold.stage;
   if (++stage.arrivals == team.warpgroups) {
     stage.arrivals = 0;
     ++stage.emptyPhases;
@@ -232,11 +254,44 @@ Group *RoleAgent::running() {
   return nullptr;
 }
 
-void RoleAgent::endProduct() {
-  if (Group *group = running()) {
-    computeProduct(*group, warpgroup);
-    group->isDone = true;
-  }
+LogicalResult RoleAgent::share(Operation *op, const Cell &slot,
+                               SharedOperand &operand) {
+  operand.hold = slot.hold;
+  operand.wasThere = slot.hold->stage->content.isValid();
+  operand.version = slot.hold->stage->version;
+  if (!slot.hold->isReleased)
+    return success();
+  return shared.failure.at(op, "reads " + slot.hold->name() + ", which " +
+                                   name() + " has given back");
+}
+
+/// Whether an operand was there from a product's start to its end.
+LogicalResult RoleAgent::stayed(Group &group, const SharedOperand &operand) {
+  if (!operand.hold)
+    return success();
+  if (!operand.wasThere)
+    return shared.failure.at(group.op, "reads " + operand.hold->name() +
+                                           ", in which there was no tile when "
+                                           "it began in " +
+                                           name());
+  if (operand.hold->stage->version != operand.version)
+    return shared.failure.at(group.op, "reads " + operand.hold->name() +
+                                           ", which has changed while it was "
+                                           "in flight in " +
+                                           name());
+  return success();
+}
+
+LogicalResult RoleAgent::endProduct() {
+  Group *group = running();
+  if (!group)
+    return success();
+  if (failed(stayed(*group, group->aShared)) ||
+      failed(stayed(*group, group->bShared)))
+    return failure();
+  computeProduct(*group, warpgroup);
+  group->isDone = true;
+  return success();
 }
 
 Progress RoleAgent::product(hopper::WgmmaOp op) {
@@ -250,11 +305,11 @@ Progress RoleAgent::product(hopper::WgmmaOp op) {
   FailureOr<Cell> b = cell(op.getB()), a = cell(op.getA());
   if (failed(a) || failed(b))
     return Progress::Failed;
-  group->bStage = b->stage;
-  group->bVersion = b->stage->version;
+  if (failed(share(op, *b, group->bShared)))
+    return Progress::Failed;
   if (a->kind == Cell::Kind::Slot) {
-    group->aStage = a->stage;
-    group->aVersion = a->stage->version;
+    if (failed(share(op, *a, group->aShared)))
+      return Progress::Failed;
   } else {
     FailureOr<Tensor> tile = tensor(op.getA());
     if (failed(tile))
@@ -302,6 +357,9 @@ Progress RoleAgent::wait(hopper::WaitGroupOp op) {
       set(result, Cell::of(x->group->results[x->result]));
       continue;
     }
+    if (x->kind == Cell::Kind::Pending)
+      return fail(op, "gives a result of " + describe(x->group->op) +
+                          ", which it leaves in flight");
     FailureOr<Tensor> t = tensor(v);
     if (failed(t))
       return Progress::Failed;
@@ -311,6 +369,8 @@ Progress RoleAgent::wait(hopper::WaitGroupOp op) {
 }
 
 Progress RoleAgent::beginTurn(hopper::TurnBeginOp op) {
+  if (isInTurn)
+    return fail(op, "begins a turn in a turn of " + name());
   Turn &turn = team.turns[warpgroup];
   if (!turnPhase) {
     turnPhase = turn.phases;
@@ -321,6 +381,15 @@ Progress RoleAgent::beginTurn(hopper::TurnBeginOp op) {
   if (turn.phases == *turnPhase)
     return Progress::Blocked;
   turnPhase.reset();
+  isInTurn = true;
+  return Progress::Met;
+}
+
+Progress RoleAgent::endTurn(hopper::TurnEndOp op) {
+  if (!isInTurn)
+    return fail(op, "ends a turn that " + name() + " has not begun");
+  isInTurn = false;
+  team.turns[(warpgroup + 1) % team.warpgroups].arrive();
   return Progress::Met;
 }
 

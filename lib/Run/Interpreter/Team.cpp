@@ -101,7 +101,8 @@ LogicalResult Team::happen(const Event &event) {
     break;
   }
   case Event::Kind::Product:
-    agents[event.number]->endProduct();
+    if (failed(agents[event.number]->endProduct()))
+      return failure();
     break;
   case Event::Kind::Step: {
     // What nobody else notices takes no time.

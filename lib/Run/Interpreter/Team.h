@@ -32,13 +32,30 @@ struct Ring {
   std::vector<Stage> stages;
 };
 
+/// A stage as a warpgroup has it, from its acquisition to its release.
+struct Hold {
+  Ring *ring;
+  Stage *stage;
+  uint64_t position;
+  bool isReleased = false;
+  /// "ring "k", stage 1"
+  std::string name() const;
+};
+
+/// An operand that a product reads from shared memory, from its start to its
+/// end.
+struct SharedOperand {
+  std::shared_ptr<Hold> hold;
+  bool wasThere = false;
+  uint64_t version = 0;
+};
+
 /// A matrix product on its way.
 struct Group {
   hopper::WgmmaOp op;
   /// In registers; else in a stage.
   Tensor a;
-  Stage *aStage = nullptr, *bStage = nullptr;
-  uint64_t aVersion = 0, bVersion = 0;
+  SharedOperand aShared, bShared;
   /// Empty: from zero.
   llvm::SmallVector<Cell, 2> inits;
   llvm::SmallVector<Tensor, 2> results;
@@ -74,7 +91,7 @@ public:
   uint64_t position(Ring *ring) const { return positions.lookup(ring); }
   /// The first product that has not ended.
   Group *running();
-  void endProduct();
+  mlir::LogicalResult endProduct();
   int64_t tilesEnded() const { return tile; }
 
 protected:
@@ -89,8 +106,12 @@ private:
   Progress poll(hopper::PollOp op);
   Progress release(hopper::ReleaseOp op);
   Progress product(hopper::WgmmaOp op);
+  mlir::LogicalResult share(mlir::Operation *op, const Cell &slot,
+                            SharedOperand &operand);
+  mlir::LogicalResult stayed(Group &group, const SharedOperand &operand);
   Progress wait(hopper::WaitGroupOp op);
   Progress beginTurn(hopper::TurnBeginOp op);
+  Progress endTurn(hopper::TurnEndOp op);
   Progress partialSums(hopper::PartialSumsOp op);
   Progress exceeds(hopper::ExceedsOp op);
   Progress same(mlir::ValueRange values, mlir::ValueRange results);
@@ -100,12 +121,15 @@ private:
   Team &team;
   int64_t warpgroup;
   llvm::DenseMap<Ring *, uint64_t> positions;
+  /// The position that was polled last.
+  llvm::DenseMap<Ring *, uint64_t> polled;
   /// Products nobody has waited for, in order.
   std::vector<std::shared_ptr<Group>> groups;
   /// Tiles that have ended.
   int64_t tile = 0;
   /// The phase of its turn's barrier that it waits for the end of.
   std::optional<uint64_t> turnPhase;
+  bool isInTurn = false;
 };
 
 class Team {

@@ -1,7 +1,5 @@
-// Mistakes in a schedule for Hopper are found on the CPU: what is read too
-// early or too late is NaN, and a block that cannot go on is an error.
-// PlantHopper.cpp has the mistakes. Where one shows with some orders only, the
-// seed is one of those.
+// Mistakes in a schedule for Hopper are found on the CPU. PlantHopper.cpp has
+// the mistakes. Where one shows with some orders only, the seed is one of those.
 // REQUIRES: fa-run
 //
 // DEFINE: %{bug} =
@@ -12,30 +10,31 @@
 // DEFINE: %{run} = not fa-run %s --check --seed=%{seed} --shape=Sq=300,Sk=330 --passes="%{tiles},fa-schedule-hopper{%{options}},test-fa-plant-hopper{bug=%{bug} number=%{number}}" 2>&1 | FileCheck %s
 //
 // A wait leaves one product more in flight than it may: of the first scores, of
-// those in the loop, of the sums there. What nobody waits for is an error.
+// those in the loop, of the sums there and at the end.
 // REDEFINE: %{bug} = wait
-// RUN: %{run} --check-prefix=WRONG
+// RUN: %{run} --check-prefix=WAIT
 // REDEFINE: %{number} = 1
-// RUN: %{run} --check-prefix=WRONG
+// RUN: %{run} --check-prefix=WAIT
 // REDEFINE: %{number} = 2
-// RUN: %{run} --check-prefix=WRONG
+// RUN: %{run} --check-prefix=WAIT
 // REDEFINE: %{number} = 3
-// RUN: %{run} --check-prefix=FLIGHT
+// RUN: %{run} --check-prefix=WAIT
 //
 // A stage is given back before the wait, for K and for V.
 // REDEFINE: %{bug} = release-early
 // REDEFINE: %{number} = 0
-// REDEFINE: %{seed} = 0
-// RUN: %{run} --check-prefix=WRONG
+// RUN: %{run} --check-prefix=EARLY
 // REDEFINE: %{number} = 3
-// RUN: %{run} --check-prefix=WRONG
+// RUN: %{run} --check-prefix=EARLY
 //
-// A stage is given back twice, or never.
-// REDEFINE: %{seed} = 0
+// A stage is given back twice, or never; V's of the last block never, which
+// matters to a block's next tile.
 // REDEFINE: %{bug} = release-twice
 // REDEFINE: %{number} = 2
-// RUN: %{run} --check-prefix=STUCK
+// RUN: %{run} --check-prefix=TWICE
 // REDEFINE: %{bug} = release
+// RUN: %{run} --check-prefix=STUCK
+// REDEFINE: %{number} = 5
 // RUN: %{run} --check-prefix=STUCK
 //
 // One load fewer: K's first, V's last.
@@ -48,10 +47,10 @@
 // A tile is taken that has not been waited for.
 // REDEFINE: %{bug} = poll
 // REDEFINE: %{number} = 0
-// RUN: %{run} --check-prefix=WRONG
+// RUN: %{run} --check-prefix=POLL
 // REDEFINE: %{bug} = polled
 // REDEFINE: %{number} = 1
-// RUN: %{run} --check-prefix=WRONG
+// RUN: %{run} --check-prefix=POLL
 //
 // A turn is not handed on; a sum begins with what nobody computed.
 // REDEFINE: %{bug} = turn
@@ -64,14 +63,17 @@
 // REDEFINE: %{number} = 7
 // RUN: %{run} --check-prefix=NOWHERE
 
-// WRONG: WRONG
-// WRONG: got {{-?}}nan, expected
-// FLIGHT: error: after test-fa-plant-hopper: hopper.wgmma ({{.*}}): is in flight at the end of the consumers; warpgroup {{[01]}} does not wait for it
+// WAIT: error: after test-fa-plant-hopper: hopper.wait_group ({{.*}}): gives a result of hopper.wgmma ({{.*}}), which it leaves in flight
+// EARLY: hopper.release ({{.*}}): gives back ring "{{[kv]}}", stage {{[01]}}, which hopper.wgmma ({{.*}}) reads, and warpgroup {{[01]}} has not waited for that
+// TWICE: hopper.release ({{.*}}): gives ring "k", stage {{[01]}} back twice
 // STUCK: the block is stuck: nobody can go on
 // STUCK-NEXT: the producer
 // STUCK-NEXT: warpgroup 0
 // STUCK-NEXT: warpgroup 1
-// TURN: warpgroup {{[01]}} waits at hopper.turn_begin ({{.*}}) for its turn
+// POLL: hopper.acquire ({{.*}}): takes ring "k", stage {{[01]}} as full, for which warpgroup {{[01]}} has not polled
+// TURN: hopper.turn_begin ({{.*}}): begins a turn in a turn of warpgroup 0
+// WRONG: WRONG
+// WRONG: got {{-?}}nan, expected
 // NOWHERE: found 2 places to break by 'condition', not 8
 
 func.func @f(%q: tensor<1x2x?x64xbf16>, %k: tensor<1x2x?x64xbf16>,

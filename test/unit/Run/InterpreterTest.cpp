@@ -270,7 +270,23 @@ TEST_F(Interpreter, FindsAnEarlyRelease) {
             "!pending\n        hopper.release %qs : <!row>\n",
             "        hopper.release %qs : <!row>\n        %dv1, %dk1 = "
             "hopper.wait_group 0, %dv0, %dk0 : !pending, !pending\n");
-  EXPECT_GT(countWrong(20), 10);
+  std::string message;
+  EXPECT_EQ(countWrong(10, &message), 10);
+  EXPECT_NE(message.find("gives back ring \"q\", stage 0, which hopper.wgmma"),
+            std::string::npos)
+      << message;
+}
+
+TEST_F(Interpreter, FindsReadsAfterTheRelease) {
+  std::string message;
+  parseWith("        %dv0 = hopper.wgmma",
+            "        %early = arith.cmpi eq, %i, %c64 : index\n"
+            "        hopper.release %qs if %early : <!row>\n"
+            "        %dv0 = hopper.wgmma");
+  EXPECT_EQ(countWrong(10, &message), 10);
+  EXPECT_NE(message.find("reads ring \"q\", stage 1, which warpgroup"),
+            std::string::npos)
+      << message;
 }
 
 TEST_F(Interpreter, SaysWhoIsStuckAndWhere) {
