@@ -3,6 +3,7 @@
 //
 // The pass fa-lower-hopper.
 
+#include "HopperSchedule.h"
 #include "Program.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
@@ -25,6 +26,20 @@ static bool isScheduled(func::FuncOp func) {
   return found;
 }
 
+/// Consumers find a tile in its slot, wherever it was cut from: what computes
+/// that is no part of a thread's program.
+static void forgetOrigins(func::FuncOp func) {
+  func.walk([](ConsumersOp role) {
+    role.walk([](AcquireOp acquire) {
+      OpBuilder b(acquire);
+      RankedTensorType type = acquire.getRing().getType().getTile();
+      acquire.getTileMutable().assign(tensor::EmptyOp::create(
+          b, acquire.getLoc(), type.getShape(), type.getElementType()));
+    });
+    eraseDead(role.getBody().front());
+  });
+}
+
 namespace {
 struct LowerHopper : public fa::impl::LowerHopperPassBase<LowerHopper> {
   using LowerHopperPassBase::LowerHopperPassBase;
@@ -34,6 +49,7 @@ struct LowerHopper : public fa::impl::LowerHopperPassBase<LowerHopper> {
     for (func::FuncOp func : collectPrograms(getOperation())) {
       if (!isScheduled(func))
         continue;
+      forgetOrigins(func);
       OpBuilder builder(func);
       if (failed(buildProgram(func, options, builder)))
         return signalPassFailure();

@@ -688,18 +688,84 @@ func.func @turn_over_the_end_of_a_trip(%t: tensor<64x64xf16>, %n: index, %f: i1)
     %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
     hopper.tile_queue barriers 0
     hopper.producer registers 24 {
-      scf.for %j = %c0 to %n step %c64 {
+      scf.for %j = %c0 to %c64 step %c64 {
         hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
       }
     }
     hopper.consumers 2 registers 112 {
       hopper.turn_begin
       // expected-error @below {{'scf.for' op ends with another turn than it began with}}
-      scf.for %j = %c0 to %n step %c64 {
+      scf.for %j = %c0 to %c64 step %c64 {
         %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
         hopper.release %s : <tensor<64x64xf16>>
         hopper.turn_end
       }
+    }
+  }
+  return
+}
+
+// -----
+
+// The producer is a tile ahead of what the consumers take.
+
+func.func @another_tile(%x: tensor<256x64xf16>) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens where the tile's coordinate 0 is}}
+  scf.forall (%i) = (0) to (192) step (64) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+      %next = arith.addi %i, %c64 : index
+      %t = tensor.extract_slice %x[%next, 0] [64, 64] [1, 1] : tensor<256x64xf16> to tensor<64x64xf16>
+      // expected-error @below {{'hopper.load' op brings another tile of ring "r" than the consumers take, as number 0}}
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 112 {
+      %t = tensor.extract_slice %x[%i, 0] [64, 64] [1, 1] : tensor<256x64xf16> to tensor<64x64xf16>
+      // expected-note @below {{taken here}}
+      %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+// Two slices that are computed in other ways, of the same numbers.
+
+func.func @the_same_tile(%x: tensor<256x64xf16>) {
+  %c64 = arith.constant 64 : index
+  scf.forall (%i) = (0) to (192) step (64) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+      %next = arith.addi %i, %c64 : index
+      %t = tensor.extract_slice %x[%next, 0] [64, 64] [1, 1] : tensor<256x64xf16> to tensor<64x64xf16>
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 112 {
+      %next = affine.apply affine_map<(d0) -> (d0 + 64)>(%i)
+      %t = tensor.extract_slice %x[%next, 0] [64, 64] [1, 1] : tensor<256x64xf16> to tensor<64x64xf16>
+      %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+// A tile that the consumers compute is nowhere to be loaded from.
+
+func.func @computed_tile(%t: tensor<64x64xf16>) {
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 112 {
+      %e = tensor.empty() : tensor<64x64xf16>
+      // expected-error @below {{'hopper.acquire' op expected a slice of a tensor that both roles can read, at coordinates the same for all threads}}
+      %s = hopper.acquire %r of %e : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
     }
   }
   return

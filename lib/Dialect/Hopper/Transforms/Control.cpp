@@ -9,6 +9,8 @@
 #include "mlir/IR/OperationSupport.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
+#include <numeric>
+
 using namespace mlir;
 using namespace fa::hopper;
 
@@ -57,7 +59,12 @@ Control::Control(scf::ForallOp forall) : forall(forall) {
          parent = parent->getParentOp())
       holdsSteps.insert(parent);
   });
-  llvm::SetVector<int64_t> sizes;
+  // Sizes around multiples of what loops and tiles go by.
+  llvm::SetVector<int64_t> units, sizes;
+  for (auto ring : forall.getBody()->getOps<RingOp>())
+    units.insert(ring.getRing().getType().rows());
+  for (OpFoldResult step : forall.getMixedStep())
+    units.insert(getConstantIntValue(step).value_or(1));
   forall.walk([&](Operation *op) {
     if (!holdsSteps.contains(op))
       return;
@@ -69,14 +76,13 @@ Control::Control(scf::ForallOp forall) : forall(forall) {
     for (Value bound :
          {loop.getLowerBound(), loop.getUpperBound(), loop.getStep()})
       need(bound);
-    int64_t step = getConstantIntValue(loop.getStep()).value_or(1);
-    for (int64_t n = 0; step > 0 && n < 2 * stages + 4; ++n)
-      for (int64_t around : {0, 1, -1})
-        if (n * step + around >= 0)
-          sizes.insert(n * step + around);
+    units.insert(getConstantIntValue(loop.getStep()).value_or(1));
   });
-  if (sizes.empty())
-    sizes.insert(1);
+  for (int64_t unit : units)
+    for (int64_t n = 0; unit > 0 && n < 2 * stages + 4; ++n)
+      for (int64_t around : {0, 1, -1})
+        if (n * unit + around >= 0)
+          sizes.insert(n * unit + around);
   candidates.assign(sizes.begin(), sizes.end());
   forall.getRegion().walk([&](Block *block) {
     for (Operation &op : *block)
@@ -143,13 +149,22 @@ int64_t Control::random() {
   return static_cast<int64_t>((z ^ (z >> 31)) >> 1);
 }
 
-/// The number for what nothing determines; the same for the same key.
+/// The number for what nothing determines; the same for the same key. As many
+/// choices as there are candidates have each of them once, for each key;
+/// further rounds pair them with others of other keys.
 int64_t Control::candidate(Type type, ArrayRef<int64_t> key) {
   auto [it, isNew] = chosen.try_emplace(std::vector<int64_t>(key), 0);
-  if (isNew)
-    it->second = type.isInteger(1) ? random() % 2
-                                   : candidates[random() % candidates.size()];
-  return it->second;
+  if (!isNew)
+    return it->second;
+  if (type.isInteger(1))
+    return it->second = random() % 2;
+  uint64_t count = candidates.size(), which = chosen.size() - 1;
+  uint64_t factor = 2 * which + 1;
+  while (std::gcd(factor, count) != 1)
+    ++factor;
+  uint64_t round = number / count;
+  return it->second =
+             candidates[(factor * (number % count) + which * round) % count];
 }
 
 bool Control::choose(unsigned which) {

@@ -45,6 +45,8 @@ class Control {
 public:
   explicit Control(mlir::scf::ForallOp forall);
 
+  /// How many choices have all sizes that are of interest, each once.
+  unsigned round() const { return candidates.size(); }
   /// Chooses what is not known of sizes, coordinates and lists; the same number
   /// makes the same choice. False where there is no such tile.
   bool choose(unsigned number);

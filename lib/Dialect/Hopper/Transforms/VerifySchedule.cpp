@@ -7,6 +7,8 @@
 
 #include "fa/Dialect/Hopper/Transforms/Passes.h"
 
+#include <set>
+
 namespace fa::hopper {
 #define GEN_PASS_DEF_VERIFYSCHEDULEPASS
 #include "fa/Dialect/Hopper/Transforms/Passes.h.inc"
@@ -15,12 +17,53 @@ namespace fa::hopper {
 using namespace mlir;
 using namespace fa::hopper;
 
-/// Choices that are tried: so many at least, if there is anything to choose,
-/// and at most.
-static constexpr unsigned kFewestChoices = 48, kMostChoices = 256;
+/// Rounds of choices that are tried: so many at least, and at most.
+static constexpr unsigned kFewestRounds = 3, kMostRounds = 6;
 
-/// Whether loops have had no trips, one, and so on to twice the stages.
-static bool haveRunEnough(const Control &control, int64_t stages) {
+namespace {
+/// What a role does, without the tiles that it does it with.
+using Outline = std::vector<std::pair<Operation *, int>>;
+
+class ScheduleVerifier {
+public:
+  ScheduleVerifier(scf::ForallOp forall, ProducerOp producer,
+                   ConsumersOp consumers);
+  LogicalResult verify();
+
+private:
+  LogicalResult check(unsigned choice);
+  bool hasRunEnough() const;
+
+  scf::ForallOp forall;
+  ProducerOp producer;
+  ConsumersOp consumers;
+  /// Blocks take further tiles.
+  bool stays;
+  /// Of the largest ring.
+  int64_t stages = 1;
+  Control control;
+  std::set<std::pair<Outline, Outline>> seen;
+  TileTrace before;
+};
+} // namespace
+
+ScheduleVerifier::ScheduleVerifier(scf::ForallOp forall, ProducerOp producer,
+                                   ConsumersOp consumers)
+    : forall(forall), producer(producer), consumers(consumers),
+      stays(!forall.getBody()->getOps<TileQueueOp>().empty()), control(forall) {
+  for (RingOp ring : forall.getBody()->getOps<RingOp>())
+    stages = std::max<int64_t>(stages, ring.getRing().getType().getStages());
+}
+
+static Outline outlineOf(const Trace &trace) {
+  Outline outline;
+  for (const Step &step : trace)
+    outline.push_back({step.op, step.kind * 2 + step.condition});
+  return outline;
+}
+
+/// Loops have had no trips, one, and so on to twice the stages.
+bool ScheduleVerifier::hasRunEnough() const {
   return llvm::all_of(control.trips(), [&](const auto &entry) {
     for (int64_t n = 0; n <= 2 * stages; ++n)
       if (!entry.second.contains(n))
@@ -29,53 +72,58 @@ static bool haveRunEnough(const Control &control, int64_t stages) {
   });
 }
 
-LogicalResult fa::hopper::verifySchedule(scf::ForallOp forall) {
-  Block &body = *forall.getBody();
-  auto allConsumers = body.getOps<ConsumersOp>();
-  auto producers = body.getOps<ProducerOp>();
-  if (allConsumers.empty() || producers.empty())
+LogicalResult ScheduleVerifier::check(unsigned choice) {
+  if (!control.choose(choice))
     return success();
-  ConsumersOp consumers = *allConsumers.begin();
-  ProducerOp producer = *producers.begin();
-  bool stays = !body.getOps<TileQueueOp>().empty();
-  int64_t stages = 1;
-  for (RingOp ring : body.getOps<RingOp>())
-    stages = std::max<int64_t>(stages, ring.getRing().getType().getStages());
-
-  Control control(forall);
+  auto loads = control.run(producer.getBody().front());
+  if (failed(loads))
+    return failure();
+  auto computes = control.run(consumers.getBody().front());
+  if (failed(computes))
+    return failure();
+  if (!*loads || !*computes)
+    return success();
+  TileTrace tile{std::move(**loads), std::move(**computes)};
   auto describe = [&](InFlightDiagnostic &diag) {
     control.describe(diag.attachNote(forall.getLoc()));
   };
-  TileTrace before;
-  for (unsigned n = 0; n < kMostChoices; ++n) {
-    if (n >= kFewestChoices && haveRunEnough(control, stages))
+  if (failed(checkLoads(tile, producer, describe)))
+    return failure();
+  // Most sizes differ in the tiles alone.
+  if (!seen.insert({outlineOf(tile.producer), outlineOf(tile.consumers)})
+           .second)
+    return success();
+  if (failed(checkConsumers(tile.consumers, stays, describe)))
+    return failure();
+  // Rings go on where the tile before left them.
+  SmallVector<const TileTrace *> tiles{&tile};
+  for (int64_t i = 0; stays && i <= stages; ++i)
+    tiles.push_back(i % 2 ? &tile : &before);
+  if (failed(checkProgress(tiles, consumers, producer, describe)))
+    return failure();
+  before = std::move(tile);
+  return success();
+}
+
+LogicalResult ScheduleVerifier::verify() {
+  for (unsigned n = 0; n < kMostRounds * control.round(); ++n) {
+    if (n >= kFewestRounds * control.round() && hasRunEnough())
       break;
-    if (!control.choose(n))
-      continue;
-    auto loads = control.run(producer.getBody().front());
-    if (failed(loads))
-      return failure();
-    auto computes = control.run(consumers.getBody().front());
-    if (failed(computes))
-      return failure();
-    if (!*loads || !*computes)
-      continue;
-    TileTrace tile{std::move(**loads), std::move(**computes)};
-    if (failed(checkConsumers(tile.consumers, stays, describe)) ||
-        failed(checkLoads(tile, producer, describe)))
-      return failure();
-    // Rings go on where the tile before left them.
-    SmallVector<const TileTrace *> tiles{&tile};
-    if (stays)
-      for (int64_t i = 0; i <= stages; ++i)
-        tiles.push_back(i % 2 || !n ? &tile : &before);
-    if (failed(checkProgress(tiles, consumers, producer, describe)))
+    if (failed(check(n)))
       return failure();
     if (!control.hasChoices())
       break;
-    before = std::move(tile);
   }
   return success();
+}
+
+LogicalResult fa::hopper::verifySchedule(scf::ForallOp forall) {
+  auto consumers = forall.getBody()->getOps<ConsumersOp>();
+  auto producers = forall.getBody()->getOps<ProducerOp>();
+  if (consumers.empty() || producers.empty())
+    return success();
+  return ScheduleVerifier(forall, *producers.begin(), *consumers.begin())
+      .verify();
 }
 
 namespace {
