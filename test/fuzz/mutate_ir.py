@@ -82,6 +82,7 @@ WORDS = [
     b"hopper.load",
     b"hopper.acquire",
     b"hopper.release",
+    b"hopper.poll",
     b"hopper.wgmma",
     b"hopper.wait_group",
     b"hopper.turn_begin",
@@ -162,6 +163,7 @@ WRITERS = {"fa-emit-ptx", "fa-pipeline"}
 HOPPER = [
     "--fa-pipeline=target=sm_90a",
     "--fa-schedule-hopper",
+    "--hopper-verify",
     "--fa-lower-hopper",
     "--fa-lower-to-nvvm",
 ]

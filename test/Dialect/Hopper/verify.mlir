@@ -770,3 +770,25 @@ func.func @computed_tile(%t: tensor<64x64xf16>) {
   }
   return
 }
+
+// -----
+
+// Nothing but scf.for and scf.if is around what roles do together.
+
+func.func @another_loop(%t: tensor<64x64xf16>, %f: i1) {
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 112 {
+      // expected-error @below {{'scf.while' op expected loops that are scf.for, and branches that are scf.if, around what works on rings, products or turns}}
+      scf.while : () -> () {
+        scf.condition(%f)
+      } do {
+        %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        scf.yield
+      }
+    }
+  }
+  return
+}

@@ -19,8 +19,16 @@ static constexpr int64_t kMostTrips = 64;
 /// Where values that a loop carries decide something, all its trips run, if
 /// they are not more than these.
 static constexpr int64_t kMostCarriedTrips = 1024;
+/// Steps that are larger have one trip in any tensor.
+static constexpr int64_t kLargestUnit = 1 << 20;
+/// Bounds that are larger are of no loop over a tensor (coordinates are below
+/// 2^30).
+static constexpr int64_t kLargestBound = int64_t(1) << 40;
 
-static bool isNumber(Type type) { return type.isIntOrIndex(); }
+static bool isNumber(Type type) {
+  return type.isIndex() ||
+         (type.isInteger() && type.getIntOrFloatBitWidth() <= 64);
+}
 
 /// Whether an operation of the dialect does something that other threads see.
 static bool isStep(Operation *op) {
@@ -61,10 +69,14 @@ Control::Control(scf::ForallOp forall) : forall(forall) {
   });
   // Sizes around multiples of what loops and tiles go by.
   llvm::SetVector<int64_t> units, sizes;
+  auto addUnit = [&](OpFoldResult step) {
+    int64_t unit = getConstantIntValue(step).value_or(1);
+    units.insert(0 < unit && unit <= kLargestUnit ? unit : 1);
+  };
   for (auto ring : forall.getBody()->getOps<RingOp>())
     units.insert(ring.getRing().getType().rows());
   for (OpFoldResult step : forall.getMixedStep())
-    units.insert(getConstantIntValue(step).value_or(1));
+    addUnit(step);
   forall.walk([&](Operation *op) {
     if (!holdsSteps.contains(op))
       return;
@@ -76,10 +88,10 @@ Control::Control(scf::ForallOp forall) : forall(forall) {
     for (Value bound :
          {loop.getLowerBound(), loop.getUpperBound(), loop.getStep()})
       need(bound);
-    units.insert(getConstantIntValue(loop.getStep()).value_or(1));
+    addUnit(loop.getStep());
   });
   for (int64_t unit : units)
-    for (int64_t n = 0; unit > 0 && n < 2 * stages + 4; ++n)
+    for (int64_t n = 0; n < 2 * stages + 4; ++n)
       for (int64_t around : {0, 1, -1})
         if (n * unit + around >= 0)
           sizes.insert(n * unit + around);
@@ -190,6 +202,8 @@ bool Control::choose(unsigned which) {
       exists = false;
       continue;
     }
+    if (std::max({std::abs(*from), std::abs(*to), *by}) > kLargestBound)
+      return false;
     int64_t count = (*to - *from + *by - 1) / *by, n = random() % count;
     // The first and the last tile are like no others.
     if (int64_t end = random() % 4; end < 2)
@@ -378,6 +392,11 @@ LogicalResult Control::runBlock(Block &block, Trace &trace) {
     } else if (auto branch = dyn_cast<scf::IfOp>(op)) {
       if (failed(runIf(branch, trace)))
         return failure();
+    } else if (holdsSteps.contains(op)) {
+      return op->emitOpError(
+          "expected loops that are scf.for, and branches that "
+          "are scf.if, around what works on rings, products "
+          "or turns");
     } else if (!isStep(op)) {
       for (OpResult result : op->getResults())
         if (needed.contains(result))
@@ -423,6 +442,10 @@ LogicalResult Control::runFor(scf::ForOp loop, Trace &trace) {
   }
   if (*step <= 0)
     return loop.emitOpError("expected a step of at least 1, got ") << *step;
+  if (std::max({std::abs(*low), std::abs(*high), *step}) > kLargestBound) {
+    tooLong = true;
+    return success();
+  }
   int64_t trips = *low < *high ? (*high - *low + *step - 1) / *step : 0;
   if (!getConstantIntValue(loop.getLowerBound()) ||
       !getConstantIntValue(loop.getUpperBound()))
