@@ -8,7 +8,7 @@
 //   fa-hopper-mutants FILE.mlir... --lengths=200x330,64x0 --mutants=1000
 //
 // A file has one function with roles, as fa-schedule-hopper leaves it; lengths
-// are of the first argument and of all others, where these are dynamic. What
+// are of the first argument's first dynamic size and of all others. What
 // products multiply and what is computed of tiles stays as it is: a program
 // that computes something else is not wrong.
 
@@ -430,9 +430,12 @@ llvm::Expected<Bytes> Program::run(ModuleOp program, Lengths lengths,
       return llvm::createStringError(
           "expected arguments that are tensors of f16, bf16 or f32");
     std::vector<int64_t> shape = tensor.getShape();
+    bool isFirst = n == 0;
     for (int64_t &size : shape)
-      if (ShapedType::isDynamic(size))
-        size = n ? lengths.second : lengths.first;
+      if (ShapedType::isDynamic(size)) {
+        size = isFirst ? lengths.first : lengths.second;
+        isFirst = false;
+      }
     DType dtype = tensor.getElementType().isF32()   ? DType::F32
                   : tensor.getElementType().isF16() ? DType::F16
                                                     : DType::BF16;

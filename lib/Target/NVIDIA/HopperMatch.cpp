@@ -23,9 +23,7 @@ using namespace fa::hopper;
 
 static bool isLoaded(Value v) { return !getLoadChain(v).empty(); }
 
-/// A loaded tile that TMA can load: rows of one dimension by the last
-/// dimension.
-static bool isTile(Value v, std::string &why) {
+bool fa::nvidia::canLoadByTMA(Value v, std::string &why) {
   auto type = cast<RankedTensorType>(v.getType());
   std::string name;
   llvm::raw_string_ostream(name) << type;
@@ -57,8 +55,7 @@ static bool isTile(Value v, std::string &why) {
   auto slice = cast<tensor::ExtractSliceOp>(chain.back());
   RankedTensorType base = slice.getSourceType();
   llvm::SmallBitVector dropped = slice.getDroppedDims();
-  bool last = base.getRank() <= 5 && !dropped.test(base.getRank() - 1) &&
-              isConstantIntValue(slice.getMixedOffsets().back(), 0);
+  bool last = base.getRank() <= 5 && !dropped.test(base.getRank() - 1);
   if (!last || isLoaded(slice.getSource())) {
     why = "the tile " + name +
           " is not a slice of rows along the last dimension of a tensor "
@@ -80,7 +77,7 @@ static bool matchTiles(HopperProgram &program, std::string &why) {
     why = "Q is not loaded before the loop, or K and V not in it";
     return false;
   }
-  if (!isTile(q, why) || !isTile(k, why) || !isTile(v, why))
+  if (!canLoadByTMA(q, why) || !canLoadByTMA(k, why) || !canLoadByTMA(v, why))
     return false;
   auto any = [](Operation *) { return true; };
   if (!isKnownAhead(k, loop, any) || !isKnownAhead(v, loop, any)) {

@@ -11,6 +11,8 @@
 //   HopperStores.cpp     results that leave through shared memory
 //   HopperProducer.cpp   the role that loads, a slice of the other
 //   ScheduleHopper.cpp   the pass
+//
+// and HopperPlace.cpp, the pass that is to take its place.
 
 #ifndef FA_LIB_TARGET_NVIDIA_HOPPERSCHEDULE_H
 #define FA_LIB_TARGET_NVIDIA_HOPPERSCHEDULE_H
@@ -89,6 +91,10 @@ struct HopperConsumers {
 bool matchHopper(mlir::scf::ForallOp forall, HopperProgram &program,
                  std::string &why);
 
+/// Whether TMA can load a loaded tile, rows of one dimension by the last
+/// dimension; else says in `why` what stands against it.
+bool canLoadByTMA(mlir::Value tile, std::string &why);
+
 /// Finds a tile of random bits.
 void findRandomMask(HopperProgram &program);
 
@@ -130,6 +136,13 @@ void mergeBranches(mlir::scf::ForOp loop);
 //===----------------------------------------------------------------------===//
 // HopperShape.cpp
 //===----------------------------------------------------------------------===//
+
+/// Registers a thread by role, where a block has so many warpgroups that
+/// compute.
+struct RoleRegisters {
+  int64_t producer, consumers;
+};
+RoleRegisters roleRegisters(int64_t warpgroups);
 
 /// Chooses what the options leave open; reports what does not fit.
 mlir::FailureOr<HopperShape> chooseShape(HopperProgram &program,

@@ -16,14 +16,12 @@ using namespace fa::hopper;
 // Roles
 //===----------------------------------------------------------------------===//
 
-/// Registers a thread by role. A block enters with 65536 for all its threads,
-/// in multiples of 8 each, and gives them out again.
-static void roleRegisters(int64_t warpgroups, int64_t &producer,
-                          int64_t &consumer) {
-  static constexpr int64_t table[][2] = {
+/// A block enters with 65536 registers for all its threads, in multiples of 8
+/// each, and gives them out again.
+RoleRegisters fa::nvidia::roleRegisters(int64_t warpgroups) {
+  static constexpr RoleRegisters table[] = {
       {56, 256}, {40, 232}, {32, 160}, {32, 112}};
-  producer = table[warpgroups - 1][0];
-  consumer = table[warpgroups - 1][1];
+  return table[warpgroups - 1];
 }
 
 /// Roles and what they do at the same time.
@@ -52,7 +50,9 @@ static FailureOr<HopperShape> chooseRoles(HopperProgram &program,
            << " warpgroups; a block has at most " << maxWarpgroups
            << " warpgroups, and one team where it does not persist: choose "
               "fewer teams or rows";
-  roleRegisters(warpgroups, shape.producerRegisters, shape.consumerRegisters);
+  RoleRegisters registers = roleRegisters(warpgroups);
+  shape.producerRegisters = registers.producer;
+  shape.consumerRegisters = registers.consumers;
   shape.overlap =
       options.overlap >= 0 ? options.overlap : warpgroups <= 2 && live <= 170;
   shape.pingPong =

@@ -115,9 +115,13 @@ void fa::buildNVIDIALoweringPipeline(OpPassManager &pm) {
 void fa::buildNVIDIAPipeline(OpPassManager &pm, const NVIDIAOptions &options) {
   if (const NVIDIATarget *target = lookupNVIDIATarget(options.chip);
       target && target->wgmma && options.hopper) {
-    ScheduleHopperPassOptions schedule;
-    schedule.chip = options.chip;
-    pm.addPass(createScheduleHopperPass(schedule));
+    if (options.schedule == NVIDIAOptions::Schedule::Rules) {
+      pm.addPass(createHopperPlacePass());
+    } else {
+      ScheduleHopperPassOptions schedule;
+      schedule.chip = options.chip;
+      pm.addPass(createScheduleHopperPass(schedule));
+    }
     pm.addNestedPass<func::FuncOp>(hopper::createVerifySchedulePass());
     pm.addPass(createLowerHopperPass());
   }
@@ -132,6 +136,13 @@ struct NVIDIAPipelineOptions : PassPipelineOptions<NVIDIAPipelineOptions> {
   Option<std::string> chip{
       *this, "chip", llvm::cl::desc("the target: a row of the target table"),
       llvm::cl::init("sm_80")};
+  using Schedule = fa::NVIDIAOptions::Schedule;
+  Option<Schedule> schedule{
+      *this, "schedule", llvm::cl::desc("who schedules for sm_90a"),
+      llvm::cl::init(Schedule::Template),
+      llvm::cl::values(
+          clEnumValN(Schedule::Template, "template", "fa-schedule-hopper"),
+          clEnumValN(Schedule::Rules, "rules", "fa-hopper-place"))};
 };
 } // namespace
 
@@ -148,6 +159,7 @@ void fa::registerNVIDIAPasses() {
       [](OpPassManager &pm, const NVIDIAPipelineOptions &text) {
         NVIDIAOptions options;
         options.chip = text.chip;
+        options.schedule = text.schedule;
         buildNVIDIAPipeline(pm, options);
       });
 }

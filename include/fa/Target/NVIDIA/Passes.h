@@ -28,6 +28,9 @@ struct NVIDIAOptions {
   std::string chip = "sm_80";
   /// The Hopper schedule where the chip and the program allow it.
   bool hopper = true;
+  /// Who makes that: fa-schedule-hopper, for one shape of program, or
+  /// fa-hopper-place, by rules for any.
+  enum class Schedule { Template, Rules } schedule = Schedule::Template;
 };
 
 /// What a chip has, as far as the schedules ask.

@@ -99,6 +99,29 @@ def ScheduleHopperPass : Pass<"fa-schedule-hopper", "::mlir::ModuleOp"> {
   ];
 }
 
+def HopperPlacePass : Pass<"fa-hopper-place", "::mlir::ModuleOp"> {
+  let summary = "tile programs of any contractions as roles, rings and wgmma";
+  let description = [{
+    Rewrites each outermost `scf.forall` into the `hopper` dialect by rules that
+    know no program: what loads the tiles that contractions read is the
+    producer, all else the consumers; each loaded tile is one slot of a ring of
+    its own, held from before the first product that reads it to behind the
+    last; computed first operands stay in registers. Every product is awaited
+    where it is started, and nothing overlaps but loads.
+
+    What the rules do not take (a computed second operand, a transposed first
+    one, results of other rows) stays as it is, with a remark that says why; the
+    Ampere schedule takes it.
+
+    Numeric contract: reassociated (sums follow the tensor cores' order).
+  }];
+  let dependentDialects = [
+    "::fa::hopper::HopperDialect", "::mlir::arith::ArithDialect",
+    "::mlir::linalg::LinalgDialect", "::mlir::scf::SCFDialect",
+    "::mlir::tensor::TensorDialect"
+  ];
+}
+
 def LowerHopperPass : Pass<"fa-lower-hopper", "::mlir::ModuleOp"> {
   let summary = "scheduled tile programs as kernels";
   let description = [{

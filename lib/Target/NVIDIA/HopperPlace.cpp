@@ -1,0 +1,357 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The pass fa-hopper-place: a tile program of any contractions as two roles, by
+// rules that each look at one thing. Nothing overlaps yet: every product is
+// awaited where it is started.
+//
+//   Roles      what loads is a slice of what computes, and the producer's; all
+//              else is the consumers', a warpgroup for 64 rows of the products
+//   Residency  a loaded tile that products read is one slot of a ring of its
+//              own, with all its uses; a computed operand stays in registers
+//   Rings      two stages where the tile is loaded in a loop and memory allows
+//              it, else one
+
+#include "HopperSchedule.h"
+#include "Program.h"
+
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "mlir/IR/Matchers.h"
+#include "mlir/IR/Remarks.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+namespace fa {
+#define GEN_PASS_DEF_HOPPERPLACEPASS
+#include "fa/Target/NVIDIA/Passes.h.inc"
+} // namespace fa
+
+using namespace mlir;
+using namespace fa::nvidia;
+using namespace fa::hopper;
+
+namespace {
+/// A tile that is loaded because products read it, and its place.
+struct PlacedTile {
+  RingOp ring;
+  Value slot;
+  unsigned stages = 1;
+};
+
+class Placement {
+public:
+  Placement(scf::ForallOp forall, const fa::NVIDIATarget &target)
+      : forall(forall), target(target) {}
+  /// Whether the rules take the block's program; else says in `why` what they
+  /// do not.
+  bool match(std::string &why);
+  void apply();
+
+private:
+  bool matchContractions(std::string &why);
+  bool matchOperand(const Contraction &c, OpOperand &operand, bool isFirst,
+                    std::string &why);
+  bool matchRest(std::string &why);
+  bool chooseStages(std::string &why);
+
+  void placeRings(OpBuilder &b);
+  void moveIntoConsumers(OpBuilder &b);
+  void startProduct(const Contraction &c);
+  void placeSlot(Value tile, PlacedTile &placed);
+
+  scf::ForallOp forall;
+  const fa::NVIDIATarget &target;
+  SmallVector<Contraction> contractions;
+  llvm::MapVector<Value, PlacedTile> tiles;
+  ConsumersOp consumers;
+};
+} // namespace
+
+static bool isLoaded(Value v) { return !getLoadChain(v).empty(); }
+
+//===----------------------------------------------------------------------===//
+// What the rules take
+//===----------------------------------------------------------------------===//
+
+/// Whether a loaded tile is where both roles can tell: its slice depends on
+/// numbers that no tile decides.
+static bool isAtKnownPlace(Value tile, scf::ForallOp forall) {
+  SmallVector<Value> work{tile};
+  DenseSet<Value> seen;
+  while (!work.empty()) {
+    Value v = work.pop_back_val();
+    if (!seen.insert(v).second ||
+        !forall.getRegion().isAncestor(v.getParentRegion()))
+      continue;
+    if (auto argument = dyn_cast<BlockArgument>(v)) {
+      Operation *parent = argument.getOwner()->getParentOp();
+      auto loop = dyn_cast<scf::ForOp>(parent);
+      if (parent != forall && !(loop && v == loop.getInductionVar()))
+        return false;
+      continue;
+    }
+    Operation *op = v.getDefiningOp();
+    bool isView =
+        isa<tensor::ExtractSliceOp, tensor::PadOp, tensor::CastOp>(op);
+    if (!isView && (op->getNumRegions() || !isMemoryEffectFree(op)))
+      return false;
+    work.append(op->operand_begin(), op->operand_end());
+  }
+  return true;
+}
+
+/// The first operand may be in registers; what is in shared memory lies there
+/// as it is loaded, so that the first one's rows are rows there.
+bool Placement::matchOperand(const Contraction &c, OpOperand &operand,
+                             bool isFirst, std::string &why) {
+  Value v = operand.get();
+  if (isFirst && c.aOuterK) {
+    why = "the first operand of a contraction is transposed";
+    return false;
+  }
+  if (!isLoaded(v)) {
+    if (!isFirst)
+      why = "the second operand of a contraction is computed: warpgroups would "
+            "have to share it";
+    else if (c.k % 16)
+      why = "a computed operand has " + std::to_string(c.k) +
+            " columns, and a multiple of 16 is expected";
+    return isFirst && c.k % 16 == 0;
+  }
+  if (!canLoadByTMA(v, why))
+    return false;
+  if (!isAtKnownPlace(v, forall)) {
+    why = "a tile is loaded from where only computed tiles tell";
+    return false;
+  }
+  tiles.insert({v, {}});
+  return true;
+}
+
+bool Placement::matchContractions(std::string &why) {
+  forall.walk([&](linalg::LinalgOp op) {
+    if (auto c = matchContraction(op))
+      contractions.push_back(*c);
+  });
+  if (contractions.empty()) {
+    why = "it has no contraction";
+    return false;
+  }
+  for (const Contraction &c : contractions) {
+    if (!c.tensorCore() || getElementTypeOrSelf(c.b->get()) != c.elementType) {
+      why = "its operands are not f16 or bf16";
+      return false;
+    }
+    if (c.m != contractions[0].m || c.m % warpgroupRows ||
+        c.m > maxWarpgroups * warpgroupRows) {
+      why = "expected results of 64, 128, 192 or 256 rows, all alike, got " +
+            std::to_string(c.m) + " and " + std::to_string(contractions[0].m);
+      return false;
+    }
+    if (c.n % 8 || c.n > 256 || (c.bOuterK && c.k % 16)) {
+      why = "expected a multiple of 8 columns, at most 256, of sums over a "
+            "multiple of 16, got " +
+            std::to_string(c.n) + " and " + std::to_string(c.k);
+      return false;
+    }
+    if (!matchOperand(c, *c.a, true, why) || !matchOperand(c, *c.b, false, why))
+      return false;
+  }
+  return true;
+}
+
+/// Operations that the consumers run as they are.
+bool Placement::matchRest(std::string &why) {
+  WalkResult walk = forall.getBody()->walk([&](Operation *op) {
+    bool isKnown =
+        isa<linalg::LinalgOp, scf::ForOp, scf::IfOp, scf::YieldOp,
+            scf::InParallelOp, linalg::YieldOp, linalg::IndexOp>(op) ||
+        op->getDialect()->getNamespace() == "tensor" ||
+        (!op->getNumRegions() && isMemoryEffectFree(op));
+    if (!isKnown)
+      why = "it has a " + op->getName().getStringRef().str();
+    return isKnown ? WalkResult::advance() : WalkResult::interrupt();
+  });
+  return !walk.wasInterrupted();
+}
+
+bool Placement::chooseStages(std::string &why) {
+  int64_t available = target.sharedMemory - tileAlignment, bytes = 0;
+  auto bytesOf = [](Value tile) {
+    auto type = cast<RankedTensorType>(tile.getType());
+    return RingType::get(type.getContext(), 1, type).tileBytes();
+  };
+  for (auto &[tile, placed] : tiles)
+    bytes += llvm::alignTo(bytesOf(tile), tileAlignment);
+  if (bytes > available) {
+    why = "its tiles have " + std::to_string(bytes) +
+          " bytes, and shared memory " + std::to_string(available);
+    return false;
+  }
+  for (auto &[tile, placed] : tiles) {
+    int64_t more = llvm::alignTo(bytesOf(tile), tileAlignment);
+    if (tile.getParentBlock() == forall.getBody() || bytes + more > available)
+      continue;
+    placed.stages = 2;
+    bytes += more;
+  }
+  return true;
+}
+
+bool Placement::match(std::string &why) {
+  return matchContractions(why) && matchRest(why) && chooseStages(why);
+}
+
+//===----------------------------------------------------------------------===//
+// The two roles
+//===----------------------------------------------------------------------===//
+
+void Placement::placeRings(OpBuilder &b) {
+  int64_t tilesEnd = tileAlignment, barriersEnd = 0;
+  for (auto [n, entry] : llvm::enumerate(tiles)) {
+    auto &[tile, placed] = entry;
+    auto type = RingType::get(b.getContext(), placed.stages,
+                              cast<RankedTensorType>(tile.getType()));
+    placed.ring =
+        RingOp::create(b, tile.getLoc(), type, "tile" + std::to_string(n),
+                       tilesEnd, barriersEnd, /*ones=*/false);
+    tilesEnd += llvm::alignTo(placed.ring.bytes(), tileAlignment);
+    barriersEnd = placed.ring.barriersEnd();
+  }
+}
+
+/// Numbers, slices of memory and what is one number throughout: both roles can
+/// have them, where nothing that is computed of tiles decides them.
+static bool isOfBoth(Operation *op) {
+  if (isa<tensor::EmptyOp, tensor::ExtractSliceOp, tensor::PadOp,
+          tensor::CastOp, linalg::FillOp>(op))
+    return true;
+  return !op->getNumRegions() && isMemoryEffectFree(op) &&
+         llvm::none_of(op->getResultTypes(),
+                       [](Type type) { return isa<TensorType>(type); });
+}
+
+void Placement::moveIntoConsumers(OpBuilder &b) {
+  SetVector<Operation *> moved;
+  for (Operation &op : forall.getBody()->without_terminator()) {
+    bool computes = llvm::any_of(op.getOperands(), [&](Value v) {
+      return moved.contains(v.getDefiningOp());
+    });
+    if (computes || !(isOfBoth(&op) || isa<RingOp, ProducerOp>(op)))
+      moved.insert(&op);
+  }
+  // What the block stores.
+  SetVector<Value> results;
+  forall.getTerminator()->walk([&](Operation *op) {
+    for (Value v : op->getOperands())
+      if (moved.contains(v.getDefiningOp()))
+        results.insert(v);
+  });
+  int64_t warpgroups = contractions[0].m / warpgroupRows;
+  auto registers = roleRegisters(warpgroups);
+  SmallVector<Value> values = results.takeVector();
+  consumers =
+      ConsumersOp::create(b, forall.getLoc(), TypeRange(ValueRange(values)),
+                          warpgroups, registers.consumers);
+  Block &body = consumers.getBody().emplaceBlock();
+  for (Operation *op : moved)
+    op->moveBefore(&body, body.end());
+  OpBuilder end = OpBuilder::atBlockEnd(&body);
+  fa::hopper::YieldOp::create(end, forall.getLoc(), values);
+  for (auto [value, result] : llvm::zip(values, consumers.getResults()))
+    value.replaceUsesWithIf(result, [&](OpOperand &use) {
+      return forall.getTerminator()->isAncestor(use.getOwner());
+    });
+}
+
+/// A slot from before the first product that reads the tile to behind the last
+/// one, in the block of the tile.
+void Placement::placeSlot(Value tile, PlacedTile &placed) {
+  Block *block = tile.getParentBlock();
+  if (block == forall.getBody())
+    block = &consumers.getBody().front();
+  Operation *first = nullptr, *last = nullptr;
+  for (const Contraction &c : contractions)
+    for (OpOperand *operand : {c.a, c.b})
+      if (operand->get() == tile) {
+        Operation *user = block->findAncestorOpInBlock(*c.op);
+        if (!first || user->isBeforeInBlock(first))
+          first = user;
+        if (!last || last->isBeforeInBlock(user))
+          last = user;
+      }
+  OpBuilder b(first);
+  RingType ring = placed.ring.getRing().getType();
+  placed.slot = AcquireOp::create(b, tile.getLoc(),
+                                  SlotType::get(b.getContext(), ring.getTile()),
+                                  placed.ring.getRing(), tile, /*polled=*/false)
+                    .getSlot();
+  b.setInsertionPointAfter(last);
+  ReleaseOp::create(b, tile.getLoc(), placed.slot, Value());
+}
+
+/// A contraction is a product that is waited for.
+void Placement::startProduct(const Contraction &c) {
+  OpBuilder b(c.op);
+  auto read = [&](OpOperand *operand) {
+    auto it = tiles.find(operand->get());
+    return it == tiles.end() ? operand->get() : it->second.slot;
+  };
+  Value init = c.op.getDpsInits()[0];
+  auto fill = init.getDefiningOp<linalg::FillOp>();
+  SmallVector<Value> inits;
+  if (!fill || !matchPattern(fill.getInputs()[0], m_AnyZeroFloat()))
+    inits.push_back(init);
+  auto type =
+      PendingType::get(b.getContext(), cast<RankedTensorType>(init.getType()));
+  auto product =
+      WgmmaOp::create(b, c.op.getLoc(), TypeRange(type), read(c.a), read(c.b),
+                      inits, /*condition=*/Value(), c.bOuterK);
+  auto wait = WaitGroupOp::create(b, c.op.getLoc(), 0, product.getResults());
+  c.op->getResult(0).replaceAllUsesWith(wait.getResults()[0]);
+}
+
+void Placement::apply() {
+  OpBuilder b(forall.getBody()->getTerminator());
+  placeRings(b);
+  auto registers = roleRegisters(contractions[0].m / warpgroupRows);
+  auto producer = ProducerOp::create(b, forall.getLoc(), registers.producer);
+  producer.getBody().emplaceBlock();
+  moveIntoConsumers(b);
+  for (auto &[tile, placed] : tiles)
+    placeSlot(tile, placed);
+  for (const Contraction &c : contractions)
+    startProduct(c);
+  for (const Contraction &c : contractions)
+    c.op->erase();
+  buildProducer(producer, consumers);
+  eraseDead(*forall.getBody());
+}
+
+//===----------------------------------------------------------------------===//
+// The pass
+//===----------------------------------------------------------------------===//
+
+namespace {
+struct HopperPlace : public fa::impl::HopperPlacePassBase<HopperPlace> {
+  using HopperPlacePassBase::HopperPlacePassBase;
+
+  void runOnOperation() override {
+    const fa::NVIDIATarget *target = fa::lookupNVIDIATarget("sm_90a");
+    for (func::FuncOp func : collectPrograms(getOperation())) {
+      splitRandomMasks(func);
+      for (auto forall : func.getBody().front().getOps<scf::ForallOp>()) {
+        forall.walk([](scf::ForOp loop) { decideByWarp(loop); });
+        Placement placement(forall, *target);
+        std::string why;
+        if (placement.match(why))
+          placement.apply();
+        else
+          remark::missed(
+              forall.getLoc(),
+              remark::RemarkOpts::name("place").category("fa-hopper-place"))
+              << "left the kernel to the Ampere schedule: " << why;
+      }
+    }
+  }
+};
+} // namespace

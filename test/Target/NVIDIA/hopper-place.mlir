@@ -1,0 +1,138 @@
+// Roles, rings and products by rules: one slot for all uses of a tile, held from
+// the first product to behind the last. What is computed is executed elsewhere
+// (test/tools/fa-run/hopper-rules.test, RulesTest.cpp).
+
+// RUN: fa-opt %s --fa-hopper-place --split-input-file | FileCheck %s
+// RUN: fa-opt %s --fa-hopper-place --split-input-file --remarks-filter=fa-hopper-place --remark-format=emitRemark -o /dev/null 2>&1 | FileCheck %s --check-prefix=LEFT
+// RUN: fa-opt %inputs/tiles/gemm.mlir --fa-hopper-place --hopper-verify | FileCheck %s --check-prefix=GEMM
+
+// GEMM: %[[A:.*]] = hopper.ring "tile0" at 1024 barriers 0 : <2, tensor<128x64xbf16>>
+// GEMM: %[[B:.*]] = hopper.ring "tile1" at 33792 barriers 32 : <2, tensor<64x128xbf16>>
+// GEMM: hopper.producer registers 40 {
+// GEMM-NEXT: scf.for
+// GEMM: hopper.load %{{.*}} into %[[A]]
+// GEMM: hopper.load %{{.*}} into %[[B]]
+// GEMM: hopper.consumers 2 registers 232 -> (tensor<?x128xbf16>) {
+// GEMM: scf.for {{.*}} iter_args(%[[ACC:.*]] =
+// GEMM: %[[AS:.*]] = hopper.acquire %[[A]] of
+// GEMM: %[[BS:.*]] = hopper.acquire %[[B]] of
+// GEMM: %[[P:.*]] = hopper.wgmma %[[AS]], %[[BS]] transposed init(%[[ACC]])
+// GEMM-NEXT: %[[D:.*]] = hopper.wait_group 0, %[[P]]
+// GEMM: hopper.release %[[BS]]
+// GEMM-NEXT: hopper.release %[[AS]]
+// GEMM-NEXT: scf.yield %[[D]]
+// GEMM: arith.maximumf
+// GEMM: hopper.yield
+
+#a = affine_map<(i, j, k) -> (i, k)>
+#b = affine_map<(i, j, k) -> (k, j)>
+#bt = affine_map<(i, j, k) -> (j, k)>
+#at = affine_map<(i, j, k) -> (k, i)>
+#c = affine_map<(i, j, k) -> (i, j)>
+!g = tensor<64x64xf16>
+!s = tensor<64x64xf32>
+
+// K-major by one product and MN-major by the other, of one slot; the second one
+// goes on from the first.
+
+// CHECK-LABEL: func.func @both_ways(
+// CHECK: %[[X:.*]] = hopper.ring "tile0"
+// CHECK: %[[Y:.*]] = hopper.ring "tile1"
+// CHECK-NOT: hopper.ring
+// CHECK: %[[XS:.*]] = hopper.acquire %[[X]]
+// CHECK: %[[YS:.*]] = hopper.acquire %[[Y]]
+// CHECK: %[[P:.*]] = hopper.wgmma %[[XS]], %[[YS]] :
+// CHECK-NEXT: %[[S:.*]] = hopper.wait_group 0, %[[P]]
+// CHECK: hopper.wgmma %[[XS]], %[[YS]] transposed init(%[[S]])
+// CHECK-NEXT: hopper.wait_group 0
+// CHECK: hopper.release %[[YS]]
+// CHECK: hopper.release %[[XS]]
+func.func @both_ways(%x: !g, %y: !g) -> !s {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : !s
+  %r = scf.forall (%i) = (0) to (64) step (64) shared_outs(%out = %e) -> (!s) {
+    %z = linalg.fill ins(%zero : f32) outs(%e : !s) -> !s
+    %xt = tensor.extract_slice %x[%i, 0] [64, 64] [1, 1] : !g to !g
+    %yt = tensor.extract_slice %y[%i, 0] [64, 64] [1, 1] : !g to !g
+    %p = linalg.generic {indexing_maps = [#a, #bt, #c], iterator_types = ["parallel", "parallel", "reduction"]}
+        ins(%xt, %yt : !g, !g) outs(%z : !s) {
+    ^bb0(%u: f16, %v: f16, %o: f32):
+      %u32 = arith.extf %u : f16 to f32
+      %v32 = arith.extf %v : f16 to f32
+      %uv = arith.mulf %u32, %v32 : f32
+      %n = arith.addf %o, %uv : f32
+      linalg.yield %n : f32
+    } -> !s
+    %q = linalg.generic {indexing_maps = [#a, #b, #c], iterator_types = ["parallel", "parallel", "reduction"]}
+        ins(%xt, %yt : !g, !g) outs(%p : !s) {
+    ^bb0(%u: f16, %v: f16, %o: f32):
+      %u32 = arith.extf %u : f16 to f32
+      %v32 = arith.extf %v : f16 to f32
+      %uv = arith.mulf %u32, %v32 : f32
+      %n = arith.addf %o, %uv : f32
+      linalg.yield %n : f32
+    } -> !s
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %q into %out[%i, 0] [64, 64] [1, 1] : !s into !s
+    }
+  }
+  return %r : !s
+}
+
+// -----
+
+// LEFT: left the kernel to the Ampere schedule: {{.*}}the second operand of a contraction is computed: warpgroups would have to share it
+
+#a = affine_map<(i, j, k) -> (i, k)>
+#b = affine_map<(i, j, k) -> (k, j)>
+#c = affine_map<(i, j, k) -> (i, j)>
+#id = affine_map<(i, j) -> (i, j)>
+!g = tensor<64x64xf16>
+!s = tensor<64x64xf32>
+
+// CHECK-LABEL: func.func @computed_second(
+// CHECK-NOT: hopper.
+func.func @computed_second(%x: !g, %y: !g) -> !s {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : !s
+  %e16 = tensor.empty() : !g
+  %r = scf.forall (%i) = (0) to (64) step (64) shared_outs(%out = %e) -> (!s) {
+    %z = linalg.fill ins(%zero : f32) outs(%e : !s) -> !s
+    %xt = tensor.extract_slice %x[%i, 0] [64, 64] [1, 1] : !g to !g
+    %yt = tensor.extract_slice %y[%i, 0] [64, 64] [1, 1] : !g to !g
+    %twice = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+        ins(%yt : !g) outs(%e16 : !g) {
+    ^bb0(%u: f16, %o: f16):
+      %n = arith.addf %u, %u : f16
+      linalg.yield %n : f16
+    } -> !g
+    %q = linalg.generic {indexing_maps = [#a, #b, #c], iterator_types = ["parallel", "parallel", "reduction"]}
+        ins(%xt, %twice : !g, !g) outs(%z : !s) {
+    ^bb0(%u: f16, %v: f16, %o: f32):
+      %u32 = arith.extf %u : f16 to f32
+      %v32 = arith.extf %v : f16 to f32
+      %uv = arith.mulf %u32, %v32 : f32
+      %n = arith.addf %o, %uv : f32
+      linalg.yield %n : f32
+    } -> !s
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %q into %out[%i, 0] [64, 64] [1, 1] : !s into !s
+    }
+  }
+  return %r : !s
+}
+
+// -----
+
+// LEFT: left the kernel to the Ampere schedule: {{.*}}it has no contraction
+
+func.func @nothing(%x: tensor<64xf32>) -> tensor<64xf32> {
+  %e = tensor.empty() : tensor<64xf32>
+  %r = scf.forall (%i) = (0) to (64) step (64) shared_outs(%out = %e) -> (tensor<64xf32>) {
+    %t = tensor.extract_slice %x[%i] [64] [1] : tensor<64xf32> to tensor<64xf32>
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %t into %out[%i] [64] [1] : tensor<64xf32> into tensor<64xf32>
+    }
+  }
+  return %r : tensor<64xf32>
+}

@@ -1,0 +1,129 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Programs that are no attention, scheduled for Hopper by rules: what the
+// interpreter computes of the schedule is what the CPU computes of the program.
+
+#include "fa/Pipelines/Registration.h"
+#include "fa/Run/Compare.h"
+#include "fa/Run/Interpreter.h"
+#include "fa/Target/CPU/Program.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Pass/PassRegistry.h"
+
+#include "gtest/gtest.h"
+
+#include <random>
+
+using namespace fa;
+using namespace fa::run;
+using cpu::DType;
+using cpu::TensorRef;
+
+namespace {
+
+class Rules : public ::testing::Test {
+protected:
+  Rules() : context(makeRegistry()) {}
+  static mlir::DialectRegistry makeRegistry() {
+    static bool once = (registerPasses(), true);
+    (void)once;
+    mlir::DialectRegistry registry;
+    registerDialects(registry);
+    return registry;
+  }
+  TensorRef allocate(DType dtype, std::vector<int64_t> shape) {
+    TensorRef t = TensorRef::contiguous(nullptr, dtype, std::move(shape));
+    memory.emplace_back(t.size() * sizeOf(dtype));
+    t.data = memory.back().data();
+    return t;
+  }
+  TensorRef makeInput(DType dtype, std::vector<int64_t> shape) {
+    TensorRef t = allocate(dtype, std::move(shape));
+    std::normal_distribution<double> normal(0, 0.5);
+    for (int64_t i = 0; i < t.size(); ++i)
+      storeElement(t, i, normal(random));
+    return t;
+  }
+  void parse(const std::string &name) {
+    module = mlir::parseSourceFile<mlir::ModuleOp>(
+        std::string(FA_TEST_INPUTS) + "/tiles/" + name, &context);
+    ASSERT_TRUE(module);
+  }
+  void apply(llvm::StringRef passes) {
+    mlir::PassManager pm(&context);
+    ASSERT_TRUE(succeeded(mlir::parsePassPipeline(passes, pm)));
+    ASSERT_TRUE(succeeded(pm.run(*module)));
+  }
+  /// Runs the program and its schedule on the same inputs.
+  void compareBoth(const std::vector<TensorRef> &inputs, DType dtype,
+                   std::vector<int64_t> shape) {
+    TensorRef expected = allocate(dtype, shape);
+    auto program = cpu::Program::compile(*module);
+    ASSERT_TRUE(bool(program)) << llvm::toString(program.takeError());
+    std::vector<TensorRef> all = inputs;
+    all.push_back(expected);
+    ASSERT_FALSE(bool((*program)->run(all)));
+    mlir::OwningOpRef<mlir::ModuleOp> before = module->clone();
+    apply("fa-hopper-place,func.func(hopper-verify)");
+    auto function = *module->getOps<mlir::func::FuncOp>().begin();
+    ASSERT_TRUE(hasRoles(function));
+    for (uint64_t seed = 0; seed < 5; ++seed) {
+      TensorRef out = allocate(dtype, shape);
+      InterpreterOptions options;
+      options.seed = seed;
+      llvm::Error error = interpret(function, inputs, out, options);
+      ASSERT_FALSE(bool(error)) << llvm::toString(std::move(error));
+      // Sums in another order: a rounding of the result, and of what is summed.
+      Comparison c = compare(out, expected, {0.02, 0.01});
+      EXPECT_TRUE(c.passed()) << "seed " << seed << ": error " << c.maxError
+                              << " of " << c.maxReference;
+      EXPECT_GT(c.maxReference, 1);
+    }
+    module = std::move(before);
+  }
+
+  mlir::MLIRContext context;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  std::mt19937 random{7};
+  std::vector<std::vector<char>> memory;
+};
+
+} // namespace
+
+// One loop, whose both operands it loads; edges of each kind.
+TEST_F(Rules, ScheduleAProductWithAnEpilogue) {
+  for (auto [rows, depth] :
+       {std::pair<int64_t, int64_t>{128, 64}, {300, 200}, {64, 512}}) {
+    parse("gemm.mlir");
+    compareBoth({makeInput(DType::BF16, {rows, depth}),
+                 makeInput(DType::BF16, {depth, 128}),
+                 makeInput(DType::F32, {128})},
+                DType::BF16, {rows, 128});
+  }
+}
+
+// No step at all: the bias alone.
+TEST_F(Rules, ScheduleAProductOfNothing) {
+  parse("gemm.mlir");
+  TensorRef bias = makeInput(DType::F32, {128});
+  for (int64_t i = 0; i < 128; ++i)
+    storeElement(bias, i, i - 64.0);
+  compareBoth({makeInput(DType::BF16, {100, 0}),
+               makeInput(DType::BF16, {0, 128}), bias},
+              DType::BF16, {100, 128});
+}
+
+// Two products with a function between; the first operand of the second stays
+// in registers.
+TEST_F(Rules, ScheduleTwoProducts) {
+  parse("mlp.mlir");
+  compareBoth({makeInput(DType::F16, {256, 64}),
+               makeInput(DType::F16, {64, 512}),
+               makeInput(DType::F16, {512, 128})},
+              DType::F16, {256, 128});
+}
