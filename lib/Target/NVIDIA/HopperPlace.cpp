@@ -72,10 +72,10 @@ static bool isLoaded(Value v) { return !getLoadChain(v).empty(); }
 // What the rules take
 //===----------------------------------------------------------------------===//
 
-/// Whether a loaded tile is where both roles can tell: its slice depends on
-/// numbers that no tile decides.
-static bool isAtKnownPlace(Value tile, scf::ForallOp forall) {
-  SmallVector<Value> work{tile};
+/// Whether both roles can tell a number, or where a tile is cut from: it
+/// depends on nothing that is computed of tiles.
+static bool isKnownToBoth(Value value, scf::ForallOp forall) {
+  SmallVector<Value> work{value};
   DenseSet<Value> seen;
   while (!work.empty()) {
     Value v = work.pop_back_val();
@@ -95,6 +95,24 @@ static bool isAtKnownPlace(Value tile, scf::ForallOp forall) {
     if (!isView && (op->getNumRegions() || !isMemoryEffectFree(op)))
       return false;
     work.append(op->operand_begin(), op->operand_end());
+  }
+  return true;
+}
+
+/// Whether both roles can tell how often an operation runs.
+static bool isUnderKnownControl(Operation *op, scf::ForallOp forall) {
+  for (Operation *parent = op->getParentOp(); parent != forall;
+       parent = parent->getParentOp()) {
+    SmallVector<Value> numbers;
+    if (auto loop = dyn_cast<scf::ForOp>(parent))
+      numbers = {loop.getLowerBound(), loop.getUpperBound(), loop.getStep()};
+    else if (auto branch = dyn_cast<scf::IfOp>(parent))
+      numbers = {branch.getCondition()};
+    else
+      return false;
+    for (Value number : numbers)
+      if (!isKnownToBoth(number, forall))
+        return false;
   }
   return true;
 }
@@ -119,7 +137,7 @@ bool Placement::matchOperand(const Contraction &c, OpOperand &operand,
   }
   if (!canLoadByTMA(v, why))
     return false;
-  if (!isAtKnownPlace(v, forall)) {
+  if (!isKnownToBoth(v, forall)) {
     why = "a tile is loaded from where only computed tiles tell";
     return false;
   }
@@ -151,6 +169,10 @@ bool Placement::matchContractions(std::string &why) {
       why = "expected a multiple of 8 columns, at most 256, of sums over a "
             "multiple of 16, got " +
             std::to_string(c.n) + " and " + std::to_string(c.k);
+      return false;
+    }
+    if (!isUnderKnownControl(c.op, forall)) {
+      why = "a contraction is in a loop or branch that computed tiles decide";
       return false;
     }
     if (!matchOperand(c, *c.a, true, why) || !matchOperand(c, *c.b, false, why))

@@ -136,3 +136,53 @@ func.func @nothing(%x: tensor<64xf32>) -> tensor<64xf32> {
   }
   return %r : tensor<64xf32>
 }
+
+// -----
+
+// LEFT: left the kernel to the Ampere schedule: {{.*}}a contraction is in a loop or branch that computed tiles decide
+
+#a = affine_map<(i, j, k) -> (i, k)>
+#b = affine_map<(i, j, k) -> (k, j)>
+#c = affine_map<(i, j, k) -> (i, j)>
+#id = affine_map<(i, j) -> (i, j)>
+!g = tensor<64x64xf16>
+!s = tensor<64x64xf32>
+
+// CHECK-LABEL: func.func @branch_by_tiles(
+// CHECK-NOT: hopper.
+func.func @branch_by_tiles(%x: !g, %y: !g) -> !s {
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : !s
+  %r = scf.forall (%i) = (0) to (64) step (64) shared_outs(%out = %e) -> (!s) {
+    %z = linalg.fill ins(%zero : f32) outs(%e : !s) -> !s
+    %xt = tensor.extract_slice %x[%i, 0] [64, 64] [1, 1] : !g to !g
+    %yt = tensor.extract_slice %y[%i, 0] [64, 64] [1, 1] : !g to !g
+    %wide = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+        ins(%yt : !g) outs(%e : !s) {
+    ^bb0(%u: f16, %o: f32):
+      %n = arith.extf %u : f16 to f32
+      linalg.yield %n : f32
+    } -> !s
+    %first = tensor.extract %wide[%c0, %c0] : !s
+    %some = arith.cmpf ogt, %first, %zero : f32
+    %q = scf.if %some -> (!s) {
+      %p = linalg.generic {indexing_maps = [#a, #b, #c], iterator_types = ["parallel", "parallel", "reduction"]}
+          ins(%xt, %yt : !g, !g) outs(%z : !s) {
+      ^bb0(%u: f16, %v: f16, %o: f32):
+        %u32 = arith.extf %u : f16 to f32
+        %v32 = arith.extf %v : f16 to f32
+        %uv = arith.mulf %u32, %v32 : f32
+        %n = arith.addf %o, %uv : f32
+        linalg.yield %n : f32
+      } -> !s
+      scf.yield %p : !s
+    } else {
+      scf.yield %z : !s
+    }
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %q into %out[%i, 0] [64, 64] [1, 1] : !s into !s
+    }
+  }
+  return %r : !s
+}
