@@ -84,11 +84,6 @@ private:
 
 } // namespace
 
-static bool isStep(Operation *op) {
-  return isa<LoadOp, AcquireOp, PollOp, ReleaseOp, WgmmaOp, WaitGroupOp,
-             TurnBeginOp, TurnEndOp>(op);
-}
-
 /// What gives nothing that others use.
 static bool isFree(Operation *op) {
   return isa<LoadOp, PollOp, ReleaseOp, TurnBeginOp, TurnEndOp>(op);

@@ -5,6 +5,8 @@
 
 #include "Lanes.h"
 
+#include "fa/Run/Compare.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "llvm/ADT/DenseMap.h"
@@ -29,17 +31,6 @@ static void unaryFloat(const Scalar &scalar, ArrayRef<const Lanes *> in,
   float *to = out.makeFloats(n, uniform);
   mapLanes(in[0]->floats(), in[0]->step(), to, n,
            [](float x) -> float { return fn(x); });
-  roundAll(scalar.to.rounding, to, n);
-}
-
-template <auto fn>
-static void binaryFloat(const Scalar &scalar, ArrayRef<const Lanes *> in,
-                        Lanes &out, int64_t count) {
-  bool uniform = in[0]->isUniform() && in[1]->isUniform();
-  int64_t n = uniform ? 1 : count;
-  float *to = out.makeFloats(n, uniform);
-  mapLanes(in[0]->floats(), in[0]->step(), in[1]->floats(), in[1]->step(), to,
-           n, [](float a, float b) -> float { return fn(a, b); });
   roundAll(scalar.to.rounding, to, n);
 }
 
@@ -135,15 +126,7 @@ static int64_t bitsOf(float x, ElementKind kind) {
     return static_cast<int32_t>(bits);
   if (kind.rounding == ElementKind::BF16)
     return static_cast<int16_t>(bits >> 16);
-  uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7FFFFFFFu;
-  if (size > 0x7F800000u)
-    return static_cast<int16_t>(sign | 0x7E00u);
-  if (size == 0x7F800000u)
-    return static_cast<int16_t>(sign | 0x7C00u);
-  if (size < 0x38800000u)
-    return static_cast<int16_t>(sign |
-                                static_cast<uint32_t>(std::fabs(x) * 0x1p24f));
-  return static_cast<int16_t>(sign | ((size - 0x38000000u) >> 13));
+  return static_cast<int16_t>(narrowF16(x));
 }
 
 static float floatOf(int64_t x, ElementKind kind) {
@@ -152,13 +135,7 @@ static float floatOf(int64_t x, ElementKind kind) {
     return llvm::bit_cast<float>(bits);
   if (kind.rounding == ElementKind::BF16)
     return llvm::bit_cast<float>(bits << 16);
-  uint32_t sign = (bits & 0x8000u) << 16, size = bits & 0x7FFFu;
-  if (size >= 0x7C00u)
-    return llvm::bit_cast<float>(sign | 0x7F800000u | (size & 0x3FFu) << 13);
-  float small = static_cast<float>(size) * 0x1p-24f;
-  if (size < 0x400u)
-    return llvm::bit_cast<float>(sign | llvm::bit_cast<uint32_t>(small));
-  return llvm::bit_cast<float>(sign | ((size << 13) + 0x38000000u));
+  return static_cast<float>(widenF16(static_cast<uint16_t>(bits)));
 }
 
 static void bitcast(const Scalar &scalar, ArrayRef<const Lanes *> in,

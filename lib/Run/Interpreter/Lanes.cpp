@@ -49,17 +49,6 @@ void Lanes::choose(const Lanes &condition, const Lanes &x, const Lanes &y,
 // Kinds of kernels
 //===----------------------------------------------------------------------===//
 
-template <auto fn>
-static void binaryFloat(const Scalar &scalar, ArrayRef<const Lanes *> in,
-                        Lanes &out, int64_t count) {
-  bool uniform = in[0]->isUniform() && in[1]->isUniform();
-  int64_t n = uniform ? 1 : count;
-  float *to = out.makeFloats(n, uniform);
-  mapLanes(in[0]->floats(), in[0]->step(), in[1]->floats(), in[1]->step(), to,
-           n, [](float a, float b) { return fn(a, b); });
-  roundAll(scalar.to.rounding, to, n);
-}
-
 /// `fn` gets the operands, extended by their sign, and the number of bits.
 template <auto fn>
 static void binaryInt(const Scalar &scalar, ArrayRef<const Lanes *> in,

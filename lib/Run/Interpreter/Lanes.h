@@ -121,6 +121,18 @@ void mapLanes(const A *a, int64_t as, const B *b, int64_t bs, To *to,
     *to = fn(*a, *b);
 }
 
+/// The kernel of a function of two floats.
+template <auto fn>
+void binaryFloat(const Scalar &scalar, llvm::ArrayRef<const Lanes *> in,
+                 Lanes &out, int64_t count) {
+  bool uniform = in[0]->isUniform() && in[1]->isUniform();
+  int64_t n = uniform ? 1 : count;
+  float *to = out.makeFloats(n, uniform);
+  mapLanes(in[0]->floats(), in[0]->step(), in[1]->floats(), in[1]->step(), to,
+           n, [](float a, float b) -> float { return fn(a, b); });
+  roundAll(scalar.to.rounding, to, n);
+}
+
 } // namespace fa::run::interpreter
 
 #endif // FA_LIB_RUN_INTERPRETER_LANES_H

@@ -356,37 +356,19 @@ void Tensor::assign(const Tensor &from) const {
 // Tensors outside
 //===----------------------------------------------------------------------===//
 
-/// An integer of a tensor outside.
+/// An integer of a tensor outside. Of 64 bits a double has not all.
 static int64_t loadInt(const TensorRef &t, int64_t offset) {
-  switch (t.dtype) {
-  case DType::I1:
-    return static_cast<const uint8_t *>(t.data)[offset] & 1;
-  case DType::I8:
-    return static_cast<const int8_t *>(t.data)[offset];
-  case DType::I16:
-    return static_cast<const int16_t *>(t.data)[offset];
-  case DType::I32:
-    return static_cast<const int32_t *>(t.data)[offset];
-  default:
+  if (t.dtype == DType::I64)
     return static_cast<const int64_t *>(t.data)[offset];
-  }
+  auto x = static_cast<int64_t>(elementAt(t, offset));
+  return t.dtype == DType::I1 ? x & 1 : x;
 }
 
 static void storeInt(const TensorRef &t, int64_t offset, int64_t x) {
-  switch (t.dtype) {
-  case DType::I1:
-  case DType::I8:
-    static_cast<int8_t *>(t.data)[offset] = static_cast<int8_t>(x);
-    return;
-  case DType::I16:
-    static_cast<int16_t *>(t.data)[offset] = static_cast<int16_t>(x);
-    return;
-  case DType::I32:
-    static_cast<int32_t *>(t.data)[offset] = static_cast<int32_t>(x);
-    return;
-  default:
+  if (t.dtype == DType::I64)
     static_cast<int64_t *>(t.data)[offset] = x;
-  }
+  else
+    storeElement(t, offset, static_cast<double>(x));
 }
 
 Tensor Tensor::from(const TensorRef &tensor, ElementKind kind) {

@@ -21,8 +21,6 @@ using namespace fa::hopper;
 // Contractions and their tiles
 //===----------------------------------------------------------------------===//
 
-static bool isLoaded(Value v) { return !getLoadChain(v).empty(); }
-
 bool fa::nvidia::canLoadByTMA(Value v, std::string &why) {
   auto type = cast<RankedTensorType>(v.getType());
   std::string name;

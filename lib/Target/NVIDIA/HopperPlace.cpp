@@ -66,8 +66,6 @@ private:
 };
 } // namespace
 
-static bool isLoaded(Value v) { return !getLoadChain(v).empty(); }
-
 //===----------------------------------------------------------------------===//
 // What the rules take
 //===----------------------------------------------------------------------===//
@@ -198,19 +196,15 @@ bool Placement::matchRest(std::string &why) {
 
 bool Placement::chooseStages(std::string &why) {
   int64_t available = target.sharedMemory - tileAlignment, bytes = 0;
-  auto bytesOf = [](Value tile) {
-    auto type = cast<RankedTensorType>(tile.getType());
-    return RingType::get(type.getContext(), 1, type).tileBytes();
-  };
   for (auto &[tile, placed] : tiles)
-    bytes += llvm::alignTo(bytesOf(tile), tileAlignment);
+    bytes += llvm::alignTo(tileBytes(tile), tileAlignment);
   if (bytes > available) {
     why = "its tiles have " + std::to_string(bytes) +
           " bytes, and shared memory " + std::to_string(available);
     return false;
   }
   for (auto &[tile, placed] : tiles) {
-    int64_t more = llvm::alignTo(bytesOf(tile), tileAlignment);
+    int64_t more = llvm::alignTo(tileBytes(tile), tileAlignment);
     if (tile.getParentBlock() == forall.getBody() || bytes + more > available)
       continue;
     placed.stages = 2;

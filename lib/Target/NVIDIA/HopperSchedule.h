@@ -91,6 +91,12 @@ struct HopperConsumers {
 bool matchHopper(mlir::scf::ForallOp forall, HopperProgram &program,
                  std::string &why);
 
+/// Whether a tile is cut out of memory.
+inline bool isLoaded(mlir::Value tile) { return !getLoadChain(tile).empty(); }
+
+/// Bytes of a tile in a ring.
+int64_t tileBytes(mlir::Value tile);
+
 /// Whether TMA can load a loaded tile, rows of one dimension by the last
 /// dimension; else says in `why` what stands against it.
 bool canLoadByTMA(mlir::Value tile, std::string &why);

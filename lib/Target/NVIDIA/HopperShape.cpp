@@ -69,7 +69,7 @@ static FailureOr<HopperShape> chooseRoles(HopperProgram &program,
 /// Barriers take the first bytes of shared memory.
 static constexpr int64_t firstTile = tileAlignment;
 
-static int64_t tileBytes(Value tile) {
+int64_t fa::nvidia::tileBytes(Value tile) {
   auto type = cast<RankedTensorType>(tile.getType());
   return RingType::get(type.getContext(), 1, type).tileBytes();
 }

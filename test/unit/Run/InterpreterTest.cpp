@@ -3,19 +3,14 @@
 //
 // A program with roles that no pass has made: the gradients of keys and values.
 
+#include "ProgramFixture.h"
+
 #include "fa/Run/Interpreter.h"
-#include "fa/Pipelines/Registration.h"
-#include "fa/Run/Compare.h"
 
-#include "mlir/IR/BuiltinOps.h"
-#include "mlir/IR/MLIRContext.h"
 #include "mlir/Parser/Parser.h"
-
-#include "gtest/gtest.h"
 
 #include <cmath>
 #include <cstring>
-#include <random>
 
 using namespace fa;
 using namespace fa::run;
@@ -133,34 +128,15 @@ constexpr int64_t kRows = 256, kDim = 64;
 using Matrix = std::vector<double>;
 
 /// A program's text, parsed once, with inputs for it.
-class Interpreter : public ::testing::Test {
+class Interpreter : public ProgramFixture {
 protected:
-  Interpreter() : context(makeRegistry()) {
-    std::mt19937 random(7);
-    std::normal_distribution<double> normal(0, 0.5);
-    for (int n = 0; n < 4; ++n) {
-      inputs.push_back(allocate(DType::BF16, {kRows, kDim}));
-      for (int64_t i = 0; i < kRows * kDim; ++i)
-        storeElement(inputs[n], i, normal(random));
-    }
-    for (int n = 0; n < 2; ++n) {
-      inputs.push_back(allocate(DType::F32, {kRows}));
-      for (int64_t i = 0; i < kRows; ++i)
-        storeElement(inputs[4 + n], i, normal(random));
-    }
+  Interpreter() {
+    for (int n = 0; n < 4; ++n)
+      inputs.push_back(makeInput(DType::BF16, {kRows, kDim}));
+    for (int n = 0; n < 2; ++n)
+      inputs.push_back(makeInput(DType::F32, {kRows}));
   }
 
-  static mlir::DialectRegistry makeRegistry() {
-    mlir::DialectRegistry registry;
-    registerDialects(registry);
-    return registry;
-  }
-  TensorRef allocate(DType dtype, std::vector<int64_t> shape) {
-    TensorRef t = TensorRef::contiguous(nullptr, dtype, std::move(shape));
-    memory.emplace_back(t.size() * sizeOf(dtype));
-    t.data = memory.back().data();
-    return t;
-  }
   void parse(std::string text) {
     module = mlir::parseSourceString<mlir::ModuleOp>(text, &context);
     ASSERT_TRUE(module);
@@ -205,10 +181,7 @@ protected:
     return elementAt(inputs[input], row * kDim + column);
   }
 
-  mlir::MLIRContext context;
-  mlir::OwningOpRef<mlir::ModuleOp> module;
   std::vector<TensorRef> inputs, outs;
-  std::vector<std::vector<char>> memory;
 };
 
 } // namespace

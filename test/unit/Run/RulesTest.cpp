@@ -4,20 +4,14 @@
 // Programs that are no attention, scheduled for Hopper by rules: what the
 // interpreter computes of the schedule is what the CPU computes of the program.
 
-#include "fa/Pipelines/Registration.h"
-#include "fa/Run/Compare.h"
+#include "ProgramFixture.h"
+
 #include "fa/Run/Interpreter.h"
 #include "fa/Target/CPU/Program.h"
 
-#include "mlir/IR/BuiltinOps.h"
-#include "mlir/IR/MLIRContext.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
-
-#include "gtest/gtest.h"
-
-#include <random>
 
 using namespace fa;
 using namespace fa::run;
@@ -26,29 +20,9 @@ using cpu::TensorRef;
 
 namespace {
 
-class Rules : public ::testing::Test {
+class Rules : public ProgramFixture {
 protected:
-  Rules() : context(makeRegistry()) {}
-  static mlir::DialectRegistry makeRegistry() {
-    static bool once = (registerPasses(), true);
-    (void)once;
-    mlir::DialectRegistry registry;
-    registerDialects(registry);
-    return registry;
-  }
-  TensorRef allocate(DType dtype, std::vector<int64_t> shape) {
-    TensorRef t = TensorRef::contiguous(nullptr, dtype, std::move(shape));
-    memory.emplace_back(t.size() * sizeOf(dtype));
-    t.data = memory.back().data();
-    return t;
-  }
-  TensorRef makeInput(DType dtype, std::vector<int64_t> shape) {
-    TensorRef t = allocate(dtype, std::move(shape));
-    std::normal_distribution<double> normal(0, 0.5);
-    for (int64_t i = 0; i < t.size(); ++i)
-      storeElement(t, i, normal(random));
-    return t;
-  }
+  static void SetUpTestSuite() { registerPasses(); }
   void parse(const std::string &name) {
     module = mlir::parseSourceFile<mlir::ModuleOp>(
         std::string(FA_TEST_INPUTS) + "/tiles/" + name, &context);
@@ -86,11 +60,6 @@ protected:
     }
     module = std::move(before);
   }
-
-  mlir::MLIRContext context;
-  mlir::OwningOpRef<mlir::ModuleOp> module;
-  std::mt19937 random{7};
-  std::vector<std::vector<char>> memory;
 };
 
 } // namespace

@@ -216,6 +216,11 @@ static LogicalResult verifyRegisters(Operation *op, int64_t registers) {
   return success();
 }
 
+bool fa::hopper::isStep(Operation *op) {
+  return isa<LoadOp, AcquireOp, PollOp, ReleaseOp, WgmmaOp, WaitGroupOp,
+             TurnBeginOp, TurnEndOp>(op);
+}
+
 int64_t fa::hopper::teamsOf(scf::ForallOp forall) {
   for (auto queue : forall.getBody()->getOps<TileQueueOp>())
     return queue.getTeams();

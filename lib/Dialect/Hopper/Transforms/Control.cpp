@@ -30,12 +30,6 @@ static bool isNumber(Type type) {
          (type.isInteger() && type.getIntOrFloatBitWidth() <= 64);
 }
 
-/// Whether an operation of the dialect does something that other threads see.
-static bool isStep(Operation *op) {
-  return isa<LoadOp, AcquireOp, PollOp, ReleaseOp, WgmmaOp, WaitGroupOp,
-             TurnBeginOp, TurnEndOp>(op);
-}
-
 /// What cuts a tensor out of another one, to be read; or null.
 static Operation *viewOf(Value tensor) {
   Operation *op = tensor.getDefiningOp();
@@ -164,19 +158,23 @@ int64_t Control::random() {
 /// The number for what nothing determines; the same for the same key. As many
 /// choices as there are candidates have each of them once, for each key;
 /// further rounds pair them with others of other keys.
-int64_t Control::candidate(Type type, ArrayRef<int64_t> key) {
-  auto [it, isNew] = chosen.try_emplace(std::vector<int64_t>(key), 0);
+int64_t Control::candidate(Value value, Key key) {
+  auto [it, isNew] = chosen.try_emplace(std::move(key), 0);
   if (!isNew)
     return it->second;
-  if (type.isInteger(1))
-    return it->second = random() % 2;
-  uint64_t count = candidates.size(), which = chosen.size() - 1;
-  uint64_t factor = 2 * which + 1;
-  while (std::gcd(factor, count) != 1)
-    ++factor;
-  uint64_t round = number / count;
-  return it->second =
-             candidates[(factor * (number % count) + which * round) % count];
+  if (value.getType().isInteger(1)) {
+    it->second = random() % 2;
+  } else {
+    uint64_t count = candidates.size(), which = chosen.size() - 1;
+    uint64_t factor = 2 * which + 1;
+    while (std::gcd(factor, count) != 1)
+      ++factor;
+    uint64_t round = number / count;
+    it->second =
+        candidates[(factor * (number % count) + which * round) % count];
+  }
+  named.push_back({value, it->second});
+  return it->second;
 }
 
 bool Control::choose(unsigned which) {
@@ -247,21 +245,10 @@ int64_t Control::classOf(Operation *op) {
   return classes.size() - 1;
 }
 
-/// The number of a tensor that both roles can read, alike for what each of them
-/// cuts out of it.
-std::optional<int64_t> Control::identify(Value tensor) {
-  auto intern = [&](std::vector<int64_t> key) -> int64_t {
-    return tensors.try_emplace(std::move(key), tensors.size()).first->second;
-  };
-  if (isOutside(tensor)) {
-    outside.insert(tensor);
-    auto at = llvm::find(outside, tensor) - outside.begin();
-    return intern({-1, at});
-  }
-  Operation *op = viewOf(tensor);
-  if (!op)
-    return std::nullopt;
-  std::vector<int64_t> key{classOf(op)};
+/// What an operation computes, and of what: alike for operations that give the
+/// same. Nothing where that depends on tiles.
+std::optional<Control::Key> Control::keyOf(Operation *op) {
+  Key key{classOf(op)};
   for (Value operand : op->getOperands()) {
     std::optional<int64_t> n = isa<TensorType>(operand.getType())
                                    ? identify(operand)
@@ -270,27 +257,36 @@ std::optional<int64_t> Control::identify(Value tensor) {
       return std::nullopt;
     key.push_back(*n);
   }
-  return intern(key);
+  return key;
+}
+
+/// A number for a value that both roles read.
+int64_t Control::numberOutside(Value value) {
+  outside.insert(value);
+  return llvm::find(outside, value) - outside.begin();
+}
+
+/// The number of a tensor that both roles can read, alike for what each of them
+/// cuts out of it.
+std::optional<int64_t> Control::identify(Value tensor) {
+  std::optional<Key> key;
+  if (isOutside(tensor))
+    key = Key{-1, numberOutside(tensor)};
+  else if (Operation *view = viewOf(tensor))
+    key = keyOf(view);
+  if (!key)
+    return std::nullopt;
+  return tensors.try_emplace(*key, tensors.size()).first->second;
 }
 
 /// What no arithmetic gives: a size, an element of a tensor. One number for the
 /// same operation on the same operands.
 Control::Number Control::freeNumber(OpResult result) {
-  Operation *op = result.getOwner();
-  std::vector<int64_t> key{classOf(op), result.getResultNumber()};
-  for (Value operand : op->getOperands()) {
-    std::optional<int64_t> n = isa<TensorType>(operand.getType())
-                                   ? identify(operand)
-                                   : evaluate(operand);
-    if (!n)
-      return std::nullopt;
-    key.push_back(*n);
-  }
-  bool isNew = !chosen.count(key);
-  int64_t value = candidate(result.getType(), key);
-  if (isNew)
-    named.push_back({result, value});
-  return value;
+  std::optional<Key> key = keyOf(result.getOwner());
+  if (!key)
+    return std::nullopt;
+  key->push_back(result.getResultNumber());
+  return candidate(result, *key);
 }
 
 /// By the operation's own folder; nothing where it has none for these operands.
@@ -330,11 +326,7 @@ Control::Number Control::evaluateOp(OpResult result) {
   }
   if (!isOutside(result))
     return std::nullopt;
-  outside.insert(result);
-  auto at = llvm::find(outside, result) - outside.begin();
-  int64_t n = candidate(result.getType(), {-3, at});
-  named.push_back({result, n});
-  return n;
+  return candidate(result, {-3, numberOutside(result)});
 }
 
 /// What is known of a number; nothing of what is computed of tiles.
@@ -353,10 +345,7 @@ Control::Number Control::evaluate(Value value) {
   auto argument = cast<BlockArgument>(value);
   if (!isOutside(value) || argument.getOwner()->getParentOp() == forall)
     return std::nullopt;
-  int64_t n = candidate(value.getType(), {-2, argument.getArgNumber()});
-  named.push_back({value, n});
-  numbers[value] = n;
-  return n;
+  return numbers[value] = candidate(value, {-2, argument.getArgNumber()});
 }
 
 //===----------------------------------------------------------------------===//

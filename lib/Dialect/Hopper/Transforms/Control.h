@@ -64,6 +64,8 @@ public:
 
 private:
   using Number = std::optional<int64_t>;
+  /// What a number or tensor is determined by.
+  using Key = std::vector<int64_t>;
 
   void collect(mlir::Block &block);
   void need(mlir::Value value);
@@ -74,7 +76,9 @@ private:
   Number freeNumber(mlir::OpResult result);
   int64_t classOf(mlir::Operation *op);
   std::optional<int64_t> identify(mlir::Value tensor);
-  int64_t candidate(mlir::Type type, llvm::ArrayRef<int64_t> key);
+  std::optional<Key> keyOf(mlir::Operation *op);
+  int64_t numberOutside(mlir::Value value);
+  int64_t candidate(mlir::Value value, Key key);
   int64_t random();
 
   mlir::LogicalResult runBlock(mlir::Block &block, Trace &trace);
@@ -94,7 +98,7 @@ private:
   uint64_t state = 0;
   llvm::DenseMap<mlir::Value, Number> numbers;
   /// Numbers that nothing determines, by what asks for them.
-  std::map<std::vector<int64_t>, int64_t> chosen;
+  std::map<Key, int64_t> chosen;
   llvm::SmallVector<std::pair<mlir::Value, int64_t>> named;
   bool tooLong = false;
 
@@ -102,7 +106,7 @@ private:
   llvm::SmallVector<mlir::Operation *> classes;
   /// What both roles read that is no arithmetic.
   llvm::SetVector<mlir::Value> outside;
-  std::map<std::vector<int64_t>, int64_t> tensors;
+  std::map<Key, int64_t> tensors;
   std::map<mlir::Operation *, llvm::DenseSet<int64_t>> tripsOf;
 };
 

@@ -436,7 +436,14 @@ LogicalResult fa::hopper::checkProgress(ArrayRef<const TileTrace *> tiles,
     Operation *role =
         agent.produces ? producer.getOperation() : consumers.getOperation();
     if (!diag) {
-      diag.emplace((op ? op : role)->emitOpError("waits for ever"));
+      diag.emplace(
+          (op ? op : role)
+              ->emitOpError(
+                  "waits for ever: nothing of what the other roles still do, "
+                  "which "
+                  "wait as well, comes before it; have both roles work on "
+                  "rings in one "
+                  "order, give stages back earlier, or have more of them"));
       describe(*diag);
     } else {
       diag->attachNote((op ? op : role)->getLoc())

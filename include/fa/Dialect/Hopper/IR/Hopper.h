@@ -42,6 +42,10 @@ namespace fa::hopper {
 /// other types.
 mlir::RankedTensorType getTileType(mlir::Type type);
 
+/// Whether an operation of the dialect does something that other threads of the
+/// block see, or that completes later.
+bool isStep(mlir::Operation *op);
+
 /// How many times a block has its consumers.
 int64_t teamsOf(mlir::scf::ForallOp forall);
 } // namespace fa::hopper
