@@ -7,26 +7,36 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+from collections.abc import Callable
 
 from fa._run.config import AttentionConfig
 from fa._run.kernel import Kernel
 
 
+def median_of(compile: Callable[[], object]) -> tuple[float, float]:
+    """Milliseconds: the median and the largest of ten."""
+    times = []
+    for _ in range(10):
+        start = time.perf_counter()
+        compile()
+        times.append((time.perf_counter() - start) * 1e3)
+    return statistics.median(times), max(times)
+
+
 def main() -> int:
-    """Prints the median and the largest of ten for each variant."""
+    """Prints the median and the largest of ten for each variant, of the forward and its gradient."""
     for target in ("sm_80", "sm_90a", "cpu"):
         for dim in (64, 128):
             ir = AttentionConfig("bf16", 16, 16, dim, dim, True, None, True).ir()
-            times = []
-            for _ in range(10):
-                start = time.perf_counter()
-                Kernel(ir, target, keep_stages=False)
-                times.append(time.perf_counter() - start)
-            print(
-                f"{target:7} D={dim:3} causal bf16: median "
-                f"{statistics.median(times) * 1e3:.0f} ms, "
-                f"most {max(times) * 1e3:.0f} ms"
+            parts = [
+                median_of(lambda: Kernel(ir, target, backward=backward, keep_stages=False))
+                for backward in ("", "all")
+            ]
+            text = "; ".join(
+                f"{name}: median {median:.0f} ms, most {most:.0f} ms"
+                for name, (median, most) in zip(("forward", "backward"), parts)
             )
+            print(f"{target:7} D={dim:3} causal bf16: {text}")
     return 0
 
 

@@ -12,7 +12,8 @@
 #
 # Tables go to out/gpu/ as well. Environment: FA_BUILD_DIR (build) is looked
 # into before dist/; PYTHON (python3); FA_CUDA_DRIVER as for the runtime;
-# FA_FUZZ_FUNCTIONS (100): random score and mask functions.
+# FA_FUZZ_FUNCTIONS (100): random score and mask functions, FA_TEST_JOBS:
+# processes of pytest (needs pytest-xdist).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=${FA_BUILD_DIR:-build}
@@ -118,6 +119,13 @@ for target in "${targets[@]}"; do
   for file in test/inputs/*.mlir; do
     check "$(basename "$file" .mlir)" "$target" "$file" --io
   done
+  echo "== fa-run, $target: gradients"
+  for file in test/inputs/small/*.mlir test/inputs/*.mlir; do
+    name=$(basename "$file" .mlir)
+    for mode in "" --deterministic; do
+      check "$name-backward$mode" "$target" "$file" --backward $mode --shape "$(shape_of "$name")"
+    done
+  done
 done
 
 echo "== Python"
@@ -125,9 +133,11 @@ for folder in "$build/python" dist/python; do
   [ -d "$folder/fa" ] && export PYTHONPATH=$folder${PYTHONPATH:+:$PYTHONPATH} && break
 done
 if "$python" -c 'import fa, pytest, torch; assert torch.cuda.is_available()' 2>/dev/null; then
-  FA_TEST_DEVICE=cuda FA_FUZZ_FUNCTIONS=${FA_FUZZ_FUNCTIONS:-100} "$python" -m pytest -q \
-    test/integration test/python/test_variants.py test/python/test_variant_fuzz.py \
-    test/python/test_torch.py test/python/test_varlen.py test/python/test_block_masks.py |
+  jobs=()
+  [ -z "${FA_TEST_JOBS:-}" ] || jobs=(-n "$FA_TEST_JOBS")
+  FA_TEST_DEVICE=cuda FA_FUZZ_FUNCTIONS=${FA_FUZZ_FUNCTIONS:-100} "$python" -m pytest -q "${jobs[@]}" \
+    test/integration test/python/test_{variants,variant_fuzz,torch,varlen,block_masks}.py \
+    test/python/test_{dropout,gradients,attention_backward,transformers_training}.py |
     tee out/gpu/python.txt
   last=$(tail -n 1 out/gpu/python.txt)
   count() { grep -oE "[0-9]+ $1" <<<"$last" | grep -oE '[0-9]+' || echo 0; }

@@ -41,8 +41,10 @@ static llvm::Error addSchedule(OpPassManager &manager, StringRef target,
   llvm::raw_string_ostream os(message);
   StringRef name = chip->wgmma ? "fa-schedule-hopper" : "fa-schedule-ampere";
   std::string text = (name + "{chip=" + target + " " + schedule + "}").str();
+  if (chip->wgmma && schedule == "by=rules")
+    text = (name = "fa-hopper-place").str(); // which has no options
   if (chip->wgmma)
-    text += ",fa-lower-hopper";
+    text += ",func.func(hopper-verify),fa-lower-hopper";
   // Braces and commas would be other passes.
   bool plain = schedule.find_first_of("{},()") == StringRef::npos;
   if (!plain || failed(parsePassPipeline(text, manager, os)))

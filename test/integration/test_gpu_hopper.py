@@ -114,3 +114,32 @@ def test_a_captured_graph_replays():
         graph.replay()
     torch.cuda.synchronize()
     assert torch.equal(out, want)
+
+
+VARIANTS = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "window": {"mask_mod": fa.masks.sliding_window(100)},
+    "softcap": {"score_mod": fa.scores.softcap(20.0), "is_causal": True},
+    "log-sum-exp": {"return_lse": True},
+    "not speculated": {"is_causal": True, "speculate": "off"},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("dim", [64, 128, 256])
+@pytest.mark.parametrize("length", [64, 333, 1000, 4097])
+def test_rules(length, dim, name):
+    """The schedule by rules computes what the template's does, to the sums' order."""
+    options = dict(VARIANTS[name])
+    rest = {"speculate": options.pop("speculate")} if "speculate" in options else {}
+    q, k, v = (torch.randn(2, h, length, dim, device="cuda").bfloat16() for h in (4, 2, 2))
+    functions = {x: y for x, y in options.items() if x != "return_lse"}
+    found = fa.attention(q, k, v, schedule=rest | {"by": "rules"}, **options)
+    template = fa.attention(q, k, v, schedule=rest, **options)
+    exact = fa.attention(q.float(), k.float(), v.float(), **functions)
+    if "return_lse" in options:
+        torch.testing.assert_close(found[1], template[1], rtol=0, atol=1e-4)
+        found, template = found[0], template[0]
+    limit = 2 * (template.float() - exact).abs().max() + 1e-5
+    assert (found.float() - exact).abs().max() <= limit

@@ -218,6 +218,9 @@ def test_schedule_reaches_the_pass():
     smem = [int(re.search(r" smem=(\d+)", k.asm["ptx"])[1]) for k in (kernel, deeper)]
     assert smem[1] - smem[0] >= 2 * 64 * 2 * 128  # K and V of one stage
     assert "rows=128" in deeper.asm["ptx"] and "rows=64" in deeper.asm["ptx"]
+    rules = fa.compile(config, "sm_90a", schedule={"by": "rules"})
+    assert "wgmma.mma_async" in rules.asm["ptx"]
+    assert rules.asm["ptx"] != fa.compile(config, "sm_90a").asm["ptx"]
 
 
 def test_schedule_errors():

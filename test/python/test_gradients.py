@@ -644,7 +644,7 @@ SAME_BITS = {
 def test_same_bits(name, dtype):
     """Time after time, with blocks enough that some of them wait."""
     variant, options = SAME_BITS[name]
-    runs = 3 if DEVICE == "cpu" else 50
+    runs = 3 if DEVICE == "cpu" else 100
     rows, keys = (70, 90) if DEVICE == "cpu" else (700, 2300)
     tensors = inputs((4, 2), rows, keys, (64, 64), dtype=dtype)
     tensors = (*tensors, *learned(*variant.captured(*sizes_of(tensors))))
