@@ -9,6 +9,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 from fa._run.config import AttentionConfig
 from fa._run.kernel import Kernel
@@ -31,7 +32,7 @@ def main() -> int:
         for dim in (64, 128):
             ir = AttentionConfig("bf16", 16, 16, dim, dim, True, None, True).ir()
             parts = [
-                median_of(lambda: Kernel(ir, target, backward=backward, keep_stages=False))
+                median_of(partial(Kernel, ir, target, backward=backward, keep_stages=False))
                 for backward in ("", "all")
             ]
             text = "; ".join(

@@ -1,9 +1,10 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Linked into self-contained programs and libraries only (FA_STATIC_LLVM). LLVM's archives and libstdc++'s ask for arc4random, which
-// glibc has since 2.36; with this definition in the same link nothing asks for
-// a glibc younger than 2.35, which is what Ubuntu 22.04 has.
+// Linked into self-contained programs and libraries only (FA_STATIC_LLVM).
+// LLVM's archives and libstdc++'s ask for arc4random, which glibc has
+// since 2.36; with this definition in the same link nothing asks for a glibc
+// younger than 2.35, which is what Ubuntu 22.04 has.
 
 #include <cerrno>
 #include <cstdint>

@@ -383,7 +383,7 @@ static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
 static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
                                                       const TileProblem &p) {
   TileSizes best;
-  using Cost = std::tuple<bool, bool, bool, int64_t, int64_t, int64_t>;
+  using Cost = std::tuple<bool, bool, bool, bool, int64_t, int64_t, int64_t>;
   Cost bestCost;
   int64_t leastShared = INT64_MAX, leastRegisters = INT64_MAX;
   int64_t dims = llvm::alignTo(p.headDim, 16) + llvm::alignTo(p.valueDim, 16);
@@ -393,9 +393,10 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
   int64_t parts = both % 8 ? 1 : (both & -both) / 8;
   constexpr int64_t kOther = 32;
   // S and dP, and what a score function or dropout takes: where that does not
-  // fit, warps are twice as many; and where these are all, it may spill, which
-  // costs less than half the rows (measured at D=128: 100 bytes, and 0.89 of
-  // the time).
+  // fit, warps are twice as many; and where these are all, it may spill a
+  // little, which costs less than half the rows (measured at D=128: 100 bytes,
+  // and 0.89 of the time). Nothing computes all of it at one time: an eighth is
+  // left out of what makes a tile crowded, as where warps are chosen.
   constexpr int64_t kMatrices = 2;
   int64_t more = (p.scoreFunction || p.dropout) + p.otherTerms;
   // dS; P and dS as operands where no tensor core takes them from registers.
@@ -413,11 +414,11 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
         s.rows = rows;
         s.keys = keys;
         s.stages = stages;
+        auto registers = [&](int64_t matrices) {
+          return (keys * dims + matrices * rows * keys) / (32 * s.warps) +
+                 kOther;
+        };
         for (s.warps = std::min(int64_t(4), most);; s.warps *= 2) {
-          auto registers = [&](int64_t matrices) {
-            return (keys * dims + matrices * rows * keys) / (32 * s.warps) +
-                   kOther;
-          };
           s.registers = registers(kMatrices);
           if (registers(kMatrices + more) <= target.registersPerThread ||
               2 * s.warps > most)
@@ -432,18 +433,18 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
         if (s.sharedBytes > target.sharedBytesPerBlock ||
             s.registers > target.registersPerThread)
           continue;
-        // Two stages where any tile has them; no short steps; at head dims up
+        bool isCrowded =
+            registers(kMatrices + more) * 7 / 8 > target.registersPerThread;
+        // None that is crowded if there is another, two stages where any tile
+        // has them; no short steps; at head dims up
         // to 96 two blocks on an SM rather than one of twice the warps
         // (measured: with score functions 0.87 to 1.01 of the time at D=64 and
         // 0.89 to 0.99 at D=96, but 1.3 at D=128), if their tiles are no
         // smaller than 64x64; most keys, whose number divides what is added to
         // dQ; then most rows.
         bool isAlone = dims <= 192 && (s.warps > 4 || rows * keys < 64 * 64);
-        Cost cost = {stages < 2,
-                     rows < 32,
-                     isAlone,
-                     -keys,
-                     std::max<int64_t>(s.warps, 4),
+        Cost cost = {isCrowded, stages < 2, rows < 32,
+                     isAlone,   -keys,      std::max<int64_t>(s.warps, 4),
                      -rows};
         if (best.rows == 0 || cost < bestCost) {
           best = s;

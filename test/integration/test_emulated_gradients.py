@@ -131,6 +131,43 @@ def test_large_heads(kind, causal):
     check(kind, (256, 192), 40, 72, 0.0625, CAUSAL if causal else "", True, (0, 0))
 
 
+def test_capped_scores():
+    """In f32 a cap multiplies what its tanh is wrong by: that has to be right to the last bits."""
+    q = "tensor<1x2x40x64xf32>"
+    text = fa.compile(
+        f"""func.func @f(%q: {q}, %k: {q}, %v: {q}) -> {q} {{
+          %o = fa.attention %q, %k, %v scale 0.0625 score {{
+          ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+            %cap = arith.constant 50.0 : f32
+            %x = arith.divf %s, %cap : f32
+            %t = math.tanh %x : f32
+            %y = arith.mulf %t, %cap : f32
+            fa.yield %y : f32
+          }} : ({q}, {q}, {q}) -> {q}
+          return %o : {q}
+        }}""",
+        "sm_80",
+        backward="all",
+    ).asm["ptx"]
+    tensors = [torch.from_numpy(x).float() for x in naive.inputs(1, 2, 2, 40, 40, 64, 64)]
+    tensors = [x.requires_grad_() for x in tensors]
+
+    def formula(*tensors, dtype=None):
+        def capped(s, *at):
+            return 50 * torch.tanh(s / 50)
+
+        return naive.differentiable(*tensors, score=capped, scale=0.0625, dtype=dtype)
+
+    with torch.no_grad():
+        out, lse = formula(*(x.double() for x in tensors))
+    grad = torch.randn(out.shape, generator=torch.manual_seed(1))
+    inputs = [encode(x) for x in (*tensors, out, lse, grad)]
+    found = emulate(text, inputs, [tuple(x.shape) for x in tensors])
+    for got, expected in zip(found, right.gradients(formula, tensors, (grad, None))):
+        # The approximate tanh was within the limit by little or not at all.
+        assert right.share(decode(got), expected.exact, expected.limit, False) < 0.5
+
+
 @pytest.mark.parametrize("tiles", [(0, 0), (32, 64)])
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
 def test_lists(kind, tiles):

@@ -165,7 +165,9 @@ def attention(
         has_large_scores: The score function's results are so large that their roundings
             (`of_size`) are more than the rule allows.
         samples: The largest error of the plain formula is one of so many elements at least:
-            of few it is a matter of luck. Values in another order make up more columns.
+            of few it is a matter of luck. Values in another order make up more columns. With
+            it that error is no less than what rounding the largest output to the type may be,
+            of which there are few.
         xp: PyTorch, to compute with it where the tensors are; formulas are given tensors.
     """
     dtype = dtype or dtype_of(q)
@@ -189,6 +191,8 @@ def attention(
             columns = np.concatenate([np.roll(v, turn, -2) for turn in turns], -1)
             more, _ = naive.attention(q, k, columns, **formulas)
         error = difference(naive.attention(q, k, columns, dtype=dtype, **formulas)[0], more)
+        if samples:
+            error = max(error, half_unit(out, dtype))
     score_error += of_size(max(sizes), dtype)
     return Expected(out, lse, dtype, error, score_error, spread_of(v) if score_error else 0.0)
 
@@ -212,6 +216,13 @@ def spread_of(v: Any) -> float:
     if not values.size:
         return 0.0
     return float((values.max(-2) - values.min(-2)).max(initial=0.0))
+
+
+def half_unit(out: Any, dtype: str) -> float:
+    """The largest error of rounding the largest number of `out` to a 16-bit type."""
+    largest = np.abs(out[np.isfinite(out)]).max(initial=0.0)
+    bits = {"float16": 11, "bfloat16": 8}[dtype]
+    return float(np.ldexp(0.5, np.frexp(largest)[1] - bits)) if largest else 0.0
 
 
 def difference(out: Any, exact: Any) -> float:

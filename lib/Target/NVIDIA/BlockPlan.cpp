@@ -101,6 +101,19 @@ SmallVector<Operation *> fa::nvidia::getLoadChain(Value tile) {
   return {};
 }
 
+bool BlockPlan::isOfShortTypes() const {
+  return forall
+      .walk([](Operation *op) {
+        for (Type type : op->getResultTypes())
+          if (auto tile = dyn_cast<RankedTensorType>(type);
+              tile && isa<FloatType>(tile.getElementType()) &&
+              tile.getElementTypeBitWidth() == 16)
+            return WalkResult::interrupt();
+        return WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
 bool BlockPlan::isGlobal(Value value) const {
   if (!isa<RankedTensorType>(value.getType()))
     return false;

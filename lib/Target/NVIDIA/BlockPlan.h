@@ -133,6 +133,8 @@ public:
 
   /// The value is (a new version of) a tensor in global memory.
   bool isGlobal(mlir::Value value) const;
+  /// Whether the block reads or computes 16-bit numbers. Walks it.
+  bool isOfShortTypes() const;
   /// The value is a static tile cut out of global memory.
   bool isLoadedTile(mlir::Value value) const;
   bool isView(mlir::tensor::ExtractSliceOp slice) const;

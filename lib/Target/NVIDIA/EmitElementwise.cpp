@@ -6,6 +6,8 @@
 
 #include "KernelEmitter.h"
 
+#include "mlir/Dialect/Math/IR/Math.h"
+
 using namespace mlir;
 using namespace fa::nvidia;
 
@@ -24,6 +26,14 @@ LogicalResult KernelEmitter::checkBody(linalg::LinalgOp op) {
                                "use arith.select in the body instead");
   }
   return success();
+}
+
+/// Results that are no better than 16-bit data ask for: functions may be
+/// computed by formulas that are right to 2e-6 of the largest result.
+static void allowApproximations(Operation *op) {
+  op->walk([](math::TanhOp tanh) {
+    tanh.setFastmath(tanh.getFastmath() | arith::FastMathFlags::afn);
+  });
 }
 
 FailureOr<SmallVector<Value>>
@@ -77,7 +87,9 @@ KernelEmitter::cloneBlock(Block &body, ValueRange args, ValueRange wanted,
       copy.erase();
       continue;
     }
-    b.clone(inner, map);
+    Operation *copy = b.clone(inner, map);
+    if (allowsApproximations)
+      allowApproximations(copy);
   }
   SmallVector<Value> results;
   for (Value v : wanted) {

@@ -100,7 +100,8 @@ class KernelEmitter {
 public:
   KernelEmitter(const BlockPlan &plan, mlir::OpBuilder &builder,
                 mlir::Location loc, mlir::Value sharedBase)
-      : plan(plan), b(builder), loc(loc), sharedBase(sharedBase) {}
+      : plan(plan), b(builder), loc(loc), sharedBase(sharedBase),
+        allowsApproximations(plan.isOfShortTypes()) {}
 
   /// Binds a value outside or an argument of the forall.
   void bindScalar(mlir::Value from, mlir::Value to) { scalars.map(from, to); }
@@ -514,6 +515,8 @@ private:
   mlir::OpBuilder &b;
   mlir::Location loc;
   mlir::Value sharedBase;
+  /// Functions may be right to what 16-bit numbers ask for.
+  bool allowsApproximations;
   mlir::IRMapping scalars;
   llvm::DenseMap<mlir::Value, TileValue> tiles;
   llvm::SmallVector<LoopFrame> frames;

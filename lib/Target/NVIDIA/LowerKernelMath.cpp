@@ -295,8 +295,24 @@ struct Power : OpRewritePattern<math::PowFOp> {
   }
 };
 
-// tanh x = 1 - 2 / (1 + e^2x): right at both infinities.
-Value tanhFormula(OpBuilder &b, Location loc, Value x) {
+/// tanh x = 1 - 2 / (1 + e^2x): right at both infinities, and to 2e-6 of 1,
+/// where `afn` allows that; else it is a polynomial.
+struct ApproximateTanh : OpRewritePattern<math::TanhOp> {
+  ApproximateTanh(MLIRContext *context)
+      : OpRewritePattern<math::TanhOp>(context, /*benefit=*/2) {}
+  LogicalResult matchAndRewrite(math::TanhOp op,
+                                PatternRewriter &b) const override {
+    if (!op.getType().isF32())
+      return b.notifyMatchFailure(op, "not f32");
+    if (!bitEnumContainsAll(op.getFastmath(), arith::FastMathFlags::afn))
+      return b.notifyMatchFailure(op, "must be right to the last bits");
+    b.replaceOp(op, formula(b, op.getLoc(), op.getOperand()));
+    return success();
+  }
+  static Value formula(OpBuilder &b, Location loc, Value x);
+};
+
+Value ApproximateTanh::formula(OpBuilder &b, Location loc, Value x) {
   Value e = ex2(b, loc, times(b, loc, x, 2 * log2e));
   Value d = arith::AddFOp::create(b, loc, e, constant(b, loc, 1));
   Value q = times(b, loc, reciprocal(b, loc, d), 2);
@@ -329,7 +345,7 @@ void addFormulas(RewritePatternSet &patterns) {
         Value y = arith::AddFOp::create(b, loc, x, constant(b, loc, 1));
         return times(b, loc, lg2(b, loc, y), ln2);
       });
-  patterns.add<UnaryF32<math::TanhOp>>(c, tanhFormula);
+  patterns.add<ApproximateTanh>(c);
   patterns.add<Intrinsic<math::RsqrtOp>>(c, "llvm.nvvm.rsqrt.approx.ftz.f");
   patterns.add<Intrinsic<math::AbsFOp>>(c, "llvm.fabs.f32");
   patterns.add<Intrinsic<math::SqrtOp>>(c, "llvm.sqrt.f32");
@@ -361,7 +377,8 @@ struct LowerKernelMath
     addFormulas(patterns);
     fa::populateExpandClamp(patterns);
     populateMathPolynomialApproximationPatterns(patterns, [](StringRef name) {
-      return name == math::ErfOp::getOperationName() ||
+      return name == math::TanhOp::getOperationName() ||
+             name == math::ErfOp::getOperationName() ||
              name == math::SinOp::getOperationName() ||
              name == math::CosOp::getOperationName() ||
              name == math::AtanOp::getOperationName() ||

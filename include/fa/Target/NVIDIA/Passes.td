@@ -168,14 +168,15 @@ def NormalizeCoordinatesPass : Pass<"fa-normalize-coordinates", "::mlir::gpu::GP
 def LowerKernelMathPass : Pass<"fa-lower-kernel-math", "::mlir::gpu::GPUModuleOp"> {
   let summary = "math as instructions of the GPU, or a diagnostic";
   let description = [{
-    exp2, exp, log, log2, tanh, rsqrt and division become the approximate
-    instructions (ex2, lg2, rcp, rsqrt) and short formulas over them; what has
-    neither is expanded as a polynomial. An operation that cannot be lowered is
+    exp2, exp, log, log2, rsqrt and division become the approximate
+    instructions (ex2, lg2, rcp, rsqrt) and short formulas over them, and so does
+    a tanh with `fastmath<afn>`, as in blocks that multiply 16-bit numbers; what
+    has neither is expanded as a polynomial. An operation that cannot be lowered is
     an error here, because later it would end the process. Constant factors,
     one after the other, become one, and so does a factor of a linear form: the
     scale of scores, a cap and tanh's own constants.
 
-    Numeric contract: approximate, within 2e-6 relative (tanh: absolute).
+    Numeric contract: approximate, within 2e-6 relative (tanh with afn: absolute).
   }];
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::LLVM::LLVMDialect",

@@ -455,6 +455,46 @@ LogicalResult AccumulateSliceOp::verify() {
   return success();
 }
 
+namespace {
+/// Sizes that the part's type knows are constants of the slice, too: a cast
+/// that knew less of the part may have been folded away.
+struct SizesOfPart : OpRewritePattern<AccumulateSliceOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(AccumulateSliceOp op,
+                                PatternRewriter &rewriter) const override {
+    SmallVector<OpFoldResult> sizes = op.getMixedSizes();
+    llvm::SmallBitVector dropped = op.getDroppedDims();
+    ArrayRef<int64_t> part = op.getPart().getType().getShape();
+    if (sizes.size() - dropped.count() != part.size())
+      return failure();
+    bool isChanged = false;
+    for (auto [d, size] : llvm::enumerate(sizes)) {
+      if (dropped.test(d))
+        continue;
+      int64_t known = part.front();
+      part = part.drop_front();
+      if (ShapedType::isDynamic(known) || !isa<Value>(size))
+        continue;
+      size = rewriter.getIndexAttr(known);
+      isChanged = true;
+    }
+    if (!isChanged)
+      return failure();
+    auto replacement = AccumulateSliceOp::create(
+        rewriter, op.getLoc(), op.getPart(), op.getInit(), op.getMixedOffsets(),
+        sizes, op.getMixedStrides());
+    replacement.setOrderedAttr(op.getOrderedAttr());
+    rewriter.replaceOp(op, replacement);
+    return success();
+  }
+};
+} // namespace
+
+void AccumulateSliceOp::getCanonicalizationPatterns(RewritePatternSet &patterns,
+                                                    MLIRContext *context) {
+  patterns.add<SizesOfPart>(context);
+}
+
 FailureOr<SmallVector<Value>>
 AccumulateSliceOp::decomposeOperation(OpBuilder &builder) {
   Location loc = getLoc();

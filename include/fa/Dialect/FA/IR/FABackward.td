@@ -406,6 +406,7 @@ def FA_AccumulateSliceOp : FA_Op<"accumulate_slice", [Pure,
     "::llvm::ArrayRef<::mlir::OpFoldResult>":$sizes,
     "::llvm::ArrayRef<::mlir::OpFoldResult>":$strides)>];
   let hasVerifier = 1;
+  let hasCanonicalizer = 1;
   let extraClassDeclaration = [{
     ::mlir::MutableOperandRange getDpsInitsMutable() {
       return getInitMutable();
