@@ -164,8 +164,8 @@ def test_capped_scores():
     inputs = [encode(x) for x in (*tensors, out, lse, grad)]
     found = emulate(text, inputs, [tuple(x.shape) for x in tensors])
     for got, expected in zip(found, right.gradients(formula, tensors, (grad, None))):
-        # The approximate tanh was within the limit by little or not at all.
-        assert right.share(decode(got), expected.exact, expected.limit, False) < 0.5
+        # With the approximate tanh it is up to 0.4, and 1.1 on an H200.
+        assert right.share(decode(got), expected.exact, expected.limit, False) < 0.2
 
 
 @pytest.mark.parametrize("tiles", [(0, 0), (32, 64)])
