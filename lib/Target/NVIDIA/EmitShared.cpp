@@ -223,6 +223,33 @@ void KernelEmitter::copyElements(const LoadPlan &load, const GlobalSlice &slice,
                sharedPointer(add(sharedOffset(layout, row, col), base)));
 }
 
+/// Whether columns that a thread's registers are apart by change bits of the
+/// chunk's number that the thread's first column does not have.
+static bool areApart(const SharedLayout &layout, const FragmentLayout &from) {
+  unsigned inWarp = 8 * from.colTiles() / layout.elementsPerChunk();
+  return layout.elementsPerChunk() <= 8 &&
+         (from.colWarps() == 1 || llvm::isPowerOf2_32(inWarp) ||
+          inWarp % layout.group() == 0);
+}
+
+/// Where a register's element lies in a tile. Registers whose columns are the
+/// same in a group of chunks differ in the constant: rows are a multiple of 8
+/// apart, where the permutation repeats.
+KernelEmitter::SharedPlace
+KernelEmitter::sharedPlace(const SharedLayout &layout,
+                           const FragmentLayout &from, unsigned reg) {
+  unsigned per = layout.elementsPerChunk(), group = layout.group();
+  if (!areApart(layout, from))
+    return {sharedOffset(layout, toI32(rowOf(from, reg)),
+                         toI32(colOf(from, reg))),
+            0};
+  int64_t col = from.regCol(reg), chunk = col / per, inGroup = chunk % group;
+  Value first = sharedOffset(layout, threadRow(from), threadCol(from));
+  return {inGroup ? xorI(first, i32(inGroup * 16)) : first,
+          from.regRow(reg) * layout.pitch() + (chunk - inGroup) * 16 +
+              col % per * layout.elementBytes()};
+}
+
 /// Registers to shared memory, for a computed operand that no instruction
 /// takes from registers.
 void KernelEmitter::storeShared(const LoadPlan &to, const TileValue &source) {
@@ -236,11 +263,11 @@ void KernelEmitter::storeShared(const LoadPlan &to, const TileValue &source) {
   for (unsigned r = 0; r < from.numRegs(); r += packed ? 2 : 1) {
     Value v = packed ? source.regs[r / 2]
                      : element(source.regs, r, to.elementType, from);
-    Value row = toI32(rowOf(from, r)), col = toI32(colOf(from, r));
     if (from.regCol(r) + 8 > layout.cols())
-      v = arith::SelectOp::create(b, loc, less(col, i32(layout.cols())), v,
-                                  zero);
-    storeElement(v, sharedPointer(sharedOffset(layout, row, col), to.offset));
+      v = arith::SelectOp::create(
+          b, loc, less(toI32(colOf(from, r)), i32(layout.cols())), v, zero);
+    SharedPlace place = sharedPlace(layout, from, r);
+    storeElement(v, sharedPointer(place.offset, to.offset + place.constant));
   }
   if (layout.paddedCols() <= 8 * from.colTiles() * from.colWarps())
     return;

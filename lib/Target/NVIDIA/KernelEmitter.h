@@ -242,6 +242,13 @@ private:
   mlir::Value sharedPointer(mlir::Value offset, int64_t constant = 0);
   mlir::Value sharedOffset(const SharedLayout &layout, mlir::Value row,
                            mlir::Value col);
+  /// A byte offset in a tile of shared memory, as a value and a constant.
+  struct SharedPlace {
+    mlir::Value offset;
+    int64_t constant;
+  };
+  SharedPlace sharedPlace(const SharedLayout &layout,
+                          const FragmentLayout &from, unsigned reg);
   void storeShared(const LoadPlan &to, const TileValue &source);
 
   //--- The order of blocks' additions (EmitTurns.cpp)
