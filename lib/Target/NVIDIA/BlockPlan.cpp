@@ -693,6 +693,9 @@ LogicalResult BlockPlan::placeRings() {
 }
 
 LogicalResult BlockPlan::compute() {
+  hasTileSums =
+      forall.walk([](AccumulateSliceOp) { return WalkResult::interrupt(); })
+          .wasInterrupted();
   if (!forall.getBody()->getOps<ListBlocksOp>().empty()) {
     // A warp takes a block of keys at a time; a word each for what it sees.
     numWarps = kListWarps;

@@ -103,6 +103,9 @@ public:
   static constexpr unsigned producerThreads = hopper::warpgroupThreads;
   int64_t sharedBytes() const { return smemBytes; }
   int64_t registerEstimate() const { return estimate; }
+  /// Blocks add tiles to sums that they share, as a gradient's do: so many
+  /// tiles are in registers that few are left for addresses.
+  bool addsTiles() const { return hasTileSums; }
 
   const LoadPlan *load(mlir::Value tile) const {
     auto it = loads.find(tile);
@@ -183,6 +186,7 @@ private:
   mutable mlir::scf::ForallOp forall; // MLIR's op classes lack const
   ScheduleOptions options;
   unsigned numWarps = 0, numTeams = 1;
+  bool hasTileSums = false;
   int64_t smemBytes = 0, estimate = 0;
   llvm::MapVector<mlir::Value, LoadPlan> loads;
   /// Computed operands that pass through shared memory, and their tiles there.

@@ -82,8 +82,11 @@ LogicalResult KernelEmitter::emitAccumulateSlice(AccumulateSliceOp op) {
     for (unsigned n = 0; n < fours; n += 2)
       gathered.push_back(gatherFour(two(n), two(n + 1)));
     Value row = rowOf(rows, v), condition = isFirstCopy(layout);
+    // The limit is the same in all threads: a step has it at hand, and would
+    // have to keep each of a thread's rows.
     if (rowLimit)
-      condition = both(condition, less(row, rowLimit));
+      condition = both(condition, less(toIndex(threadRow(rows)),
+                                       addC(rowLimit, -rows.regRow(v))));
     enterWhere(condition);
     SmallVector<Value> indices(dest->offsets);
     indices[dest->dims[0]] = add(indices[dest->dims[0]], row);

@@ -71,11 +71,10 @@ Value KernelEmitter::element(ArrayRef<Value> regs, unsigned reg, Type type,
 /// ldmatrix.x4: four 8x8 matrices, two along the rows and two along the
 /// columns from (row, col). RowsFirst: the second matrix lies below the first.
 /// \p warpRows and \p warpChunks (or null) say where the warp's part begins.
-SmallVector<Value, 4> KernelEmitter::loadMatrices(const SharedLayout &layout,
-                                                  Value base, Value warpRows,
-                                                  int64_t row, Value warpChunks,
-                                                  int64_t col, Matrices order,
-                                                  bool transpose) {
+SmallVector<Value, 4>
+KernelEmitter::loadMatrices(const SharedLayout &layout, SharedPlace base,
+                            Value warpRows, int64_t row, Value warpChunks,
+                            int64_t col, Matrices order, bool transpose) {
   unsigned group = layout.group();
   Value matrix = divC(lane(), 8), inMatrix = remC(lane(), 8);
   Value low = remC(matrix, 2), high = divC(matrix, 2);
@@ -87,19 +86,25 @@ SmallVector<Value, 4> KernelEmitter::loadMatrices(const SharedLayout &layout,
   int64_t chunk = col / layout.elementsPerChunk();
   int64_t constant = row * layout.pitch();
   Value swizzled;
+  int64_t inGroup = 0;
   if (warpChunks) {
     swizzled = xorI(add(addC(warpChunks, chunk), laneChunk), swizzle);
   } else {
     // chunk is even: adding laneChunk is xor, and bits above the group stay.
-    int64_t inGroup = chunk % group;
+    inGroup = chunk % group;
     constant += (chunk - inGroup) * 16;
     swizzled = xorI(laneChunk, swizzle);
-    if (inGroup)
+    if (inGroup && !plan.addsTiles())
       swizzled = xorI(swizzled, i32(inGroup));
   }
   Value rows = warpRows ? add(laneRow, warpRows) : laneRow;
   Value offset = add(mulC(rows, layout.pitch()), mulC(swizzled, 16));
-  Value pointer = sharedPointer(add(offset, base), constant);
+  offset = add(offset, base.offset);
+  // Rows and stages begin at multiples of a group, so that its bits may be
+  // changed last: of a thread's addresses only one outlives the step.
+  if (inGroup && plan.addsTiles())
+    offset = xorI(offset, i32(16 * inGroup));
+  Value pointer = sharedPointer(offset, base.constant + constant);
   auto type = LLVM::LLVMStructType::getLiteral(
       b.getContext(), SmallVector<Type>(4, b.getI32Type()));
   auto shape = NVVM::LdStMatrixShapeAttr::get(b.getContext(), 8, 8);
@@ -119,7 +124,7 @@ SmallVector<Value, 4> KernelEmitter::loadA(const Contraction &c,
                                            unsigned rowTile, unsigned step) {
   FragmentLayout result = *plan.layout(c.op->getResult(0));
   unsigned rowsPerWarp = 16 * result.rowTiles();
-  Value base = sharedTile(load);
+  SharedPlace base = sharedTile(load);
   if (!c.aOuterK)
     return loadMatrices(load.layout, base, mulC(rowWarp(result), rowsPerWarp),
                         16 * rowTile, Value(), 16 * step, Matrices::RowsFirst,
@@ -212,7 +217,8 @@ LogicalResult KernelEmitter::emitTensorCore(const Contraction &c,
         as.push_back(loadA(c, *a, t, step));
       }
     }
-    Value base = sharedTile(*bPlan), first = warpCol(layout), firstChunk;
+    SharedPlace base = sharedTile(*bPlan);
+    Value first = warpCol(layout), firstChunk;
     if (first)
       firstChunk = divC(first, bPlan->layout.elementsPerChunk());
     for (unsigned n = 0; n < layout.colTiles(); n += 2) {
@@ -242,17 +248,18 @@ LogicalResult KernelEmitter::emitMultiplyAdds(const Contraction &c,
   const LoadPlan *bPlan = plan.load(c.b->get());
   if (!bPlan)
     bPlan = plan.conversion(c.b);
-  Value aBase = sharedTile(*a), bBase = sharedTile(*bPlan);
+  SharedPlace aBase = sharedTile(*a), bBase = sharedTile(*bPlan);
   OpBuilder::InsertionGuard guard(b);
   auto loop = scf::ForOp::create(b, loc, index(0), index(c.k), index(1),
                                  ValueRange(acc));
   b.setInsertionPointToStart(loop.getBody());
   Value k = toI32(loop.getInductionVar());
-  auto element = [&](const LoadPlan &load, Value base, bool outerK,
+  auto element = [&](const LoadPlan &load, SharedPlace base, bool outerK,
                      Value other) {
     Value offset =
         sharedOffset(load.layout, outerK ? k : other, outerK ? other : k);
-    return loadElement(sharedPointer(add(offset, base)), load.elementType);
+    return loadElement(sharedPointer(add(offset, base.offset), base.constant),
+                       load.elementType);
   };
   FragmentLayout rows = layout.alongRows();
   SmallVector<Value> as, bs;

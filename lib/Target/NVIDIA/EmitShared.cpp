@@ -34,13 +34,24 @@ Value KernelEmitter::sharedOffset(const SharedLayout &layout, Value row,
   return add(offset, mulC(remC(col, per), layout.elementBytes()));
 }
 
-/// The byte offset of a tile as a loop's current iteration reads it.
-Value KernelEmitter::sharedTile(const LoadPlan &load) {
+/// Where a stage of a tile begins; the one that there is for a null stage. In
+/// what adds tiles the tile's own offset is left to the instructions: added to
+/// a thread's, it would be one more number kept for each tile.
+KernelEmitter::SharedPlace KernelEmitter::sharedStage(const LoadPlan &load,
+                                                      Value stage) {
+  Value offset = stage ? mulC(stage, load.layout.size()) : i32(0);
+  if (plan.addsTiles())
+    return {offset, load.offset};
+  return {addC(offset, load.offset), 0};
+}
+
+/// Where a tile lies as a loop's current iteration reads it.
+KernelEmitter::SharedPlace KernelEmitter::sharedTile(const LoadPlan &load) {
   if (load.ringIndex >= 0)
     for (LoopFrame &frame : llvm::reverse(frames))
       if (frame.source == load.loop)
-        return addC(mulC(frame.stage, load.layout.size()), load.offset);
-  return i32(load.offset);
+        return sharedStage(load, frame.stage);
+  return sharedStage(load, {});
 }
 
 LogicalResult KernelEmitter::issueLoad(const LoadPlan &load, IRMapping &map,
@@ -50,8 +61,7 @@ LogicalResult KernelEmitter::issueLoad(const LoadPlan &load, IRMapping &map,
       resolveSlice(load.tile, map, ring ? load.loop : scf::ForOp());
   if (failed(slice))
     return failure();
-  Value base = ring ? addC(mulC(stage, load.layout.size()), load.offset)
-                    : i32(load.offset);
+  SharedPlace base = sharedStage(load, ring ? stage : Value());
   if (slice->pad && !matchPattern(slice->pad, m_AnyZeroFloat()))
     return mlir::emitError(load.tile.getLoc(),
                            "expected a contraction's operand to be padded "
@@ -76,7 +86,7 @@ LogicalResult KernelEmitter::issueLoad(const LoadPlan &load, IRMapping &map,
 /// cp.async of 16-byte chunks: consecutive threads take consecutive chunks of
 /// a row, so that a thread's place in the swizzle is the same in every pass.
 void KernelEmitter::copyChunks(const LoadPlan &load, const GlobalSlice &slice,
-                               Value base) {
+                               SharedPlace base) {
   const SharedLayout &layout = load.layout;
   unsigned group = layout.group(), threads = plan.threads();
   unsigned rowsPerPass = threads / group;
@@ -116,7 +126,8 @@ void KernelEmitter::copyChunks(const LoadPlan &load, const GlobalSlice &slice,
     Value thisRow = addC(row, first);
     Value swizzled = xorI(
         chunk, remC(divC(rowsPerPass % 8 ? thisRow : row, 8 / group), group));
-    Value to = add(add(mulC(row, layout.pitch()), mulC(swizzled, 16)), base);
+    Value to =
+        add(add(mulC(row, layout.pitch()), mulC(swizzled, 16)), base.offset);
     if (first + rowsPerPass > layout.paddedRows()) {
       auto guarded =
           scf::IfOp::create(b, loc, less(thisRow, i32(layout.paddedRows())));
@@ -136,15 +147,16 @@ void KernelEmitter::copyChunks(const LoadPlan &load, const GlobalSlice &slice,
       Value from =
           c ? step(pointer, int32_t(c * layout.elementsPerChunk())) : pointer;
       NVVM::CpAsyncOp::create(
-          b, loc, sharedPointer(to, first * layout.pitch() + c * 16), from, 16,
-          NVVM::LoadCacheModifierKind::CG, bytes);
+          b, loc,
+          sharedPointer(to, base.constant + first * layout.pitch() + c * 16),
+          from, 16, NVVM::LoadCacheModifierKind::CG, bytes);
     }
   }
 }
 
 /// cp.async of 4 bytes by each of the first threads; zeros past the end.
 void KernelEmitter::copyVector(const LoadPlan &load, const GlobalSlice &slice,
-                               Value base) {
+                               SharedPlace base) {
   OpBuilder::InsertionGuard guard(b);
   unsigned threads = plan.threads();
   for (int64_t first = 0; first < load.layout.cols(); first += threads) {
@@ -163,17 +175,19 @@ void KernelEmitter::copyVector(const LoadPlan &load, const GlobalSlice &slice,
     }
     SmallVector<Value> indices(slice.offsets);
     indices[slice.dims[0]] = add(indices[slice.dims[0]], from);
-    NVVM::CpAsyncOp::create(b, loc, sharedPointer(add(base, mulC(at, 4))),
-                            elementPointer(*slice.base, indices), 4,
-                            NVVM::LoadCacheModifierKind::CA, bytes);
+    NVVM::CpAsyncOp::create(
+        b, loc, sharedPointer(add(base.offset, mulC(at, 4)), base.constant),
+        elementPointer(*slice.base, indices), 4,
+        NVVM::LoadCacheModifierKind::CA, bytes);
   }
 }
 
 /// The elements of a vector that go with the columns of a thread.
 SmallVector<Value> KernelEmitter::loadVector(const LoadPlan &load,
                                              const FragmentLayout &layout) {
-  Value first =
-      sharedPointer(add(sharedTile(load), mulC(threadCol(layout), 4)));
+  SharedPlace tile = sharedTile(load);
+  Value first = sharedPointer(add(tile.offset, mulC(threadCol(layout), 4)),
+                              tile.constant);
   auto pair = VectorType::get({2}, load.elementType);
   SmallVector<Value> regs;
   for (unsigned r = 0; r < layout.numRegs(); r += 2) {
@@ -189,7 +203,7 @@ SmallVector<Value> KernelEmitter::loadVector(const LoadPlan &load,
 
 /// Element by element, where rows are not whole chunks.
 void KernelEmitter::copyElements(const LoadPlan &load, const GlobalSlice &slice,
-                                 Value base) {
+                                 SharedPlace base) {
   const SharedLayout &layout = load.layout;
   int64_t cols = layout.paddedCols(), count = layout.paddedRows() * cols;
   OpBuilder::InsertionGuard guard(b);
@@ -220,7 +234,8 @@ void KernelEmitter::copyElements(const LoadPlan &load, const GlobalSlice &slice,
     scf::YieldOp::create(b, loc, zero);
   }
   storeElement(branch.getResult(0),
-               sharedPointer(add(sharedOffset(layout, row, col), base)));
+               sharedPointer(add(sharedOffset(layout, row, col), base.offset),
+                             base.constant));
 }
 
 /// Whether columns that a thread's registers are apart by change bits of the
@@ -240,9 +255,9 @@ KernelEmitter::sharedPlace(const SharedLayout &layout,
                            const FragmentLayout &from, unsigned reg) {
   unsigned per = layout.elementsPerChunk(), group = layout.group();
   if (!areApart(layout, from))
-    return {sharedOffset(layout, toI32(rowOf(from, reg)),
-                         toI32(colOf(from, reg))),
-            0};
+    return {
+        sharedOffset(layout, toI32(rowOf(from, reg)), toI32(colOf(from, reg))),
+        0};
   int64_t col = from.regCol(reg), chunk = col / per, inGroup = chunk % group;
   Value first = sharedOffset(layout, threadRow(from), threadCol(from));
   return {inGroup ? xorI(first, i32(inGroup * 16)) : first,

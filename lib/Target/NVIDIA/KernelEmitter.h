@@ -134,6 +134,11 @@ public:
   llvm::SmallDenseSet<unsigned> alignedBuffers;
 
 private:
+  /// A byte offset in shared memory, as a value and a constant.
+  struct SharedPlace {
+    mlir::Value offset; // i32
+    int64_t constant;
+  };
   /// What is being emitted: a loop whose ring is in flight.
   struct LoopFrame {
     mlir::scf::ForOp source;
@@ -216,13 +221,13 @@ private:
   mlir::LogicalResult issueLoad(const LoadPlan &load, mlir::IRMapping &map,
                                 mlir::Value stage);
   void copyChunks(const LoadPlan &load, const GlobalSlice &slice,
-                  mlir::Value base);
+                  SharedPlace base);
   void copyVector(const LoadPlan &load, const GlobalSlice &slice,
-                  mlir::Value base);
+                  SharedPlace base);
   llvm::SmallVector<mlir::Value> loadVector(const LoadPlan &load,
                                             const FragmentLayout &layout);
   void copyElements(const LoadPlan &load, const GlobalSlice &slice,
-                    mlir::Value base);
+                    SharedPlace base);
   /// Issues loads of a loop's ring for one value of its induction variable.
   mlir::LogicalResult prefetch(const LoopFrame &frame,
                                llvm::ArrayRef<const LoadPlan *> loads,
@@ -238,15 +243,12 @@ private:
   }
   void wait(int64_t pending);
   void barrier();
-  mlir::Value sharedTile(const LoadPlan &load);
+  SharedPlace sharedTile(const LoadPlan &load);
+  /// A null stage is the only one.
+  SharedPlace sharedStage(const LoadPlan &load, mlir::Value stage);
   mlir::Value sharedPointer(mlir::Value offset, int64_t constant = 0);
   mlir::Value sharedOffset(const SharedLayout &layout, mlir::Value row,
                            mlir::Value col);
-  /// A byte offset in a tile of shared memory, as a value and a constant.
-  struct SharedPlace {
-    mlir::Value offset;
-    int64_t constant;
-  };
   SharedPlace sharedPlace(const SharedLayout &layout,
                           const FragmentLayout &from, unsigned reg);
   void storeShared(const LoadPlan &to, const TileValue &source);
@@ -304,7 +306,7 @@ private:
   /// How the lanes of a warp address the four matrices of an ldmatrix.x4.
   enum class Matrices { RowsFirst, ColumnsFirst };
   llvm::SmallVector<mlir::Value, 4>
-  loadMatrices(const SharedLayout &layout, mlir::Value base,
+  loadMatrices(const SharedLayout &layout, SharedPlace base,
                mlir::Value warpRows, int64_t row, mlir::Value warpChunks,
                int64_t col, Matrices order, bool transpose);
   llvm::SmallVector<mlir::Value, 4> loadA(const Contraction &c,
