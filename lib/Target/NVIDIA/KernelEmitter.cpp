@@ -17,6 +17,30 @@ using namespace fa::nvidia;
 // Small things
 //===----------------------------------------------------------------------===//
 
+Value KernelEmitter::once(const OnceKey &key,
+                          llvm::function_ref<Value()> create) {
+  Block *block = b.getInsertionBlock();
+  Block::iterator point = b.getInsertionPoint();
+  auto known = made.find(key);
+  if (known != made.end()) {
+    // What is computed of operands elsewhere is as far up as they are.
+    Operation *op = known->second.getDefiningOp();
+    bool isAhead = !op || op->getBlock() != block || point == block->end() ||
+                   op->isBeforeInBlock(&*point);
+    if (isAhead)
+      return known->second;
+  }
+  Value value = create();
+  made[key] = value;
+  return value;
+}
+Value KernelEmitter::constant(IntegerAttr value) {
+  return once(
+      {b.getInsertionBlock(), TypeID::get<arith::ConstantOp>(),
+       value.getAsOpaquePointer(), nullptr},
+      [&]() -> Value { return arith::ConstantOp::create(b, loc, value); });
+}
+
 Value KernelEmitter::addC(Value x, int64_t c) {
   if (c == 0)
     return x;
@@ -34,15 +58,19 @@ Value KernelEmitter::mulC(Value x, int64_t c) {
   return mul(x, v);
 }
 Value KernelEmitter::divC(Value x, int64_t c) {
-  return c == 1 ? x : b.createOrFold<arith::DivUIOp>(loc, x, i32(c));
+  return c == 1 ? x : once<arith::DivUIOp>(x, i32(c));
 }
 Value KernelEmitter::remC(Value x, int64_t c) {
-  return b.createOrFold<arith::RemUIOp>(loc, x, i32(c));
+  return once<arith::RemUIOp>(x, i32(c));
 }
 Value KernelEmitter::threadId() {
   if (branchThread)
     return branchThread;
-  return threadInTeam(NVVM::ThreadIdXOp::create(b, loc, b.getI32Type()));
+  Value thread =
+      once({b.getInsertionBlock(), TypeID::get<NVVM::ThreadIdXOp>(), nullptr,
+            nullptr},
+           [&] { return NVVM::ThreadIdXOp::create(b, loc, b.getI32Type()); });
+  return threadInTeam(thread);
 }
 
 /// Threads of a team count from 0; teams have a power of two of them.

@@ -460,41 +460,48 @@ private:
                                      mlir::ValueRange operands,
                                      mlir::TypeRange results,
                                      bool sideEffects = true);
-  mlir::Value i32(int64_t v) {
-    return mlir::arith::ConstantIntOp::create(b, loc, v, 32);
+  mlir::Value i32(int64_t v) { return constant(b.getI32IntegerAttr(v)); }
+  mlir::Value i64(int64_t v) { return constant(b.getI64IntegerAttr(v)); }
+  mlir::Value index(int64_t v) { return constant(b.getIndexAttr(v)); }
+  mlir::Value constant(mlir::IntegerAttr value);
+  /// An integer operation on these, which each block has once: the elements of
+  /// a tile share most of what their coordinates are computed from.
+  template <typename Op> mlir::Value once(mlir::Value x, mlir::Value y) {
+    return once({b.getInsertionBlock(), mlir::TypeID::get<Op>(),
+                 x.getAsOpaquePointer(), y.getAsOpaquePointer()},
+                [&] { return b.createOrFold<Op>(loc, x, y); });
   }
-  mlir::Value i64(int64_t v) {
-    return mlir::arith::ConstantIntOp::create(b, loc, v, 64);
+  mlir::Value castIndex(mlir::Value v, mlir::Type type) {
+    return once(
+        {b.getInsertionBlock(), mlir::TypeID::get<mlir::arith::IndexCastOp>(),
+         v.getAsOpaquePointer(), type.getAsOpaquePointer()},
+        [&] { return b.createOrFold<mlir::arith::IndexCastOp>(loc, type, v); });
   }
-  mlir::Value index(int64_t v) {
-    return mlir::arith::ConstantIndexOp::create(b, loc, v);
-  }
+  /// A block, an operation, and its operands or what else decides its result.
+  using OnceKey =
+      std::tuple<mlir::Block *, mlir::TypeID, const void *, const void *>;
+  mlir::Value once(const OnceKey &key,
+                   llvm::function_ref<mlir::Value()> create);
   mlir::Value add(mlir::Value x, mlir::Value y) {
-    return b.createOrFold<mlir::arith::AddIOp>(loc, x, y);
+    return once<mlir::arith::AddIOp>(x, y);
   }
   mlir::Value mul(mlir::Value x, mlir::Value y) {
-    return b.createOrFold<mlir::arith::MulIOp>(loc, x, y);
+    return once<mlir::arith::MulIOp>(x, y);
   }
   mlir::Value addC(mlir::Value x, int64_t c);
   mlir::Value mulC(mlir::Value x, int64_t c);
   mlir::Value divC(mlir::Value x, int64_t c);
   mlir::Value remC(mlir::Value x, int64_t c);
   mlir::Value xorI(mlir::Value x, mlir::Value y) {
-    return b.createOrFold<mlir::arith::XOrIOp>(loc, x, y);
+    return once<mlir::arith::XOrIOp>(x, y);
   }
   mlir::Value less(mlir::Value x, mlir::Value y) {
     return b.createOrFold<mlir::arith::CmpIOp>(
         loc, mlir::arith::CmpIPredicate::slt, x, y);
   }
-  mlir::Value toI64(mlir::Value v) {
-    return b.createOrFold<mlir::arith::IndexCastOp>(loc, b.getI64Type(), v);
-  }
-  mlir::Value toI32(mlir::Value v) {
-    return b.createOrFold<mlir::arith::IndexCastOp>(loc, b.getI32Type(), v);
-  }
-  mlir::Value toIndex(mlir::Value v) {
-    return b.createOrFold<mlir::arith::IndexCastOp>(loc, b.getIndexType(), v);
-  }
+  mlir::Value toI64(mlir::Value v) { return castIndex(v, b.getI64Type()); }
+  mlir::Value toI32(mlir::Value v) { return castIndex(v, b.getI32Type()); }
+  mlir::Value toIndex(mlir::Value v) { return castIndex(v, b.getIndexType()); }
   mlir::Value threadId();
   mlir::Value readThread();
   mlir::Value threadInTeam(mlir::Value thread);
@@ -528,6 +535,7 @@ private:
   bool allowsApproximations;
   mlir::IRMapping scalars;
   llvm::DenseMap<mlir::Value, TileValue> tiles;
+  llvm::DenseMap<OnceKey, mlir::Value> made;
   llvm::SmallVector<LoopFrame> frames;
   /// Groups of cp.async committed so far (a lower bound), and for a load
   /// outside rings the number of its group while it is not waited for.
