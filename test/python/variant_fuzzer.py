@@ -25,6 +25,7 @@ import math
 import os
 import random
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -806,6 +807,9 @@ def arguments(doc: str, shapes: int) -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--functions", type=int, default=100, help="seeds from there on (100)")
     parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="begin no seed after so many"
+    )
+    parser.add_argument(
         "--shapes", type=int, default=shapes, help=f"shapes for each seed ({shapes})"
     )
     parser.add_argument("--verbose", action="store_true")
@@ -815,8 +819,12 @@ def arguments(doc: str, shapes: int) -> argparse.ArgumentParser:
 
 def run_seeds(options: argparse.Namespace, run: Callable[[int], float]) -> int:
     """Runs seeds one after the other; 1 if one fails."""
-    failures, worst = 0, 0.0
+    failures, worst, count = 0, 0.0, 0
+    end = time.monotonic() + options.seconds
     for seed in range(options.seed, options.seed + options.functions):
+        if time.monotonic() > end:
+            break
+        count += 1
         try:
             worst = max(worst, run(seed))
         except Exception as error:
@@ -824,7 +832,7 @@ def run_seeds(options: argparse.Namespace, run: Callable[[int], float]) -> int:
             notes = "\n".join(getattr(error, "__notes__", []))
             print(f"seed {seed}: {type(error).__name__}: {error}\n{notes}", flush=True)
     print(
-        f"{options.functions} functions, {options.shapes} shapes each, on {options.device}: "
+        f"{count} functions, {options.shapes} shapes each, on {options.device}: "
         f"{failures} failed, largest error / bound {worst:.2f}"
     )
     return 1 if failures else 0
