@@ -111,9 +111,13 @@ def evaluated(node: Any, env: dict[str, Any], ops: dict[str, Any]) -> Any:
     return ops[node.op](*(evaluated(argument, env, ops) for argument in node.args))
 
 
+ROUNDED = ("add", "sub", "mul", "average", "quotient")
+"""Ops whose terms may cancel, in the value or in the derivative."""
+
+
 def wrong_ops(generator: Any, computed: str) -> dict[str, Any]:
     """The ops with errors of any sign that functions of a type and their derivatives, which
-    are computed of their results, may have; "sign" gives signs."""
+    are computed of their results, may have, and with roundings; "sign" gives signs."""
     relative, absolute = right.FUNCTION[computed]
 
     def sign(x: Any) -> Any:
@@ -128,7 +132,19 @@ def wrong_ops(generator: Any, computed: str) -> dict[str, Any]:
 
         return wrong
 
+    def rounding(op: Any) -> Any:
+        def rounded(*args: Any) -> Any:
+            y = op(*args)
+            if not y.is_floating_point():
+                return y
+            size = right.of_size(1.0, computed)
+            terms = sum(x - x.detach() for x in args if x.is_floating_point())
+            return y + sign(y) * size * (abs(y.detach()) + terms)
+
+        return rounded
+
     wrong = {name: erring(own) for name, own in OPS.items() if name in APPROXIMATE}
+    wrong |= {name: rounding(OPS[name]) for name in ROUNDED}
     return {**OPS, **wrong, "sign": sign}
 
 
