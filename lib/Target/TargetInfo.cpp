@@ -435,13 +435,12 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
           continue;
         bool isCrowded =
             registers(kMatrices + more) * 7 / 8 > target.registersPerThread;
-        // None that is crowded if there is another, two stages where any tile
-        // has them; no short steps; at head dims up
-        // to 96 two blocks on an SM rather than one of twice the warps
-        // (measured: with score functions 0.87 to 1.01 of the time at D=64 and
-        // 0.89 to 0.99 at D=96, but 1.3 at D=128), if their tiles are no
-        // smaller than 64x64; most keys, whose number divides what is added to
-        // dQ; then most rows.
+        // None that is crowded if there is another; two stages where any tile
+        // has them; no short steps; at head dims up to 96 two blocks on an SM
+        // rather than one of twice the warps (measured: with score functions
+        // 0.87 to 1.01 of the time at D=64 and 0.89 to 0.99 at D=96, but 1.3 at
+        // D=128), if their tiles are no smaller than 64x64; most keys, whose
+        // number divides what is added to dQ; then most rows.
         bool isAlone = dims <= 192 && (s.warps > 4 || rows * keys < 64 * 64);
         Cost cost = {isCrowded, stages < 2, rows < 32,
                      isAlone,   -keys,      std::max<int64_t>(s.warps, 4),

@@ -186,6 +186,18 @@ def test_stages_of_a_gpus_gradient():
         fa.compile(wide, "sm_80", backward="all", rows=64, keys=128).asm  # noqa: B018
 
 
+@pytest.mark.parametrize("dims", [(40, 24), (24, 40), (8, 8), (56, 8)])
+@pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_90a"])
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_tiles_where_much_is_read(dtype, target, dims):
+    """Warps can't divide the columns of these, and four sums of a captured tensor take
+    registers: the tile is one that has enough of them."""
+    table = np.zeros(8, np.float32)
+    variant = fa.trace(score_mod=lambda s, b, h, i, j: s + table[b] * table[h] * table[i] * table[j])
+    config = fa.AttentionConfig(dtype, HQ, HK, *dims, variant=variant)
+    assert "red." in fa.compile(config, target, backward="all").asm["ptx"]
+
+
 def gradient_of(dim, score_mod, chip="sm_90a"):
     variant = score_mod and fa.trace(score_mod=score_mod)
     config = fa.AttentionConfig("bf16", 8, 8, dim, dim, variant=variant)
