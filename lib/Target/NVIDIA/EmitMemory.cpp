@@ -403,6 +403,19 @@ KernelEmitter::registers(Value v, const FragmentLayout &layout) {
     Value any = LLVM::PoisonOp::create(b, loc, type);
     return SmallVector<Value>(layout.numRegs(), any);
   }
+  case TileValue::Kind::Global: {
+    // All of a tensor is a tile, too: a slice that is the whole folds away.
+    auto type = dyn_cast<RankedTensorType>(v.getType());
+    if (!type || !type.hasStaticShape())
+      break;
+    t->slice.base = t->global;
+    t->slice.shape.assign(type.getShape().begin(), type.getShape().end());
+    t->slice.offsets.assign(type.getRank(), index(0));
+    t->slice.valid.resize(type.getRank());
+    t->slice.dims.resize(type.getRank());
+    std::iota(t->slice.dims.begin(), t->slice.dims.end(), 0);
+    [[fallthrough]];
+  }
   case TileValue::Kind::Slice: {
     unsigned rank = layout.kind() == FragmentLayout::Kind::Accumulator ? 2 : 1;
     if (t->slice.dims.size() != rank)
@@ -413,11 +426,9 @@ KernelEmitter::registers(Value v, const FragmentLayout &layout) {
     SmallVector<Value> loaded = loadRegisters(t->slice, layout);
     return isPacked(type, layout) ? packWords(loaded) : loaded;
   }
-  case TileValue::Kind::Global:
-    break;
   }
-  return mlir::emitError(v.getLoc(), "expected a tile, got a whole tensor in "
-                                     "global memory; slice it first"),
+  return mlir::emitError(v.getLoc(), "expected a tile, got a whole tensor of "
+                                     "dynamic shape; slice it first"),
          failure();
 }
 
