@@ -5,6 +5,7 @@
 #include "IOEvents.h"
 
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/Hopper/IR/Hopper.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -90,6 +91,16 @@ static bool isOnlySliced(Value slice) {
   return llvm::all_of(slice.getUsers(), [](Operation *user) {
     return isa<tensor::ExtractSliceOp, tensor::DimOp>(user);
   });
+}
+
+/// Whether a slice only says which tile a slot holds: another role loads it.
+static bool isOnlyNamed(Value slice) {
+  return !slice.use_empty() &&
+         llvm::all_of(slice.getUsers(), [](Operation *user) {
+           return isa<hopper::AcquireOp>(user) ||
+                  (isa<tensor::PadOp, tensor::CastOp>(user) &&
+                   isOnlyNamed(user->getResult(0)));
+         });
 }
 
 /// Whether a slice is only where lists are written.
@@ -205,7 +216,7 @@ static SmallVector<Size> sizesOfSlice(SliceOp slice, Value whole,
 
 void EventFinder::visitSlice(tensor::ExtractSliceOp slice, Scope &scope) {
   if (!inHBM(slice.getSource()) || isOnlySliced(slice.getResult()) ||
-      isOnlyWritten(slice.getResult()))
+      isOnlyWritten(slice.getResult()) || isOnlyNamed(slice.getResult()))
     return;
   scope.events.push_back({Traffic::Read, bytesOf(slice.getType()),
                           sizesOfSlice(slice, slice.getSource(), sizes)});
@@ -466,7 +477,13 @@ void EventFinder::visitOp(Operation &op, bool inTile, Scope &scope) {
       addWhole(Traffic::Write, pad.getResult(), scope);
       addWhole(Traffic::Temp, pad.getResult(), scope);
     }
+    return;
   }
+  // Roles of a block, which load and compute for all of its threads.
+  if (isa<hopper::ProducerOp, hopper::ConsumersOp>(op))
+    for (Region &region : op.getRegions())
+      for (Block &block : region)
+        visit(block, inTile, scope);
 }
 
 void EventFinder::visit(Block &block, bool inTile, Scope &scope) {

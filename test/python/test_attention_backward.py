@@ -193,7 +193,9 @@ def test_tiles_where_much_is_read(dtype, target, dims):
     """Warps can't divide the columns of these, and four sums of a captured tensor take
     registers: the tile is one that has enough of them."""
     table = np.zeros(8, np.float32)
-    variant = fa.trace(score_mod=lambda s, b, h, i, j: s + table[b] * table[h] * table[i] * table[j])
+    variant = fa.trace(
+        score_mod=lambda s, b, h, i, j: s + table[b] * table[h] * table[i] * table[j]
+    )
     config = fa.AttentionConfig(dtype, HQ, HK, *dims, variant=variant)
     assert "red." in fa.compile(config, target, backward="all").asm["ptx"]
 
