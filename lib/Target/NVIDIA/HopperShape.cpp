@@ -59,6 +59,11 @@ static FailureOr<HopperShape> chooseRoles(HopperProgram &program,
       options.pingPong >= 0
           ? options.pingPong
           : shape.warpgroups > 1 && shape.teams == 1 && second.n <= 128;
+  if (shape.pingPong && shape.warpgroups < 2)
+    return program.forall.emitOpError("has one warpgroup for its ")
+           << first.m << " rows, and with ping-pong=1 two or more take turns: "
+           << "choose " << 2 * warpgroupRows
+           << " rows or more, or leave ping-pong out";
   return shape;
 }
 

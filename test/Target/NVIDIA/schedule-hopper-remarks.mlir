@@ -21,7 +21,7 @@
 // STAGES: needs {{[0-9]+}} bytes of shared memory a block with 9 stages, and sm_90a has 232448; choose smaller tiles
 // TEAMS: has 3 teams of 2 warpgroups; a block has at most 4 warpgroups, and one team where it does not persist: choose fewer teams or rows
 // STAY: has 2 teams of 1 warpgroups; {{.*}} one team where it does not persist
-// TURNS: 'hopper.turn_begin' op expected at least 2 warpgroups to take turns
+// TURNS: has one warpgroup for its 64 rows, and with ping-pong=1 two or more take turns: choose 128 rows or more, or leave ping-pong out
 
 // CHECK: remark: [Missed] schedule {{.*}}left the kernel to the Ampere schedule: {{.*}}its operands are not f16 or bf16
 func.func @f32(%q: tensor<1x2x256x64xf32>, %k: tensor<1x2x256x64xf32>, %v: tensor<1x2x256x64xf32>) -> tensor<1x2x256x64xf32> {
