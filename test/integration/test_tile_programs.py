@@ -5,6 +5,7 @@ GPU, there on Hopper by the schedule by rules as well, against float64."""
 
 from __future__ import annotations
 
+import math
 import pathlib
 import sys
 
@@ -37,7 +38,18 @@ def mlp(x, u, w):
     return torch.relu(x @ u) @ w
 
 
-PROGRAMS = {"gemm": (gemm, torch.bfloat16), "mlp": (mlp, torch.float16)}
+def backward(q, k, v, out_grad, lse, d):
+    """backward.mlir: gradients of key and value, weights in base 2."""
+    p = torch.exp2(q @ k.mT - lse[:, None])
+    ds = p * (out_grad @ v.mT - d[:, None])
+    return ds.mT @ q, p.mT @ out_grad
+
+
+PROGRAMS = {
+    "gemm": (gemm, torch.bfloat16),
+    "mlp": (mlp, torch.float16),
+    "backward": (backward, torch.bfloat16),
+}
 
 
 def inputs(name, rows, depth):
@@ -47,16 +59,33 @@ def inputs(name, rows, depth):
     shapes = {
         "gemm": [(rows, depth), (depth, 128), (128,)],
         "mlp": [(256, 64), (64, 512), (512, 128)],
+        "backward": [(256, 64)] * 4,
     }[name]
     first, *weights = (torch.randn(shape, generator=generator) for shape in shapes)
-    weights = [x / max(len(x), 1) ** 0.5 if x.dim() == 2 else x for x in weights]
-    return [x.to(dtype) if x.dim() == 2 else x for x in (first, *weights)]
+    if name == "backward":
+        weights[0] = weights[0] / 8
+    else:
+        weights = [x / max(len(x), 1) ** 0.5 if x.dim() == 2 else x for x in weights]
+    tensors = [x.to(dtype) if x.dim() == 2 else x for x in (first, *weights)]
+    if name == "backward":
+        q, k, v, out_grad = (x.double() for x in tensors)
+        scores = q @ k.mT * math.log(2)
+        d = (scores.softmax(-1) @ v * out_grad).sum(-1)
+        tensors += [(scores.logsumexp(-1) / math.log(2)).float(), d.float()]
+    return tensors
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("name", "rows", "depth"),
-    [("gemm", 128, 64), ("gemm", 300, 200), ("gemm", 1, 8), ("gemm", 129, 0), ("mlp", 256, 64)],
+    [
+        ("gemm", 128, 64),
+        ("gemm", 300, 200),
+        ("gemm", 1, 8),
+        ("gemm", 129, 0),
+        ("mlp", 256, 64),
+        ("backward", 256, 64),
+    ],
 )
 def test_programs(name, rows, depth, way):
     if way == "sm_80" and not HAS_GPU:
@@ -67,21 +96,27 @@ def test_programs(name, rows, depth, way):
     kernel = fa.compile((FILES / f"{name}.mlir").read_text(), target, schedule=schedule)
     formula, dtype = PROGRAMS[name]
     given = inputs(name, rows, depth)
-    exact = formula(*(x.double() for x in given))
+    exact = tuple_of(formula(*(x.double() for x in given)))
     if way.startswith("emulated"):
         arrays = [encoded(x) for x in given]
-        (found,) = emulate(kernel.asm["ptx"], arrays, [tuple(exact.shape)])
-        out = torch.from_numpy(found.view("i2")).view(dtype)
+        found = emulate(kernel.asm["ptx"], arrays, [tuple(x.shape) for x in exact])
+        outs = [torch.from_numpy(x.view("i2")).view(dtype) for x in found]
     else:
         device = "cpu" if target == "cpu" else "cuda"
-        out = torch.full(exact.shape, float("nan"), dtype=dtype, device=device)
-        kernel(*(x.to(device) for x in given), out)
-    # The same in the type: a product whose result is rounded, as PyTorch has it.
-    naive = formula(*(x.to(dtype) for x in given))
-    error = (naive.double() - exact).abs().max().item()
-    limit = right.output_limit(right.dtype_of(naive), error, exact.abs().max().item())
-    assert (out.cpu().double() - exact).abs().max().item() <= limit
-    assert exact.abs().max() > 0.5
+        outs = [torch.full(x.shape, math.nan, dtype=dtype, device=device) for x in exact]
+        kernel(*(x.to(device) for x in given), *outs)
+    # The same with each result rounded to the type, as PyTorch has it.
+    naive = tuple_of(formula(*(x.to(dtype) for x in given)))
+    for own, wanted, plain in zip(outs, exact, naive, strict=True):
+        error = (plain.double() - wanted).abs().max().item()
+        limit = right.output_limit(right.dtype_of(own), error, wanted.abs().max().item())
+        assert (own.cpu().double() - wanted).abs().max().item() <= limit
+        assert wanted.abs().max() > 0.1
+
+
+def tuple_of(results):
+    """One result, or several."""
+    return results if isinstance(results, tuple) else (results,)
 
 
 def encoded(tensor):
