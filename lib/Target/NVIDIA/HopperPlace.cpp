@@ -11,6 +11,7 @@
 //              own, with all its uses; a computed operand stays in registers
 //   Rings      two stages where the tile is loaded in a loop and memory allows
 //              it, else one
+//   Grid       a block for each multiprocessor takes tiles from a queue
 
 #include "HopperSchedule.h"
 #include "Program.h"
@@ -54,6 +55,7 @@ private:
   bool chooseStages(std::string &why);
 
   void placeRings(OpBuilder &b);
+  void placeQueue(OpBuilder &b, int64_t barriers);
   void moveIntoConsumers(OpBuilder &b);
   void startProduct(const Contraction &c);
   void placeSlot(Value tile, PlacedTile &placed);
@@ -233,6 +235,19 @@ void Placement::placeRings(OpBuilder &b) {
     tilesEnd += llvm::alignTo(placed.ring.bytes(), tileAlignment);
     barriersEnd = placed.ring.barriersEnd();
   }
+  placeQueue(b, barriersEnd);
+}
+
+/// Blocks stay and take tiles from a queue, the longest first where their
+/// lengths differ; if barriers leave it room before the first tile.
+void Placement::placeQueue(OpBuilder &b, int64_t barriers) {
+  // Heads whose blocks run side by side and share what L2 holds.
+  constexpr int64_t section = 16;
+  if (barriers + TileQueueOp::bytes > tileAlignment)
+    return;
+  bool longestFirst = boundsDependOn(forall, forall.getInductionVars().back());
+  TileQueueOp::create(b, forall.getLoc(), barriers, longestFirst,
+                      longestFirst ? section : 1, /*teams=*/1);
 }
 
 /// Numbers, slices of memory and what is one number throughout: both roles can
@@ -252,7 +267,8 @@ void Placement::moveIntoConsumers(OpBuilder &b) {
     bool computes = llvm::any_of(op.getOperands(), [&](Value v) {
       return moved.contains(v.getDefiningOp());
     });
-    if (computes || !(isOfBoth(&op) || isa<RingOp, ProducerOp>(op)))
+    if (computes ||
+        !(isOfBoth(&op) || isa<RingOp, TileQueueOp, ProducerOp>(op)))
       moved.insert(&op);
   }
   // What the block stores.

@@ -8,6 +8,7 @@
 
 // GEMM: %[[A:.*]] = hopper.ring "tile0" at 1024 barriers 0 : <2, tensor<128x64xbf16>>
 // GEMM: %[[B:.*]] = hopper.ring "tile1" at 33792 barriers 32 : <2, tensor<64x128xbf16>>
+// GEMM: hopper.tile_queue barriers 64{{$}}
 // GEMM: hopper.producer registers 40 {
 // GEMM-NEXT: scf.for
 // GEMM: hopper.load %{{.*}} into %[[A]]

@@ -106,8 +106,9 @@ def HopperPlacePass : Pass<"fa-hopper-place", "::mlir::ModuleOp"> {
     know no program: what loads the tiles that contractions read is the
     producer, all else the consumers; each loaded tile is one slot of a ring of
     its own, held from before the first product that reads it to behind the
-    last; computed first operands stay in registers. Every product is awaited
-    where it is started, and nothing overlaps but loads.
+    last; computed first operands stay in registers; blocks take tiles from a
+    queue. Every product is awaited where it is started, and nothing overlaps
+    but loads.
 
     What the rules do not take (a computed second operand, a transposed first
     one, results of other rows) stays as it is, with a remark that says why; the
