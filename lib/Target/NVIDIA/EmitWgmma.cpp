@@ -287,9 +287,11 @@ LogicalResult KernelEmitter::emitExceeds(ExceedsOp op) {
     return failure();
   Type type = getElementTypeOrSelf(op.getTile());
   double limit = op.getLimit().convertToDouble();
+  // Two numbers a word, or one, as in vectors of any type.
+  bool packed = isPacked(type, layout);
   Value top = values->front(), found;
   ArrayRef<Value> rest = ArrayRef(*values).drop_front();
-  if (type.isF32()) {
+  if (!packed) {
     for (Value v : rest)
       top = arith::MaximumFOp::create(b, loc, top, v);
   } else if (limit == 2 && SignFinder().isNonNegative(op.getTile())) {
@@ -310,7 +312,7 @@ LogicalResult KernelEmitter::emitExceeds(ExceedsOp op) {
     Value bound =
         arith::ConstantOp::create(b, loc, b.getFloatAttr(type, limit));
     SmallVector<Value> words{top};
-    for (unsigned e = 0; e < (type.isF32() ? 1 : 2); ++e) {
+    for (unsigned e = 0; e < (packed ? 2 : 1); ++e) {
       Value over =
           arith::CmpFOp::create(b, loc, arith::CmpFPredicate::UGE,
                                 element(words, e, type, layout), bound);
