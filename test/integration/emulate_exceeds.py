@@ -25,6 +25,7 @@ def elements(name: str) -> np.ndarray:
         # Negative ones of any size; not below 2 only in the last warp's rows.
         "differences": lambda: i - 48.0 - j,
         "halves": lambda: i - 48.0 - j,
+        "maxima": lambda: i - 48.0 - j,  # of rows, of which the vector is
         # 2 to the power i - 32: not below 2 from row 33 on.
         "powers": lambda: 2.0 ** (i - 32.0),
     }[name]()

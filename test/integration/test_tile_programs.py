@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 import right  # noqa: E402
-from test_emulated_gradients import emulate  # noqa: E402
+from test_emulated_gradients import emulate, encode  # noqa: E402
 
 FILES = pathlib.Path(__file__).resolve().parents[1] / "inputs/tiles"
 HAS_GPU = torch.cuda.is_available()
@@ -98,7 +98,7 @@ def test_programs(name, rows, depth, way):
     given = inputs(name, rows, depth)
     exact = tuple_of(formula(*(x.double() for x in given)))
     if way.startswith("emulated"):
-        arrays = [encoded(x) for x in given]
+        arrays = [encode(x) for x in given]
         found = emulate(kernel.asm["ptx"], arrays, [tuple(x.shape) for x in exact])
         outs = [torch.from_numpy(x.view("i2")).view(dtype) for x in found]
     else:
@@ -117,10 +117,3 @@ def test_programs(name, rows, depth, way):
 def tuple_of(results):
     """One result, or several."""
     return results if isinstance(results, tuple) else (results,)
-
-
-def encoded(tensor):
-    """An array for the emulator."""
-    if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view("u2")
-    return tensor.numpy()

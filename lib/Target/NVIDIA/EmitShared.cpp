@@ -238,8 +238,10 @@ void KernelEmitter::copyElements(const LoadPlan &load, const GlobalSlice &slice,
                              base.constant));
 }
 
-/// Whether columns that a thread's registers are apart by change bits of the
-/// chunk's number that the thread's first column does not have.
+/// Whether the chunk's number in its group is that of the thread's first column
+/// xor the register's. A warp's part begins at a multiple of its chunks: with
+/// one warp that is 0, with a power of two of chunks the register's are the
+/// bits below, and with whole groups the beginning has no bit in the group.
 static bool areApart(const SharedLayout &layout, const FragmentLayout &from) {
   unsigned inWarp = 8 * from.colTiles() / layout.elementsPerChunk();
   return layout.elementsPerChunk() <= 8 &&

@@ -171,7 +171,7 @@ def LowerKernelMathPass : Pass<"fa-lower-kernel-math", "::mlir::gpu::GPUModuleOp
   let description = [{
     exp2, exp, log, log2, rsqrt and division become the approximate
     instructions (ex2, lg2, rcp, rsqrt) and short formulas over them, and so does
-    a tanh with `fastmath<afn>`, as in blocks that multiply 16-bit numbers; what
+    a tanh with `fastmath<afn>`, as blocks that have 16-bit numbers get it; what
     has neither is expanded as a polynomial. An operation that cannot be lowered is
     an error here, because later it would end the process. Constant factors,
     one after the other, become one, and so does a factor of a linear form: the
