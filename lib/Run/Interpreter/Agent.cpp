@@ -12,8 +12,6 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 
-#include <limits>
-
 using namespace mlir;
 using namespace fa;
 using namespace fa::run;
@@ -305,10 +303,13 @@ Progress Agent::leaveForall(Operation *terminator) {
   Frame &frame = frames.back();
   auto op = cast<scf::ForallOp>(frame.op);
   for (Operation &inner : *op.getTerminator().getBody()) {
+    // It has been added where it lies.
+    if (isa<ParallelAccumulateOp>(inner))
+      continue;
     auto part = dyn_cast<tensor::ParallelInsertSliceOp>(inner);
     if (!part)
       return fail(&inner, "is not interpreted");
-    if (failed(insert(part, 0, std::numeric_limits<int64_t>::max())))
+    if (failed(insert(part)))
       return Progress::Failed;
   }
   if (++frame.iteration < frame.iterations) {

@@ -11,6 +11,8 @@
 
 #include "fa/Run/Interpreter.h"
 
+#include "fa/Dialect/FA/IR/FA.h"
+
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
@@ -116,8 +118,15 @@ protected:
   Progress leaveInto(mlir::Operation *terminator, mlir::ValueRange results);
   mlir::LogicalResult read(mlir::ValueRange values,
                            llvm::SmallVectorImpl<Cell> &to);
-  mlir::LogicalResult insert(mlir::tensor::ParallelInsertSliceOp op,
-                             int64_t firstRow, int64_t lastRow);
+  /// Which part of a tile this is to store or to add: offsets and sizes.
+  struct Part {
+    llvm::SmallVector<int64_t> offsets, sizes;
+  };
+  /// Of a tile of this shape, of which `v` may be a slice from the first
+  /// element on.
+  virtual Part partOf(mlir::Value v, llvm::ArrayRef<int64_t> shape);
+  mlir::LogicalResult insert(mlir::tensor::ParallelInsertSliceOp op);
+  mlir::LogicalResult accumulate(AccumulateSliceOp op);
   mlir::LogicalResult run(mlir::Operation *op);
 
   Shared &shared;

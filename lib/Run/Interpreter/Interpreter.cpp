@@ -30,7 +30,8 @@ static OwningOpRef<func::FuncOp> expand(func::FuncOp function,
   expanded = success();
   auto isExpanded = [](Operation *op) {
     return isa_and_nonnull<FADialect>(op->getDialect()) &&
-           !isa<ListBlocksOp>(op) && isa<linalg::AggregatedOpInterface>(op);
+           !isa<ListBlocksOp, AccumulateSliceOp>(op) &&
+           isa<linalg::AggregatedOpInterface>(op);
   };
   bool found = function
                    .walk([&](Operation *op) {

@@ -43,24 +43,43 @@ Progress RoleAgent::nextTile() {
   return Progress::Met;
 }
 
-/// The tile's end: this warpgroup's rows are stored.
+/// A warpgroup's part of a tile, as far as a slice of it reaches.
+Agent::Part RoleAgent::partOf(Value v, ArrayRef<int64_t> shape) {
+  if (auto role = v.getDefiningOp<hopper::ConsumersOp>())
+    v = role.getBody().front().getTerminator()->getOperand(
+        cast<OpResult>(v).getResultNumber());
+  while (auto slice = v.getDefiningOp<tensor::ExtractSliceOp>())
+    v = slice.getSource();
+  ArrayRef<int64_t> whole = cast<RankedTensorType>(v.getType()).getShape();
+  Part part = Agent::partOf(v, shape);
+  if (isProducer() || shape.empty() || shape.size() > 2 || whole.size() > 2 ||
+      ShapedType::isDynamicShape(whole))
+    return part;
+  auto own =
+      hopper::Division::of(whole, team.warpgroups).part(whole, warpgroup);
+  auto cut = [&](unsigned d, int64_t first, int64_t end) {
+    part.offsets[d] = std::min(first, shape[d]);
+    part.sizes[d] = std::min(end, shape[d]) - part.offsets[d];
+  };
+  cut(0, own.firstRow, own.endRow);
+  if (shape.size() == 2)
+    cut(1, own.firstCol, own.endCol);
+  return part;
+}
+
+/// The tile's end: this warpgroup's part is stored.
 Progress RoleAgent::leaveForall(Operation *terminator) {
   if (frames.back().op != team.op)
     return Agent::leaveForall(terminator);
   if (!isProducer())
     for (Operation &inner : *team.op.getTerminator().getBody()) {
+      // It has been added already, part by part.
+      if (isa<ParallelAccumulateOp>(inner))
+        continue;
       auto part = dyn_cast<tensor::ParallelInsertSliceOp>(inner);
       if (!part)
         return fail(&inner, "is not interpreted in a block with roles");
-      FailureOr<Tensor> from = tensor(part.getSource());
-      if (failed(from))
-        return Progress::Failed;
-      int64_t rows = hopper::warpgroupRows;
-      if (from->rank() && from->shape()[0] > rows * team.warpgroups)
-        return fail(part, "expected at most " + Twine(rows) +
-                              " rows for each of " + Twine(team.warpgroups) +
-                              " warpgroups, got " + Twine(from->shape()[0]));
-      if (failed(insert(part, rows * warpgroup, rows * (warpgroup + 1))))
+      if (failed(insert(part)))
         return Progress::Failed;
     }
   frames.pop_back();
@@ -103,6 +122,8 @@ Progress RoleAgent::runHopper(Operation *op) {
   }
   if (auto load = dyn_cast<hopper::LoadOp>(op))
     return this->load(load);
+  if (auto share = dyn_cast<hopper::ShareOp>(op))
+    return this->share(share);
   if (auto acquire = dyn_cast<hopper::AcquireOp>(op))
     return this->acquire(acquire);
   if (auto poll = dyn_cast<hopper::PollOp>(op))
@@ -169,7 +190,7 @@ Progress RoleAgent::load(hopper::LoadOp op) {
   Ring *ring = team.ring(op.getRing());
   if (!ring)
     return fail(op, "has a ring that is not one of the block's");
-  uint64_t &position = positions[ring];
+  uint64_t &position = fills[ring];
   Stage &stage = stageAt(*ring, position);
   // The first round finds all stages empty: a wait for the phase before.
   if (!hasEnded(stage.emptyPhases, parityAt(*ring, position) ^ 1))
@@ -178,6 +199,32 @@ Progress RoleAgent::load(hopper::LoadOp op) {
   if (failed(tile))
     return Progress::Failed;
   team.startLoad(stage, tile->contiguous());
+  ++position;
+  return Progress::Met;
+}
+
+/// Until all have filled it, the stage has parts of the tile, which nobody
+/// waits for.
+Progress RoleAgent::share(hopper::ShareOp op) {
+  Ring *ring = team.ring(op.getRing());
+  if (!ring)
+    return fail(op, "has a ring that is not one of the block's");
+  uint64_t &position = fills[ring];
+  Stage &stage = stageAt(*ring, position);
+  if (!hasEnded(stage.emptyPhases, parityAt(*ring, position) ^ 1))
+    return Progress::Blocked;
+  FailureOr<Tensor> tile = tensor(op.getTile());
+  if (failed(tile))
+    return Progress::Failed;
+  if (!stage.content.isValid())
+    stage.content = Tensor::makePoison(tile->kind(), tile->shape());
+  viewPart(stage.content, warpgroup, team.warpgroups)
+      .assign(viewPart(*tile, warpgroup, team.warpgroups));
+  ++stage.version;
+  if (++stage.filled == team.warpgroups) {
+    stage.filled = 0;
+    ++stage.fullPhases;
+  }
   ++position;
   return Progress::Met;
 }
@@ -254,8 +301,8 @@ Group *RoleAgent::running() {
   return nullptr;
 }
 
-LogicalResult RoleAgent::share(Operation *op, const Cell &slot,
-                               SharedOperand &operand) {
+LogicalResult RoleAgent::readSlot(Operation *op, const Cell &slot,
+                                  SharedOperand &operand) {
   operand.hold = slot.hold;
   operand.wasThere = slot.hold->stage->content.isValid();
   operand.version = slot.hold->stage->version;
@@ -289,26 +336,25 @@ LogicalResult RoleAgent::endProduct() {
   if (failed(stayed(*group, group->aShared)) ||
       failed(stayed(*group, group->bShared)))
     return failure();
-  computeProduct(*group, warpgroup);
+  computeProduct(*group, warpgroup, team.warpgroups);
   group->isDone = true;
   return success();
 }
 
 Progress RoleAgent::product(hopper::WgmmaOp op) {
   RankedTensorType type = tileTypeOf(op.getResults()[0]);
-  if (!type || type.getDimSize(0) != hopper::warpgroupRows * team.warpgroups)
-    return fail(op, "expected " + Twine(hopper::warpgroupRows) +
-                        " rows for each of " + Twine(team.warpgroups) +
-                        " warpgroups");
+  if (!type || !hopper::takesProduct(type, team.warpgroups))
+    return fail(op, "expected a result that " + Twine(team.warpgroups) +
+                        " warpgroups can divide");
   auto group = std::make_shared<Group>();
   group->op = op;
   FailureOr<Cell> b = cell(op.getB()), a = cell(op.getA());
   if (failed(a) || failed(b))
     return Progress::Failed;
-  if (failed(share(op, *b, group->bShared)))
+  if (failed(readSlot(op, *b, group->bShared)))
     return Progress::Failed;
   if (a->kind == Cell::Kind::Slot) {
-    if (failed(share(op, *a, group->aShared)))
+    if (failed(readSlot(op, *a, group->aShared)))
       return Progress::Failed;
   } else {
     FailureOr<Tensor> tile = tensor(op.getA());
@@ -452,20 +498,23 @@ std::string RoleAgent::waitsFor() {
                         : "waits for the next tile of the queue";
   std::string text = "waits at " + describe(op);
   Value v;
+  bool fills = isa<hopper::LoadOp, hopper::ShareOp>(op);
   if (auto load = dyn_cast<hopper::LoadOp>(op))
     v = load.getRing();
+  if (auto share = dyn_cast<hopper::ShareOp>(op))
+    v = share.getRing();
   if (auto acquire = dyn_cast<hopper::AcquireOp>(op))
     v = acquire.getRing();
   if (auto poll = dyn_cast<hopper::PollOp>(op))
     v = poll.getRing();
   if (v) {
     Ring *ring = team.ring(v);
-    uint64_t at = position(ring);
+    uint64_t at = fills ? filled(ring) : position(ring);
     text += " for ring \"" + ring->op.getName().str() + "\", position " +
             std::to_string(at) + ", stage " +
             std::to_string(at % ring->stages.size()) + ", to be " +
-            (isProducer() ? "empty" : "full");
-    if (isProducer())
+            (fills ? "empty" : "full");
+    if (fills)
       text += ", which " + std::to_string(stageAt(*ring, at).arrivals) +
               " of " + std::to_string(team.warpgroups) +
               " warpgroups have released";

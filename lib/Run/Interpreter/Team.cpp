@@ -137,9 +137,11 @@ LogicalResult Team::stuck() {
 LogicalResult Team::checkEnd() {
   for (auto &entry : rings) {
     Ring *ring = entry.second.get();
-    uint64_t loaded = agents.front()->position(ring);
-    for (auto &agent : agents)
-      if (agent->position(ring) != loaded)
+    // What the consumers fill each of them fills with its part.
+    bool isComputed = ring->op.getComputed();
+    for (auto &agent : llvm::drop_begin(agents))
+      if (uint64_t loaded = (isComputed ? agent : agents.front())->filled(ring);
+          agent->position(ring) != loaded)
         return shared.failure.at(
             ring->op, "ring \"" + ring->op.getName() + "\" has " +
                           Twine(loaded) + " loads, and " + agent->name() +

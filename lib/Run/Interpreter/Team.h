@@ -23,8 +23,9 @@ struct Stage {
   /// Counts changes of the content.
   uint64_t version = 0;
   uint64_t fullPhases = 0, emptyPhases = 0;
-  /// Of the phase of `empty` at hand.
-  int64_t arrivals = 0;
+  /// Of the phase of `empty` at hand, and of that of `full` where warpgroups
+  /// fill it.
+  int64_t arrivals = 0, filled = 0;
 };
 
 struct Ring {
@@ -89,6 +90,8 @@ public:
   std::string name() const;
   bool isProducer() const { return warpgroup < 0; }
   uint64_t position(Ring *ring) const { return positions.lookup(ring); }
+  /// How many stages of a ring it has filled: by loads, or its parts of them.
+  uint64_t filled(Ring *ring) const { return fills.lookup(ring); }
   /// The first product that has not ended.
   Group *running();
   mlir::LogicalResult endProduct();
@@ -96,18 +99,20 @@ public:
 
 protected:
   Progress runHopper(mlir::Operation *op) override;
+  Part partOf(mlir::Value v, llvm::ArrayRef<int64_t> shape) override;
   Progress leaveForall(mlir::Operation *terminator) override;
   Progress leaveRole(mlir::Operation *terminator) override;
 
 private:
   Progress nextTile();
   Progress load(hopper::LoadOp op);
+  Progress share(hopper::ShareOp op);
   Progress acquire(hopper::AcquireOp op);
   Progress poll(hopper::PollOp op);
   Progress release(hopper::ReleaseOp op);
   Progress product(hopper::WgmmaOp op);
-  mlir::LogicalResult share(mlir::Operation *op, const Cell &slot,
-                            SharedOperand &operand);
+  mlir::LogicalResult readSlot(mlir::Operation *op, const Cell &slot,
+                               SharedOperand &operand);
   mlir::LogicalResult stayed(Group &group, const SharedOperand &operand);
   Progress wait(hopper::WaitGroupOp op);
   Progress beginTurn(hopper::TurnBeginOp op);
@@ -120,7 +125,7 @@ private:
 
   Team &team;
   int64_t warpgroup;
-  llvm::DenseMap<Ring *, uint64_t> positions;
+  llvm::DenseMap<Ring *, uint64_t> positions, fills;
   /// The position that was polled last.
   llvm::DenseMap<Ring *, uint64_t> polled;
   /// Products nobody has waited for, in order.
@@ -185,8 +190,10 @@ private:
   uint64_t loadWeight = 1;
 };
 
-/// Computes a product whose operands are there: the rows of one warpgroup.
-void computeProduct(Group &group, int64_t warpgroup);
+/// Computes a product whose operands are there: the part of one warpgroup.
+void computeProduct(Group &group, int64_t warpgroup, int64_t warpgroups);
+/// A warpgroup's part of a matrix.
+Tensor viewPart(const Tensor &tile, int64_t warpgroup, int64_t warpgroups);
 
 } // namespace fa::run::interpreter
 

@@ -166,6 +166,8 @@ LogicalResult Agent::runTensor(Operation *op, bool &isKnown) {
     return runExtractSlice(slice);
   if (auto slice = dyn_cast<tensor::InsertSliceOp>(op))
     return runInsertSlice(slice);
+  if (auto sum = dyn_cast<AccumulateSliceOp>(op))
+    return accumulate(sum);
   if (auto pad = dyn_cast<tensor::PadOp>(op))
     return runPad(pad);
   if (auto insert = dyn_cast<tensor::InsertOp>(op))
@@ -323,6 +325,20 @@ static FailureOr<Tensor> sliceOf(OffsetSizeAndStrideOpInterface op,
   });
 }
 
+/// Whether a tensor is one that a grid's iterations add to, where it lies.
+static bool isAddedTo(Value tensor) {
+  return llvm::any_of(tensor.getUses(), [](OpOperand &use) {
+    if (auto sum = dyn_cast<AccumulateSliceOp>(use.getOwner()))
+      return sum.isDpsInit(&use);
+    if (auto slice = dyn_cast<tensor::ExtractSliceOp>(use.getOwner()))
+      return isAddedTo(slice.getResult());
+    auto loop = dyn_cast<scf::ForOp>(use.getOwner());
+    BlockArgument carried =
+        loop ? loop.getTiedLoopRegionIterArg(&use) : BlockArgument();
+    return carried && isAddedTo(carried);
+  });
+}
+
 LogicalResult Agent::runExtractSlice(tensor::ExtractSliceOp op) {
   FailureOr<Tensor> t = tensor(op.getSource());
   if (failed(t))
@@ -333,7 +349,8 @@ LogicalResult Agent::runExtractSlice(tensor::ExtractSliceOp op) {
   // A view of what a grid's iterations write would change under its reader.
   bool isWritten =
       isa<BlockArgument>(op.getSource()) &&
-      isa<scf::ForallOp>(op.getSource().getParentBlock()->getParentOp());
+      isa<scf::ForallOp>(op.getSource().getParentBlock()->getParentOp()) &&
+      !isAddedTo(op.getResult());
   set(op.getResult(), Cell::of(isWritten ? part->clone() : *part));
   return success();
 }
@@ -351,6 +368,14 @@ LogicalResult Agent::runInsertSlice(tensor::InsertSliceOp op) {
   FailureOr<Tensor> from = tensor(op.getSource()), dest = tensor(op.getDest());
   if (failed(from) || failed(dest))
     return failure();
+  // What was added to where it lies is there.
+  auto there = sliceOf(op, *dest, op.getDroppedDims(), *this, shared.failure);
+  if (failed(there))
+    return failure();
+  if (there->isSameAs(*from)) {
+    set(op.getResult(), Cell::of(*dest));
+    return success();
+  }
   Tensor result = dest->clone();
   auto part = sliceOf(op, result, op.getDroppedDims(), *this, shared.failure);
   if (failed(part) || failed(assignPart(op, *part, *from, shared.failure)))
@@ -359,29 +384,47 @@ LogicalResult Agent::runInsertSlice(tensor::InsertSliceOp op) {
   return success();
 }
 
-LogicalResult Agent::insert(tensor::ParallelInsertSliceOp op, int64_t firstRow,
-                            int64_t lastRow) {
+Agent::Part Agent::partOf(Value v, ArrayRef<int64_t> shape) {
+  return {SmallVector<int64_t>(shape.size(), 0), SmallVector<int64_t>(shape)};
+}
+
+LogicalResult Agent::insert(tensor::ParallelInsertSliceOp op) {
   FailureOr<Tensor> from = tensor(op.getSource()), dest = tensor(op.getDest());
   if (failed(from) || failed(dest))
     return failure();
-  auto part = sliceOf(op, *dest, op.getDroppedDims(), *this, shared.failure);
-  if (failed(part))
+  auto to = sliceOf(op, *dest, op.getDroppedDims(), *this, shared.failure);
+  if (failed(to))
     return failure();
-  if (part->shape() != from->shape())
-    return assignPart(op, *part, *from, shared.failure);
-  if (from->rank() == 0) {
-    part->assign(*from);
-    return success();
-  }
-  int64_t end = std::min(lastRow, from->shape()[0]);
-  if (firstRow >= end)
-    return success();
-  SmallVector<int64_t> offsets(from->rank(), 0), strides(from->rank(), 1),
-      sizes(from->shape());
-  offsets[0] = firstRow;
-  sizes[0] = end - firstRow;
-  part->slice(offsets, sizes, strides)
-      .assign(from->slice(offsets, sizes, strides));
+  if (to->shape() != from->shape())
+    return assignPart(op, *to, *from, shared.failure);
+  Part own = partOf(op.getSource(), from->shape());
+  SmallVector<int64_t> strides(from->rank(), 1);
+  to->slice(own.offsets, own.sizes, strides)
+      .assign(from->slice(own.offsets, own.sizes, strides));
+  return success();
+}
+
+/// Where the sum lies: others may add to it at the same time.
+LogicalResult Agent::accumulate(AccumulateSliceOp op) {
+  FailureOr<Tensor> from = tensor(op.getPart()), sum = tensor(op.getInit());
+  if (failed(from) || failed(sum))
+    return failure();
+  auto to = sliceOf(op, *sum, op.getDroppedDims(), *this, shared.failure);
+  if (failed(to))
+    return failure();
+  if (to->shape() != from->shape() || !to->kind().isFloat)
+    return shared.failure.at(op, "expected a part of sizes " +
+                                     listed(to->shape()) + " of floats, got " +
+                                     listed(from->shape()));
+  Part own = partOf(op.getPart(), from->shape());
+  SmallVector<int64_t> strides(from->rank(), 1);
+  Tensor x = from->slice(own.offsets, own.sizes, strides).contiguous(),
+         y = to->slice(own.offsets, own.sizes, strides);
+  Tensor next = y.clone();
+  for (int64_t i = 0; i < next.size(); ++i)
+    next.floats()[i] += x.floats()[i];
+  y.assign(next);
+  set(op.getResult(), Cell::of(*sum));
   return success();
 }
 

@@ -60,6 +60,11 @@ public:
   llvm::ArrayRef<int64_t> strides() const { return steps; }
   int64_t size() const;
   bool isContiguous() const;
+  /// Whether this is the same view of the same memory.
+  bool isSameAs(const Tensor &other) const {
+    return buffer == other.buffer && offset == other.offset &&
+           dims == other.dims && steps == other.steps;
+  }
   /// Of the first element.
   float *floats() const { return buffer->floats.get() + offset; }
   int64_t *ints() const { return buffer->ints.get() + offset; }

@@ -702,8 +702,16 @@ LogicalResult BlockPlan::compute() {
     smemBytes = 4 * kListWarps;
     return checkShared();
   }
-  if (consumers())
-    return failure(failed(inferVectors()) || failed(placeRings()));
+  if (consumers()) {
+    if (failed(inferVectors()) || failed(placeRings()))
+      return failure();
+    // What vectors meet says whether warps divide columns, too.
+    inferClasses();
+    for (LayoutClass &c : classes)
+      if (c.cols)
+        c.rowWarps = FragmentLayout::mostRowWarps(c.rows, numWarps);
+    return success();
+  }
   collectVectorLoads();
   if (failed(collectLoads()) || failed(inferVectors()))
     return failure();

@@ -103,6 +103,10 @@ public:
   static constexpr unsigned producerThreads = hopper::warpgroupThreads;
   int64_t sharedBytes() const { return smemBytes; }
   int64_t registerEstimate() const { return estimate; }
+  /// About how many registers a thread takes where so many warps divide tiles.
+  int64_t registersWith(unsigned warps) const {
+    return estimateRegisters(warps);
+  }
   /// Blocks add tiles to sums that they share, as a gradient's do: so many
   /// tiles are in registers that few are left for addresses.
   bool addsTiles() const { return hasTileSums; }

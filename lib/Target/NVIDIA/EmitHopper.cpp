@@ -22,28 +22,45 @@ static constexpr int64_t rowBytes = RingType::rowBytes;
 // Rings
 //===----------------------------------------------------------------------===//
 
-SmallVector<Value> KernelEmitter::ringsMovedIn(Operation *op) {
-  llvm::SetVector<Value> rings;
+static RingOp ringOf(Value ring) { return ring.getDefiningOp<RingOp>(); }
+
+SmallVector<KernelEmitter::RingEnd>
+KernelEmitter::ringEnds(scf::ForallOp forall) {
+  SmallVector<RingEnd> ends;
+  for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
+    if ((role == Role::Producer) != ring.getComputed())
+      ends.push_back({ring.getRing(), Fills});
+    if (role != Role::Producer)
+      ends.push_back({ring.getRing(), Takes});
+  }
+  return ends;
+}
+
+SmallVector<KernelEmitter::RingEnd> KernelEmitter::ringsMovedIn(Operation *op) {
+  llvm::SetVector<RingEnd> ends;
   op->walk([&](Operation *inner) {
     if (auto acquire = dyn_cast<AcquireOp>(inner))
-      rings.insert(acquire.getRing());
+      ends.insert({acquire.getRing(), Takes});
     if (auto load = dyn_cast<LoadOp>(inner))
-      rings.insert(load.getRing());
+      ends.insert({load.getRing(), Fills});
+    if (auto share = dyn_cast<ShareOp>(inner))
+      ends.insert({share.getRing(), Fills});
   });
-  return rings.takeVector();
+  return ends.takeVector();
 }
 
-Value KernelEmitter::ringStage(RingOp ring) {
-  return remC(ringCounts[ring.getRing()], ring.getRing().getType().getStages());
+Value KernelEmitter::ringStage(RingEnd end) {
+  RingType type = cast<RingType>(end.first.getType());
+  return remC(ringCounts[end], type.getStages());
 }
 
-Value KernelEmitter::ringParity(RingOp ring) {
-  unsigned stages = ring.getRing().getType().getStages();
-  return remC(divC(ringCounts[ring.getRing()], stages), 2);
+Value KernelEmitter::ringParity(RingEnd end) {
+  unsigned stages = cast<RingType>(end.first.getType()).getStages();
+  return remC(divC(ringCounts[end], stages), 2);
 }
 
-void KernelEmitter::advance(RingOp ring) {
-  Value &count = ringCounts[ring.getRing()];
+void KernelEmitter::advance(RingEnd end) {
+  Value &count = ringCounts[end];
   count = addC(count, 1);
 }
 
@@ -60,8 +77,6 @@ void KernelEmitter::waitBarrier(Value address, Value parity) {
       "@p bra DONE;\nbra FULL;\nDONE:\n}",
       "r,r,~{memory}", {address, parity}, {});
 }
-
-static RingOp ringOf(Value ring) { return ring.getDefiningOp<RingOp>(); }
 
 //===----------------------------------------------------------------------===//
 // Loads
@@ -92,7 +107,8 @@ LogicalResult KernelEmitter::emitLoad(LoadOp op) {
   if (failed(map))
     return failure();
 
-  Value stage = ringStage(ring), parity = ringParity(ring);
+  RingEnd end{op.getRing(), Fills};
+  Value stage = ringStage(end), parity = ringParity(end);
   Value full = barrierAddress(ring, Barrier::Full, stage);
   // The first round finds all stages empty: a wait for the phase before.
   waitBarrier(barrierAddress(ring, Barrier::Empty, stage),
@@ -117,7 +133,28 @@ LogicalResult KernelEmitter::emitLoad(LoadOp op) {
     }
     ptx(text, constraints + ",~{memory}", operands, {});
   }
-  advance(ring);
+  advance(end);
+  return success();
+}
+
+/// Its warps have their parts in the stage when all have arrived.
+LogicalResult KernelEmitter::emitShare(ShareOp op) {
+  RingOp ring = ringOf(op.getRing());
+  FragmentLayout layout = *plan.layout(op.getTile());
+  auto words = registers(op.getTile(), layout);
+  if (failed(words))
+    return failure();
+  RingEnd end{op.getRing(), Fills};
+  Value stage = ringStage(end);
+  waitBarrier(barrierAddress(ring, Barrier::Empty, stage),
+              xorI(ringParity(end), i32(1)));
+  storePanels(
+      layout, *words, add(smemAddress, mulC(stage, ring.stageBytes())),
+      ring.getOffset(), 0, layout.colTiles());
+  // One lane arrives for what all of them have written.
+  ptx("bar.warp.sync 0xffffffff;", "~{memory}", {}, {});
+  emitArrival(barrierAddress(ring, Barrier::Full, stage), lane());
+  advance(end);
   return success();
 }
 
@@ -145,29 +182,32 @@ LogicalResult KernelEmitter::emitStage(StageOp op) {
   return success();
 }
 
-/// Each warp writes its 16 rows of the columns from `first` on, in the panels
-/// and the swizzle of a ring.
-void KernelEmitter::stageSection(const TileValue &source, unsigned first) {
-  const FragmentLayout &layout = source.layout;
+/// Each warp writes 16 rows of a tile, of its columns those from 8 `firstTile`
+/// to before 8 `endTile`, in the panels and the swizzle of a ring.
+void KernelEmitter::storePanels(const FragmentLayout &layout,
+                                ArrayRef<Value> words, Value address,
+                                int64_t offset, unsigned firstTile,
+                                unsigned endTile) {
   Value row = remC(lane(), 16), half = divC(lane(), 16),
         swizzle = remC(lane(), 8);
-  StageOp stage = source.stage;
-  Value base =
-      addC(add(smemAddress, mulC(add(mulC(warp(), 16), row), rowBytes)),
-           stage.getOffset());
+  Value base = addC(
+      add(address, mulC(add(mulC(rowWarp(layout), 16), row), rowBytes)),
+      offset);
   constexpr int64_t chunksPerPanel = 8;
-  unsigned begin = first / 8,
-           end = std::min<int64_t>(layout.colTiles(),
-                                   begin + stage.sectionCols() / 8);
-  for (unsigned n = begin; n < end; n += 2) {
+  int64_t panelBytes = layout.rows() * rowBytes;
+  if (Value col = warpCol(layout)) {
+    base = add(base, mulC(divC(col, RingType::panelCols), panelBytes));
+    half = add(half, remC(divC(col, 8), chunksPerPanel));
+  }
+  for (unsigned n = firstTile; n < endTile; n += 2) {
     Value chunk = xorI(addC(half, n % chunksPerPanel), swizzle);
     SmallVector<Value> operands{
         addC(add(base, mulC(chunk, 16)),
-             (n - begin) / chunksPerPanel * layout.rows() * rowBytes)};
+             (n - firstTile) / chunksPerPanel * panelBytes)};
     for (unsigned column : {n, n + 1})
       for (unsigned e : {0, 2})
         operands.push_back(column < layout.colTiles()
-                               ? source.regs[layout.reg(0, column, e) / 2]
+                               ? words[layout.reg(0, column, e) / 2]
                                : i32(0));
     ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};",
         "r,r,r,r,r,~{memory}", operands, {});
@@ -201,7 +241,9 @@ LogicalResult KernelEmitter::storeStaged(const TileValue &source,
     // What was stored before must have been read.
     waitStores();
     syncWarpgroup();
-    stageSection(source, begin);
+    storePanels(
+        source.layout, source.regs, smemAddress, stage.getOffset(), begin / 8,
+        std::min<int64_t>(source.layout.colTiles(), (begin + section) / 8));
     syncWarpgroup();
     auto branch = scf::IfOp::create(b, loc, leader);
     OpBuilder::InsertionGuard guard(b);
@@ -228,7 +270,7 @@ LogicalResult KernelEmitter::storeStaged(const TileValue &source,
 
 /// One arrival of the thread whose `who` is 0: a predicate, not a branch, since
 /// products may be in flight.
-void KernelEmitter::emitRelease(Value barrier, Value who) {
+void KernelEmitter::emitArrival(Value barrier, Value who) {
   ptx("{\n.reg .pred p;\nsetp.eq.s32 p, $1, 0;\n"
       "@p mbarrier.arrive.shared::cta.b64 _, [$0];\n}",
       "r,r,~{memory}", {barrier, who}, {});
@@ -245,19 +287,23 @@ LogicalResult KernelEmitter::emitHopper(Operation *op) {
     return emitStage(stage);
   if (auto load = dyn_cast<LoadOp>(op))
     return emitLoad(load);
+  if (auto share = dyn_cast<ShareOp>(op))
+    return emitShare(share);
   if (auto acquire = dyn_cast<AcquireOp>(op)) {
     RingOp ring = ringOf(acquire.getRing());
-    Value stage = ringStage(ring);
+    RingEnd end{acquire.getRing(), Takes};
+    Value stage = ringStage(end);
     if (!acquire.getPolled())
-      waitBarrier(barrierAddress(ring, Barrier::Full, stage), ringParity(ring));
+      waitBarrier(barrierAddress(ring, Barrier::Full, stage), ringParity(end));
     slots[acquire.getSlot()] = {ring, stage};
-    advance(ring);
+    advance(end);
     return success();
   }
   if (auto poll = dyn_cast<PollOp>(op)) {
     RingOp ring = ringOf(poll.getRing());
-    waitBarrier(barrierAddress(ring, Barrier::Full, ringStage(ring)),
-                ringParity(ring));
+    RingEnd end{poll.getRing(), Takes};
+    waitBarrier(barrierAddress(ring, Barrier::Full, ringStage(end)),
+                ringParity(end));
     return success();
   }
   if (auto release = dyn_cast<ReleaseOp>(op)) {
@@ -269,7 +315,7 @@ LogicalResult KernelEmitter::emitHopper(Operation *op) {
         return failure();
       who = arith::SelectOp::create(b, loc, condition, who, i32(1));
     }
-    emitRelease(barrierAddress(slot.ring, Barrier::Empty, slot.stage), who);
+    emitArrival(barrierAddress(slot.ring, Barrier::Empty, slot.stage), who);
     return success();
   }
   if (auto wgmma = dyn_cast<WgmmaOp>(op))

@@ -50,13 +50,15 @@ void KernelEmitter::initBarriers(scf::ForallOp forall, ConsumersOp role) {
     ptx("mbarrier.init.shared::cta.b64 [$0], $1;", "r,r,~{memory}",
         {address, i32(count)}, {});
   };
-  // One arrival of each warp empties a stage.
+  // One arrival of each warp empties a stage, and fills one of a tile that they
+  // have computed.
   int64_t warps = 4 * role.getWarpgroups();
   for (unsigned t = 0; t < plan.teams(); ++t) {
     int64_t begin = t * plan.teamBytes();
     for (RingOp ring : forall.getBody()->getOps<RingOp>())
       for (unsigned s = 0; s < ring.getRing().getType().getStages(); ++s) {
-        init(addC(barrierAddress(ring, Barrier::Full, i32(s)), begin), 1);
+        init(addC(barrierAddress(ring, Barrier::Full, i32(s)), begin),
+             ring.getComputed() ? warps : 1);
         init(addC(barrierAddress(ring, Barrier::Empty, i32(s)), begin), warps);
       }
     for (TileQueueOp queue : forall.getBody()->getOps<TileQueueOp>())
@@ -275,8 +277,8 @@ LogicalResult KernelEmitter::emitTiles(scf::ForallOp forall,
                                        const TileGrid &grid) {
   auto queues = forall.getBody()->getOps<TileQueueOp>();
   if (queues.empty()) {
-    for (RingOp ring : forall.getBody()->getOps<RingOp>())
-      ringCounts[ring.getRing()] = i32(0);
+    for (RingEnd end : ringEnds(forall))
+      ringCounts[end] = i32(0);
     Value first = NVVM::BlockIdXOp::create(b, loc, b.getI32Type());
     bindTile(forall, grid.decode(toIndex(first)));
     return emitBlock(*forall.getBody());
@@ -292,10 +294,8 @@ KernelEmitter::TileLoop KernelEmitter::startTiles(scf::ForallOp forall,
                                                   ArrayRef<Value> carried) {
   TileLoop tiles;
   SmallVector<Value> inits(carried);
-  for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
-    tiles.rings.push_back(ring.getRing());
-    inits.push_back(i32(0));
-  }
+  tiles.rings = ringEnds(forall);
+  inits.append(tiles.rings.size(), i32(0));
   SmallVector<Type> before(inits.size(), b.getI32Type());
   SmallVector<Type> after(inits.size() + forall.getRank(), b.getI32Type());
   tiles.loop = scf::WhileOp::create(b, loc, after, inits);
@@ -322,7 +322,7 @@ void KernelEmitter::testTile(const TileLoop &tiles, Value more,
 /// Ends the loop's body.
 void KernelEmitter::endTile(const TileLoop &tiles, ArrayRef<Value> carried) {
   SmallVector<Value> yields(carried);
-  for (Value ring : tiles.rings)
+  for (RingEnd ring : tiles.rings)
     yields.push_back(ringCounts[ring]);
   scf::YieldOp::create(b, loc, yields);
 }
@@ -389,7 +389,7 @@ LogicalResult KernelEmitter::emitConsumerTiles(scf::ForallOp forall,
   if (failed(emitBlock(*forall.getBody())))
     return failure();
   rebindTile = nullptr;
-  emitRelease(slotAgain().empty, lane());
+  emitArrival(slotAgain().empty, lane());
   endTile(tiles, addC(number, 1));
   return success();
 }

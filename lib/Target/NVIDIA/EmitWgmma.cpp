@@ -33,34 +33,60 @@ Value KernelEmitter::descriptor(Value address, int64_t leading,
       loc, arith::ExtUIOp::create(b, loc, b.getI64Type(), low), i64(rest));
 }
 
+/// A product's operand in shared memory: `number` times `size` of its rows or,
+/// where it lies the other way round, columns are skipped.
+KernelEmitter::SharedOperand KernelEmitter::sharedOperand(Value slot,
+                                                          bool isTransposed,
+                                                          Value number,
+                                                          int64_t size) {
+  Slot held = slots[slot];
+  RingType type = held.ring.getRing().getType();
+  int64_t panelBytes = type.panelBytes();
+  Value address = mulC(held.stage, held.ring.stageBytes());
+  if (number && !isTransposed) {
+    address = add(address, mulC(number, size * rowBytes));
+  } else if (number && size % RingType::panelCols == 0) {
+    address =
+        add(address, mulC(number, size / RingType::panelCols * panelBytes));
+  } else if (number) {
+    Value first = mulC(number, size);
+    address = add(address, mulC(divC(first, RingType::panelCols), panelBytes));
+    address = add(address, mulC(remC(first, RingType::panelCols), 2));
+  }
+  constexpr int64_t groupBytes = 8 * rowBytes;
+  return {descriptor(addC(add(smemAddress, address), held.ring.getOffset()),
+                     isTransposed ? panelBytes : 16, groupBytes),
+          panelBytes, isTransposed};
+}
+
+/// Of a step: along the columns of panels, or down their rows.
+Value KernelEmitter::stepOf(const SharedOperand &operand, int64_t step) {
+  constexpr int64_t perPanel = RingType::panelCols / stepK;
+  int64_t bytes = operand.isTransposed ? step * stepK * rowBytes
+                                       : step / perPanel * operand.panelBytes +
+                                             step % perPanel * stepK * 2;
+  return addC(operand.descriptor, bytes >> 4);
+}
+
 LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
   Value c = op.getResults()[0];
-  int64_t n = getTileType(c.getType()).getDimSize(1);
   bool sums = op.getResults().size() == 2;
   FragmentLayout layout = *plan.layout(c);
+  int64_t n = layout.cols() / layout.colWarps();
   size_t regs = layout.numRegs(), all = regs + (sums ? 4 : 0);
 
-  Slot &bSlot = slots[op.getB()];
-  RingType bType = bSlot.ring.getRing().getType();
-  Value bAddress =
-      addC(add(smemAddress, mulC(bSlot.stage, bSlot.ring.stageBytes())),
-           bSlot.ring.getOffset());
+  // Which rows and columns of the result this warpgroup has.
+  int64_t rowGroups = layout.rowWarps() / 4;
+  bool divideColumns = layout.colWarps() > 1;
+  Value rowGroup = divideColumns ? remC(warpgroup(), rowGroups) : warpgroup();
+  Value colGroup = divideColumns ? divC(warpgroup(), rowGroups) : Value();
+
+  RingType bType = slots[op.getB()].ring.getRing().getType();
   bool transposed = op.getTransposed();
   int64_t k = bType.getTile().getDimSize(transposed ? 0 : 1);
   int64_t steps = (k + stepK - 1) / stepK;
-  constexpr int64_t groupBytes = 8 * rowBytes;
-  Value bBase =
-      descriptor(bAddress, transposed ? bType.panelBytes() : 16, groupBytes);
-  // Steps along the columns of panels, or down their rows.
-  auto stepOffset = [&](int64_t step, bool alongRows, int64_t panelBytes) {
-    if (alongRows)
-      return step * stepK * rowBytes;
-    int64_t perPanel = RingType::panelCols / stepK;
-    return step / perPanel * panelBytes + step % perPanel * stepK * 2;
-  };
-  auto stepped = [&](Value base, int64_t bytes) {
-    return addC(base, bytes >> 4);
-  };
+  SharedOperand bShared = sharedOperand(op.getB(), transposed, colGroup, n),
+                aShared;
 
   // Operands: accumulators (tied), then for each step those of A and B.
   SmallVector<Value> operands, a;
@@ -76,17 +102,10 @@ LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
   if (!zero)
     tie(constraints, all);
   size_t next = zero ? all : 2 * all;
-  auto slot = slots.find(op.getA());
-  bool fromShared = slot != slots.end();
-  Value aBase;
-  RingType aType;
+  bool fromShared = isa<SlotType>(op.getA().getType());
   if (fromShared) {
-    RingOp ring = slot->second.ring;
-    aType = ring.getRing().getType();
-    Value address = add(mulC(slot->second.stage, ring.stageBytes()),
-                        mulC(warpgroup(), warpgroupRows * rowBytes));
-    aBase = descriptor(addC(add(smemAddress, address), ring.getOffset()), 16,
-                       groupBytes);
+    aShared =
+        sharedOperand(op.getA(), op.getATransposed(), rowGroup, warpgroupRows);
   } else {
     auto values = registers(op.getA(), *plan.layout(op.getA()));
     if (failed(values))
@@ -117,8 +136,7 @@ LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
   for (int64_t step = 0; step < steps; ++step) {
     text += name;
     if (fromShared) {
-      operands.push_back(
-          stepped(aBase, stepOffset(step, false, aType.panelBytes())));
+      operands.push_back(stepOf(aShared, step));
       constraints += ",l";
       text += "$" + std::to_string(next++);
     } else {
@@ -127,14 +145,13 @@ LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
       text += registerList(next, 4);
       next += 4;
     }
-    operands.push_back(
-        stepped(bBase, stepOffset(step, transposed, bType.panelBytes())));
+    operands.push_back(stepOf(bShared, step));
     constraints += ",l";
     text += ", $" + std::to_string(next++);
     text += step > 0 ? ", 1" : op.getCondition() ? ", p" : zero ? ", 0" : ", 1";
     text += ", 1, 1";
     if (fromShared)
-      text += ", 0";
+      text += op.getATransposed() ? ", 1" : ", 0";
     text += transposed ? ", 1;\n" : ", 0;\n";
   }
   text += "wgmma.commit_group.sync.aligned;";

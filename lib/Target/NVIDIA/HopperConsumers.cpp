@@ -176,7 +176,7 @@ Value ConsumersBuilder::startScores(OpBuilder &b, Value k) {
       PendingType::get(b.getContext(), cast<RankedTensorType>(s().getType()));
   return WgmmaOp::create(b, program.first.op.getLoc(), type, made.qSlot, k,
                          ValueRange(), /*condition=*/Value(),
-                         /*transposed=*/false)
+                         /*aTransposed=*/false, /*transposed=*/false)
       .getResults()[0];
 }
 
@@ -193,7 +193,7 @@ SmallVector<Value> ConsumersBuilder::startOutput(OpBuilder &b, ValueRange state,
                                      cast<RankedTensorType>(init.getType())));
   return WgmmaOp::create(b, program.second.op.getLoc(), types, state.back(), v,
                          inits, fromZero ? hasOutput : Value(),
-                         /*transposed=*/true)
+                         /*aTransposed=*/false, /*transposed=*/true)
       .getResults();
 }
 

@@ -7,14 +7,19 @@
 //
 //   Roles      what loads is a slice of what computes, and the producer's; all
 //              else is the consumers', a warpgroup for 64 rows of the products
+//              that have most; of others warpgroups divide the columns
 //   Residency  a loaded tile that products read is one slot of a ring of its
 //              own, with all its uses; a computed operand stays in registers
+//              where these hold its rows, else the warpgroups share it: in a
+//              ring that they fill themselves
 //   Rings      two stages where the tile is loaded in a loop and memory allows
 //              it, else one
 //   Grid       a block for each multiprocessor takes tiles from a queue
 
 #include "HopperSchedule.h"
 #include "Program.h"
+
+#include "fa/Dialect/FA/IR/FA.h"
 
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/Matchers.h"
@@ -31,8 +36,10 @@ using namespace fa::nvidia;
 using namespace fa::hopper;
 
 namespace {
-/// A tile that is loaded because products read it, and its place.
+/// A tile that is in shared memory because products read it, and its place.
 struct PlacedTile {
+  /// The consumers compute it; else it is loaded.
+  bool isComputed = false;
   RingOp ring;
   Value slot;
   unsigned stages = 1;
@@ -49,6 +56,7 @@ public:
 
 private:
   bool matchContractions(std::string &why);
+  bool chooseWarpgroups(std::string &why);
   bool matchOperand(const Contraction &c, OpOperand &operand, bool isFirst,
                     std::string &why);
   bool matchRest(std::string &why);
@@ -63,7 +71,10 @@ private:
   scf::ForallOp forall;
   const fa::NVIDIATarget &target;
   SmallVector<Contraction> contractions;
+  int64_t warpgroups = 0;
   llvm::MapVector<Value, PlacedTile> tiles;
+  /// Operands of products in registers.
+  DenseSet<OpOperand *> inRegisters;
   ConsumersOp consumers;
 };
 } // namespace
@@ -117,31 +128,79 @@ static bool isUnderKnownControl(Operation *op, scf::ForallOp forall) {
   return true;
 }
 
-/// The first operand may be in registers; what is in shared memory lies there
-/// as it is loaded, so that the first one's rows are rows there.
+/// As many as have 64 rows each of the largest result; twice as many where they
+/// have not the registers for theirs.
+bool Placement::chooseWarpgroups(std::string &why) {
+  int64_t most = 0;
+  for (const Contraction &c : contractions) {
+    most = std::max(most, c.m);
+    if (c.m < warpgroupRows || c.m % warpgroupRows ||
+        c.m > maxWarpgroups * warpgroupRows) {
+      why = "expected results of 64, 128, 192 or 256 rows, got " +
+            std::to_string(c.m);
+      return false;
+    }
+  }
+  fa::nvidia::BlockPlan plan(forall, {&target, 0, 0, 0});
+  auto takes = [&](int64_t n) {
+    return llvm::all_of(contractions, [&](const Contraction &c) {
+      return takesProduct(cast<RankedTensorType>(c.op->getResult(0).getType()),
+                          n);
+    });
+  };
+  for (int64_t n = most / warpgroupRows; n <= maxWarpgroups; n *= 2) {
+    if (!takes(n))
+      continue;
+    bool fits = plan.registersWith(4 * n) <= roleRegisters(n).consumers;
+    if (!warpgroups || fits)
+      warpgroups = n;
+    if (fits)
+      break;
+  }
+  if (!warpgroups)
+    why = "expected results of which each warpgroup has 64 rows and a multiple "
+          "of 8 columns, at most 256, got " +
+          std::to_string(most / warpgroupRows) + " warpgroups";
+  return warpgroups != 0;
+}
+
+/// What is in shared memory lies there as it is loaded or computed; products
+/// read it either way round. From registers they take the rows that a warpgroup
+/// has, which are its own ones where warpgroups divide nothing else.
 bool Placement::matchOperand(const Contraction &c, OpOperand &operand,
                              bool isFirst, std::string &why) {
   Value v = operand.get();
-  if (isFirst && c.aOuterK) {
-    why = "the first operand of a contraction is transposed";
+  auto type = cast<RankedTensorType>(v.getType());
+  if (isLoaded(v)) {
+    if (!canLoadByTMA(v, why))
+      return false;
+    if (!isKnownToBoth(v, forall)) {
+      why = "a tile is loaded from where only computed tiles tell";
+      return false;
+    }
+    tiles.insert({v, {}});
+    return true;
+  }
+  if (c.k % 16) {
+    why = "a computed operand has " + std::to_string(c.k) +
+          " columns, and a multiple of 16 is expected";
     return false;
   }
-  if (!isLoaded(v)) {
-    if (!isFirst)
-      why = "the second operand of a contraction is computed: warpgroups would "
-            "have to share it";
-    else if (c.k % 16)
-      why = "a computed operand has " + std::to_string(c.k) +
-            " columns, and a multiple of 16 is expected";
-    return isFirst && c.k % 16 == 0;
+  Division own = Division::of(type.getShape(), warpgroups);
+  if (isFirst && !c.aOuterK && own.cols == 1) {
+    inRegisters.insert(&operand);
+    return true;
   }
-  if (!canLoadByTMA(v, why))
-    return false;
-  if (!isKnownToBoth(v, forall)) {
-    why = "a tile is loaded from where only computed tiles tell";
+  // Warps write pairs of tiles of 8 columns.
+  if (!takesProduct(type, warpgroups) || type.getDimSize(1) % (16 * own.cols)) {
+    why = "warpgroups would have to share a computed operand of " +
+          std::to_string(type.getDimSize(0)) + " x " +
+          std::to_string(type.getDimSize(1)) + ", of which each of " +
+          std::to_string(warpgroups) +
+          " is expected to have 64 rows and a multiple of 16 columns";
     return false;
   }
-  tiles.insert({v, {}});
+  tiles[v].isComputed = true;
   return true;
 }
 
@@ -159,36 +218,39 @@ bool Placement::matchContractions(std::string &why) {
       why = "its operands are not f16 or bf16";
       return false;
     }
-    if (c.m != contractions[0].m || c.m % warpgroupRows ||
-        c.m > maxWarpgroups * warpgroupRows) {
-      why = "expected results of 64, 128, 192 or 256 rows, all alike, got " +
-            std::to_string(c.m) + " and " + std::to_string(contractions[0].m);
-      return false;
-    }
-    if (c.n % 8 || c.n > 256 || (c.bOuterK && c.k % 16)) {
-      why = "expected a multiple of 8 columns, at most 256, of sums over a "
-            "multiple of 16, got " +
-            std::to_string(c.n) + " and " + std::to_string(c.k);
+    if ((c.aOuterK || c.bOuterK) && c.k % 16) {
+      why = "expected a transposed operand's sums over a multiple of 16, got " +
+            std::to_string(c.k);
       return false;
     }
     if (!isUnderKnownControl(c.op, forall)) {
       why = "a contraction is in a loop or branch that computed tiles decide";
       return false;
     }
-    if (!matchOperand(c, *c.a, true, why) || !matchOperand(c, *c.b, false, why))
-      return false;
   }
-  return true;
+  if (!chooseWarpgroups(why))
+    return false;
+  return llvm::all_of(contractions, [&](const Contraction &c) {
+    return matchOperand(c, *c.a, true, why) &&
+           matchOperand(c, *c.b, false, why);
+  });
+}
+
+/// Adding to what blocks share, in any order.
+static bool isUnorderedSum(Operation *op) {
+  auto slice = dyn_cast<fa::AccumulateSliceOp>(op);
+  return slice && !slice.getOrdered();
 }
 
 /// Operations that the consumers run as they are.
 bool Placement::matchRest(std::string &why) {
   WalkResult walk = forall.getBody()->walk([&](Operation *op) {
-    bool isKnown =
-        isa<linalg::LinalgOp, scf::ForOp, scf::IfOp, scf::YieldOp,
-            scf::InParallelOp, linalg::YieldOp, linalg::IndexOp>(op) ||
-        op->getDialect()->getNamespace() == "tensor" ||
-        (!op->getNumRegions() && isMemoryEffectFree(op));
+    bool isKnown = isa<linalg::LinalgOp, scf::ForOp, scf::IfOp, scf::YieldOp,
+                       scf::InParallelOp, linalg::YieldOp, linalg::IndexOp,
+                       fa::ParallelAccumulateOp>(op) ||
+                   isUnorderedSum(op) ||
+                   op->getDialect()->getNamespace() == "tensor" ||
+                   (!op->getNumRegions() && isMemoryEffectFree(op));
     if (!isKnown)
       why = "it has a " + op->getName().getStringRef().str();
     return isKnown ? WalkResult::advance() : WalkResult::interrupt();
@@ -207,7 +269,8 @@ bool Placement::chooseStages(std::string &why) {
   }
   for (auto &[tile, placed] : tiles) {
     int64_t more = llvm::alignTo(tileBytes(tile), tileAlignment);
-    if (tile.getParentBlock() == forall.getBody() || bytes + more > available)
+    if (placed.isComputed || tile.getParentBlock() == forall.getBody() ||
+        bytes + more > available)
       continue;
     placed.stages = 2;
     bytes += more;
@@ -229,9 +292,9 @@ void Placement::placeRings(OpBuilder &b) {
     auto &[tile, placed] = entry;
     auto type = RingType::get(b.getContext(), placed.stages,
                               cast<RankedTensorType>(tile.getType()));
-    placed.ring =
-        RingOp::create(b, tile.getLoc(), type, "tile" + std::to_string(n),
-                       tilesEnd, barriersEnd, /*ones=*/false);
+    placed.ring = RingOp::create(
+        b, tile.getLoc(), type, "tile" + std::to_string(n), tilesEnd,
+        barriersEnd, /*ones=*/false, placed.isComputed);
     tilesEnd += llvm::alignTo(placed.ring.bytes(), tileAlignment);
     barriersEnd = placed.ring.barriersEnd();
   }
@@ -278,7 +341,6 @@ void Placement::moveIntoConsumers(OpBuilder &b) {
       if (moved.contains(v.getDefiningOp()))
         results.insert(v);
   });
-  int64_t warpgroups = contractions[0].m / warpgroupRows;
   auto registers = roleRegisters(warpgroups);
   SmallVector<Value> values = results.takeVector();
   consumers =
@@ -304,7 +366,7 @@ void Placement::placeSlot(Value tile, PlacedTile &placed) {
   Operation *first = nullptr, *last = nullptr;
   for (const Contraction &c : contractions)
     for (OpOperand *operand : {c.a, c.b})
-      if (operand->get() == tile) {
+      if (operand->get() == tile && !inRegisters.contains(operand)) {
         Operation *user = block->findAncestorOpInBlock(*c.op);
         if (!first || user->isBeforeInBlock(first))
           first = user;
@@ -313,6 +375,8 @@ void Placement::placeSlot(Value tile, PlacedTile &placed) {
       }
   OpBuilder b(first);
   RingType ring = placed.ring.getRing().getType();
+  if (placed.isComputed)
+    ShareOp::create(b, tile.getLoc(), tile, placed.ring.getRing());
   placed.slot = AcquireOp::create(b, tile.getLoc(),
                                   SlotType::get(b.getContext(), ring.getTile()),
                                   placed.ring.getRing(), tile, /*polled=*/false)
@@ -325,8 +389,9 @@ void Placement::placeSlot(Value tile, PlacedTile &placed) {
 void Placement::startProduct(const Contraction &c) {
   OpBuilder b(c.op);
   auto read = [&](OpOperand *operand) {
-    auto it = tiles.find(operand->get());
-    return it == tiles.end() ? operand->get() : it->second.slot;
+    return inRegisters.contains(operand)
+               ? operand->get()
+               : tiles.find(operand->get())->second.slot;
   };
   Value init = c.op.getDpsInits()[0];
   auto fill = init.getDefiningOp<linalg::FillOp>();
@@ -337,7 +402,7 @@ void Placement::startProduct(const Contraction &c) {
       PendingType::get(b.getContext(), cast<RankedTensorType>(init.getType()));
   auto product =
       WgmmaOp::create(b, c.op.getLoc(), TypeRange(type), read(c.a), read(c.b),
-                      inits, /*condition=*/Value(), c.bOuterK);
+                      inits, /*condition=*/Value(), c.aOuterK, c.bOuterK);
   auto wait = WaitGroupOp::create(b, c.op.getLoc(), 0, product.getResults());
   c.op->getResult(0).replaceAllUsesWith(wait.getResults()[0]);
 }
@@ -345,7 +410,7 @@ void Placement::startProduct(const Contraction &c) {
 void Placement::apply() {
   OpBuilder b(forall.getBody()->getTerminator());
   placeRings(b);
-  auto registers = roleRegisters(contractions[0].m / warpgroupRows);
+  auto registers = roleRegisters(warpgroups);
   auto producer = ProducerOp::create(b, forall.getLoc(), registers.producer);
   producer.getBody().emplaceBlock();
   moveIntoConsumers(b);

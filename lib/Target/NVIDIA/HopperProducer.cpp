@@ -10,9 +10,12 @@ using namespace mlir;
 using namespace fa::nvidia;
 using namespace fa::hopper;
 
+/// Whether it is a tile that the producer loads.
+static bool isProduced(AcquireOp op) { return !isComputed(op.getRing()); }
+
 static bool movesRings(Operation *op) {
   bool found = false;
-  op->walk([&](AcquireOp) { found = true; });
+  op->walk([&](AcquireOp acquire) { found |= isProduced(acquire); });
   return found;
 }
 
@@ -26,6 +29,8 @@ static void cloneLoads(OpBuilder &b, Block &from, ConsumersOp consumers,
   };
   for (Operation &op : from) {
     if (auto acquire = dyn_cast<AcquireOp>(op)) {
+      if (!isProduced(acquire))
+        continue;
       Value tile = copied(acquire.getTile());
       LoadOp::create(b, op.getLoc(), tile, acquire.getRing(),
                      acquire.getRing().getType().tileBytes());

@@ -419,8 +419,8 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
       return failure();
     inits.append(*flat);
   }
-  SmallVector<Value> rings = ringsMovedIn(op);
-  for (Value ring : rings)
+  SmallVector<RingEnd> rings = ringsMovedIn(op);
+  for (RingEnd ring : rings)
     inits.push_back(ringCounts[ring]);
   SmallVector<AccumulateOp> sums = sumsCarriedBy(op);
   startSums(sums, inits);
@@ -433,7 +433,7 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
   unsigned at = 0;
   for (auto [init, arg] : llvm::zip(op.getInitArgs(), op.getRegionIterArgs()))
     at += bindFlat(arg, args.drop_front(at), init);
-  for (Value ring : rings)
+  for (RingEnd ring : rings)
     ringCounts[ring] = args[at++];
   for (AccumulateOp sum : sums)
     for (auto &held : carriedSums[sum].sums)
@@ -460,7 +460,7 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
         return failure();
       yields.append(*flat);
     }
-    for (Value ring : rings)
+    for (RingEnd ring : rings)
       yields.push_back(ringCounts[ring]);
     for (AccumulateOp sum : sums)
       for (auto &held : carriedSums[sum].sums)
@@ -480,7 +480,7 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
   at = 0;
   for (auto [init, result] : llvm::zip(op.getInitArgs(), op.getResults()))
     at += bindFlat(result, loop.getResults().drop_front(at), init);
-  for (Value ring : rings)
+  for (RingEnd ring : rings)
     ringCounts[ring] = loop.getResult(at++);
   for (AccumulateOp sum : sums) {
     PlaceSums held = carriedSums[sum];
@@ -527,7 +527,7 @@ LogicalResult KernelEmitter::emitBranch(Block &from, scf::IfOp source,
       return failure();
     yields.append(*flat);
   }
-  for (Value ring : ringsMovedIn(source))
+  for (RingEnd ring : ringsMovedIn(source))
     yields.push_back(ringCounts[ring]);
   ringCounts = countsBefore;
   scf::YieldOp::create(b, loc, yields);
@@ -543,7 +543,7 @@ LogicalResult KernelEmitter::emitIf(scf::IfOp op) {
   SmallVector<Type> types;
   for (Value result : op.getResults())
     types.append(flatSize(result), flatType(result));
-  SmallVector<Value> rings = ringsMovedIn(op);
+  SmallVector<RingEnd> rings = ringsMovedIn(op);
   if (!rings.empty() && !op.elseBlock())
     return op.emitOpError("moves rings on one side only: it needs an else");
   types.append(rings.size(), b.getI32Type());
@@ -559,7 +559,7 @@ LogicalResult KernelEmitter::emitIf(scf::IfOp op) {
   for (auto [i, result] : llvm::enumerate(op.getResults()))
     at += bindFlat(result, branch.getResults().drop_front(at),
                    op.thenYield().getOperand(i));
-  for (Value ring : rings)
+  for (RingEnd ring : rings)
     ringCounts[ring] = branch.getResult(at++);
   return success();
 }

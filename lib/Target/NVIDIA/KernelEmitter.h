@@ -403,10 +403,14 @@ private:
   TileSlot tileSlot(hopper::TileQueueOp queue, mlir::Value count);
   llvm::SmallVector<mlir::Value> readSlot(mlir::Value words, unsigned count);
   void bindTile(mlir::scf::ForallOp forall, mlir::ValueRange coordinates);
+  /// A ring as it is filled, or as what it holds is taken: each has a position
+  /// of its own.
+  enum End : unsigned { Fills, Takes };
+  using RingEnd = std::pair<mlir::Value, unsigned>;
   struct TileLoop {
     mlir::scf::WhileOp loop;
     mlir::Block *test, *body;
-    llvm::SmallVector<mlir::Value> rings;
+    llvm::SmallVector<RingEnd> rings;
   };
   TileLoop startTiles(mlir::scf::ForallOp forall,
                       llvm::ArrayRef<mlir::Value> carried);
@@ -425,11 +429,13 @@ private:
     hopper::RingOp ring;
     mlir::Value stage; // i32
   };
+  /// The ends of a block's rings that this role works at.
+  llvm::SmallVector<RingEnd> ringEnds(mlir::scf::ForallOp forall);
   /// The rings whose position an op or its regions move.
-  llvm::SmallVector<mlir::Value> ringsMovedIn(mlir::Operation *op);
-  mlir::Value ringStage(hopper::RingOp ring);
-  mlir::Value ringParity(hopper::RingOp ring);
-  void advance(hopper::RingOp ring);
+  llvm::SmallVector<RingEnd> ringsMovedIn(mlir::Operation *op);
+  mlir::Value ringStage(RingEnd end);
+  mlir::Value ringParity(RingEnd end);
+  void advance(RingEnd end);
   enum class Barrier { Full, Empty };
   mlir::Value barrierAddress(hopper::RingOp ring, Barrier which,
                              mlir::Value stage);
@@ -437,9 +443,12 @@ private:
   mlir::FailureOr<mlir::Value> mapAddress(const TensorMap &map,
                                           mlir::Operation *op);
   mlir::LogicalResult emitLoad(hopper::LoadOp op);
-  void emitRelease(mlir::Value barrier, mlir::Value who);
+  mlir::LogicalResult emitShare(hopper::ShareOp op);
+  void emitArrival(mlir::Value barrier, mlir::Value who);
   mlir::LogicalResult emitStage(hopper::StageOp op);
-  void stageSection(const TileValue &source, unsigned first);
+  void storePanels(const FragmentLayout &layout,
+                   llvm::ArrayRef<mlir::Value> words, mlir::Value address,
+                   int64_t offset, unsigned firstTile, unsigned endTile);
   mlir::LogicalResult storeStaged(const TileValue &source,
                                   const GlobalSlice &dest);
   void waitStores();
@@ -447,6 +456,15 @@ private:
 
   //--- Hopper's matrix products (EmitWgmma.cpp)
   mlir::Value descriptor(mlir::Value address, int64_t leading, int64_t stride);
+  /// A product's operand in shared memory: the descriptor of its first step.
+  struct SharedOperand {
+    mlir::Value descriptor;
+    int64_t panelBytes = 0;
+    bool isTransposed = false;
+  };
+  SharedOperand sharedOperand(mlir::Value slot, bool isTransposed,
+                              mlir::Value number, int64_t size);
+  mlir::Value stepOf(const SharedOperand &operand, int64_t step);
   mlir::LogicalResult emitWgmma(hopper::WgmmaOp op);
   mlir::LogicalResult emitWaitGroup(hopper::WaitGroupOp op);
   mlir::LogicalResult emitPin(hopper::PinOp op);
@@ -546,8 +564,8 @@ private:
   /// that no barrier has made visible yet.
   llvm::DenseSet<mlir::Value> written, shared;
   llvm::SmallVector<std::pair<TensorMap, mlir::Value>> maps;
-  /// How many tiles went through a ring so far (i32).
-  llvm::DenseMap<mlir::Value, mlir::Value> ringCounts;
+  /// How many tiles went through an end of a ring so far (i32).
+  llvm::DenseMap<RingEnd, mlir::Value> ringCounts;
   llvm::DenseMap<mlir::Value, Slot> slots;
   /// Where the team's shared memory begins; its number, null where there is
   /// one; the warpgroup's in the team.

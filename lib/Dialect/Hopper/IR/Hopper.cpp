@@ -8,6 +8,8 @@
 #include "mlir/IR/TypeUtilities.h"
 #include "llvm/ADT/TypeSwitch.h"
 
+#include <numeric>
+
 using namespace mlir;
 using namespace fa::hopper;
 
@@ -187,7 +189,32 @@ LogicalResult LoadOp::verify() {
     return emitOpError("expects ")
            << getBytes() << " bytes, but the panels of the tile have "
            << ring.tileBytes();
-  return verifyRole<ProducerOp>(*this, getRing());
+  if (failed(verifyRole<ProducerOp>(*this, getRing())))
+    return failure();
+  if (isComputed(getRing()))
+    return emitOpError("expected a ring that is not computed: the consumers "
+                       "fill \"")
+           << getRing().getDefiningOp<RingOp>().getName() << "\"";
+  return success();
+}
+
+LogicalResult ShareOp::verify() {
+  RingType ring = getRing().getType();
+  if (ring.getTile() != getTile().getType())
+    return emitOpError("expected a tile of the ring's type ")
+           << ring.getTile() << ", got " << getTile().getType();
+  if (failed(verifyRole<ConsumersOp>(*this, getRing())))
+    return failure();
+  if (!isComputed(getRing()))
+    return emitOpError("expected a computed ring: the producer fills \"")
+           << getRing().getDefiningOp<RingOp>().getName() << "\"";
+  int64_t warpgroups = (*this)->getParentOfType<ConsumersOp>().getWarpgroups();
+  if (!takesProduct(ring.getTile(), warpgroups))
+    return emitOpError(
+               "expected a tile of 64 rows for each warpgroup, or of "
+               "columns in parts of 8, 16, 32 or a multiple of 64, got ")
+           << ring.getTile() << " in " << warpgroups << " warpgroups";
+  return success();
 }
 
 LogicalResult AcquireOp::verify() {
@@ -216,9 +243,39 @@ static LogicalResult verifyRegisters(Operation *op, int64_t registers) {
   return success();
 }
 
+bool fa::hopper::isComputed(Value ring) {
+  auto def = ring.getDefiningOp<RingOp>();
+  return def && def.getComputed();
+}
+
 bool fa::hopper::isStep(Operation *op) {
-  return isa<LoadOp, AcquireOp, PollOp, ReleaseOp, WgmmaOp, WaitGroupOp,
-             TurnBeginOp, TurnEndOp>(op);
+  return isa<LoadOp, ShareOp, AcquireOp, PollOp, ReleaseOp, WgmmaOp,
+             WaitGroupOp, TurnBeginOp, TurnEndOp>(op);
+}
+
+Division Division::of(ArrayRef<int64_t> shape, int64_t warpgroups) {
+  int64_t rows = std::gcd(warpgroups, shape[0] / warpgroupRows);
+  return {rows, warpgroups / rows};
+}
+
+/// Of a vector along the rows all that divide columns have the same.
+Division::Part Division::part(ArrayRef<int64_t> shape,
+                              int64_t warpgroup) const {
+  int64_t i = warpgroup % rows, j = warpgroup / rows;
+  int64_t row = shape[0] / rows, col = shape.size() > 1 ? shape[1] / cols : 0;
+  return {i * row, (i + 1) * row, j * col, (j + 1) * col};
+}
+
+bool fa::hopper::takesProduct(RankedTensorType result, int64_t warpgroups) {
+  int64_t rows = result.getDimSize(0), cols = result.getDimSize(1);
+  if (rows < warpgroupRows || rows % warpgroupRows)
+    return false;
+  Division d = Division::of(result.getShape(), warpgroups);
+  int64_t part = cols / d.cols;
+  return rows == d.rows * warpgroupRows && cols % d.cols == 0 &&
+         part % 8 == 0 && part >= 8 && part <= 256 &&
+         (d.cols == 1 || part % RingType::panelCols == 0 ||
+          RingType::panelCols % part == 0);
 }
 
 int64_t fa::hopper::teamsOf(scf::ForallOp forall) {
@@ -329,18 +386,31 @@ LogicalResult WgmmaOp::verify() {
       a.getElementTypeBitWidth() != 16)
     return emitOpError("expected f16 or bf16 operands alike, got ")
            << a.getElementType() << " and " << b.getElementType();
-  int64_t m = c.getDimSize(0), n = c.getDimSize(1), k = a.getDimSize(1);
+  bool isATurned = getATransposed();
+  if (isATurned && !isa<SlotType>(getA().getType()))
+    return emitOpError(
+        "expected a slot as a transposed first operand; registers "
+        "hold rows");
+  int64_t m = c.getDimSize(0), n = c.getDimSize(1);
+  int64_t am = a.getDimSize(isATurned ? 1 : 0),
+          k = a.getDimSize(isATurned ? 0 : 1);
   int64_t bn = b.getDimSize(getTransposed() ? 1 : 0),
           bk = b.getDimSize(getTransposed() ? 0 : 1);
-  if (a.getDimSize(0) != m || bn != n || bk != k)
+  if (am != m || bn != n || bk != k)
     return emitOpError("operands of ")
            << a << " and " << b << " do not make " << c;
-  if (m % warpgroupRows || n % 8 || n < 8 || n > 256)
+  auto role = (*this)->getParentOfType<ConsumersOp>();
+  int64_t warpgroups = role ? role.getWarpgroups() : m / warpgroupRows;
+  if (m % warpgroupRows || n % 8 || n < 8 || !takesProduct(c, warpgroups))
     return emitOpError("expected rows in multiples of 64 and 8 to 256 columns "
-                       "in multiples of 8, got ")
-           << m << " and " << n;
-  if (getTransposed() && k % 16)
+                       "in multiples of 8 for each warpgroup, got ")
+           << m << " and " << n << " for " << warpgroups;
+  if ((getTransposed() || isATurned) && k % 16)
     return emitOpError("expected a multiple of 16 keys, got ") << k;
+  if (Division d = Division::of(c.getShape(), warpgroups);
+      d.cols > 1 && (count == 2 || !isa<SlotType>(getA().getType())))
+    return emitOpError("expected a first operand in shared memory and no sums "
+                       "where warpgroups divide columns");
   if (count == 2) {
     RankedTensorType sums = tileOf(getResults()[1]);
     if (sums.getShape() != ArrayRef<int64_t>{m, 8})

@@ -55,7 +55,8 @@ Control::Control(scf::ForallOp forall) : forall(forall) {
       need(release.getCondition());
     if (auto load = dyn_cast<LoadOp>(op))
       need(load.getTile());
-    if (auto acquire = dyn_cast<AcquireOp>(op))
+    if (auto acquire = dyn_cast<AcquireOp>(op);
+        acquire && !isComputed(acquire.getRing()))
       need(acquire.getTile());
     for (Operation *parent = op->getParentOp(); parent != forall;
          parent = parent->getParentOp())
@@ -399,9 +400,9 @@ LogicalResult Control::runBlock(Block &block, Trace &trace) {
           return reportUnknown(op, "a condition");
         step.condition = *condition;
       }
-      if (isa<LoadOp, AcquireOp>(op)) {
-        Value tile = isa<LoadOp>(op) ? cast<LoadOp>(op).getTile()
-                                     : cast<AcquireOp>(op).getTile();
+      auto acquire = dyn_cast<AcquireOp>(op);
+      if (isa<LoadOp>(op) || (acquire && !isComputed(acquire.getRing()))) {
+        Value tile = acquire ? acquire.getTile() : cast<LoadOp>(op).getTile();
         std::optional<int64_t> which = identify(tile);
         if (!which)
           return op->emitOpError("expected a slice of a tensor that both roles "

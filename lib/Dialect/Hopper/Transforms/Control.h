@@ -32,8 +32,8 @@ struct Step {
   mlir::Operation *op;
   /// Of a hopper.release: its condition.
   bool condition = true;
-  /// Of a hopper.load or hopper.acquire: which tile it is of, the same number
-  /// for the same slice of a tensor.
+  /// Of a hopper.load, and of a hopper.acquire of what one brings: which tile
+  /// it is of, the same number for the same slice of a tensor.
   int64_t tile = 0;
 };
 

@@ -48,6 +48,7 @@ private:
   LogicalResult wait(WaitGroupOp op);
   LogicalResult acquire(AcquireOp op);
   LogicalResult release(ReleaseOp op);
+  LogicalResult checkShares() const;
   LogicalResult turn(Operation *op);
   LogicalResult leave(Operation *op);
   LogicalResult finish();
@@ -60,6 +61,9 @@ private:
   /// The product that a pending value is of.
   DenseMap<Value, unsigned> productOf;
   llvm::MapVector<Value, SlotState> slots;
+  /// Of rings that the consumers fill: how often they fill a stage less how
+  /// often they take one.
+  llvm::MapVector<Value, int64_t> ahead;
   /// A ring that was polled and not yet acquired.
   PollOp polled;
   SmallVector<Frame> frames;
@@ -126,6 +130,9 @@ LogicalResult ConsumersChecker::acquire(AcquireOp op) {
     return report(op, "is reached again before its slot was given back: its "
                       "stage is lost");
   slot = {true, nullptr};
+  if (isComputed(ring) && --ahead[ring] < 0)
+    return report(op, "takes a tile of ring \"" + nameOf(ring) +
+                          "\" that no hopper.share before it has filled");
   return success();
 }
 
@@ -172,6 +179,10 @@ LogicalResult ConsumersChecker::run(const Step &step) {
     return start(product);
   if (auto waiting = dyn_cast<WaitGroupOp>(op))
     return wait(waiting);
+  if (auto sharing = dyn_cast<ShareOp>(op)) {
+    ++ahead[sharing.getRing()];
+    return success();
+  }
   if (auto taking = dyn_cast<AcquireOp>(op))
     return acquire(taking);
   if (auto giving = dyn_cast<ReleaseOp>(op))
@@ -201,7 +212,22 @@ LogicalResult ConsumersChecker::leave(Operation *op) {
   return success();
 }
 
+/// Later tiles take up where this one ends.
+LogicalResult ConsumersChecker::checkShares() const {
+  for (auto &[ring, count] : ahead)
+    if (count) {
+      InFlightDiagnostic diag =
+          ring.getDefiningOp<RingOp>()->emitOpError("is filled with ")
+          << count << " tiles more than the consumers take";
+      describe(diag);
+      return diag;
+    }
+  return success();
+}
+
 LogicalResult ConsumersChecker::finish() {
+  if (failed(checkShares()))
+    return failure();
   if (polled)
     return report(polled, "waits for a tile of ring \"" +
                               nameOf(polled.getRing()) +
@@ -250,7 +276,8 @@ LogicalResult fa::hopper::checkLoads(const TileTrace &tile, ProducerOp producer,
     if (auto load = dyn_cast<LoadOp>(step.op))
       rings[load.getRing()].first.push_back(&step);
   for (const Step &step : tile.consumers)
-    if (auto acquire = dyn_cast<AcquireOp>(step.op))
+    if (auto acquire = dyn_cast<AcquireOp>(step.op);
+        acquire && !isComputed(acquire.getRing()))
       rings[acquire.getRing()].second.push_back(&step);
   for (auto &[ring, steps] : rings) {
     auto &[loads, acquires] = steps;
@@ -284,15 +311,16 @@ struct Agent {
   bool began = false, ended = false;
   /// Turns that it has begun and ended.
   int64_t begun = 0, over = 0;
-  llvm::DenseMap<Value, int64_t> acquired;
+  llvm::DenseMap<Value, int64_t> acquired, shared;
   /// The ring's positions that slots hold.
   llvm::DenseMap<Value, int64_t> held;
 };
 
 struct RingState {
   int64_t loaded = 0;
-  /// How many warpgroups have given a position's stage back.
-  SmallVector<int64_t> given;
+  /// How many warpgroups have given a position's stage back, and of a ring that
+  /// they fill themselves how many have filled it.
+  SmallVector<int64_t> given, filled;
 };
 
 class BlockRun {
@@ -317,7 +345,9 @@ private:
   }
   bool advance(Agent &agent, int64_t index);
   bool begin(const Agent &agent) const;
+  bool isEmpty(Value ring, int64_t position);
   bool load(LoadOp op);
+  bool share(Agent &agent, ShareOp op);
   bool act(Agent &agent, int64_t index, const Step &step);
 
   ArrayRef<const TileTrace *> tiles;
@@ -341,16 +371,32 @@ bool BlockRun::begin(const Agent &agent) const {
   });
 }
 
+/// Whether all have given back what the stage of a position held before.
+bool BlockRun::isEmpty(Value ring, int64_t position) {
+  int64_t before = position - cast<RingType>(ring.getType()).getStages();
+  ArrayRef<int64_t> given = rings[ring].given;
+  return before < 0 || (before < static_cast<int64_t>(given.size()) &&
+                        given[before] == warpgroups);
+}
+
 bool BlockRun::load(LoadOp op) {
   RingState &ring = rings[op.getRing()];
-  int64_t stages = op.getRing().getType().getStages();
-  if (ring.loaded >= stages) {
-    int64_t before = ring.loaded - stages;
-    if (before >= static_cast<int64_t>(ring.given.size()) ||
-        ring.given[before] < warpgroups)
-      return false;
-  }
+  if (!isEmpty(op.getRing(), ring.loaded))
+    return false;
   ++ring.loaded;
+  return true;
+}
+
+/// A stage is full when all warpgroups have filled it.
+bool BlockRun::share(Agent &agent, ShareOp op) {
+  int64_t &position = agent.shared[op.getRing()];
+  if (!isEmpty(op.getRing(), position))
+    return false;
+  RingState &ring = rings[op.getRing()];
+  if (position >= static_cast<int64_t>(ring.filled.size()))
+    ring.filled.resize(position + 1, 0);
+  if (++ring.filled[position++] == warpgroups)
+    ++ring.loaded;
   return true;
 }
 
@@ -358,6 +404,8 @@ bool BlockRun::load(LoadOp op) {
 bool BlockRun::act(Agent &agent, int64_t index, const Step &step) {
   if (auto op = dyn_cast<LoadOp>(step.op))
     return load(op);
+  if (auto op = dyn_cast<ShareOp>(step.op))
+    return share(agent, op);
   if (auto op = dyn_cast<PollOp>(step.op))
     return rings[op.getRing()].loaded > agent.acquired[op.getRing()];
   if (auto op = dyn_cast<AcquireOp>(step.op)) {

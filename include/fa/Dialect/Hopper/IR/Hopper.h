@@ -42,9 +42,29 @@ namespace fa::hopper {
 /// other types.
 mlir::RankedTensorType getTileType(mlir::Type type);
 
+/// Whether the consumers fill a ring themselves.
+bool isComputed(mlir::Value ring);
+
 /// Whether an operation of the dialect does something that other threads of the
 /// block see, or that completes later.
 bool isStep(mlir::Operation *op);
+
+/// How warpgroups divide a tile: its rows among `rows` of them and, among as
+/// many as hold the same rows, its columns. As many divide rows as have 64 or a
+/// multiple of them.
+struct Division {
+  int64_t rows = 1, cols = 1;
+  static Division of(llvm::ArrayRef<int64_t> shape, int64_t warpgroups);
+  /// What a warpgroup has of a tile: from the first to before the end.
+  struct Part {
+    int64_t firstRow, endRow, firstCol, endCol;
+  };
+  Part part(llvm::ArrayRef<int64_t> shape, int64_t warpgroup) const;
+};
+
+/// Whether the parts of a product's result are what the instruction gives: of
+/// 64 rows, and of columns that it can read from whole panels or from one.
+bool takesProduct(mlir::RankedTensorType result, int64_t warpgroups);
 
 /// How many times a block has its consumers.
 int64_t teamsOf(mlir::scf::ForallOp forall);

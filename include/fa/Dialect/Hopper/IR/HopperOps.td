@@ -104,14 +104,16 @@ def Hopper_RingOp : Hopper_Op<"ring"> {
     `offset` is where the first stage begins, `barriers` where its mbarriers
     lie: `full` of each stage, then `empty` of each stage, 8 bytes each. With
     `ones` each stage is followed by one more panel whose elements are all 1,
-    written once: a product with it sums the rows of the other operand.
+    written once: a product with it sums the rows of the other operand. With
+    `computed` the consumers fill it themselves, by `hopper.share`, and the
+    producer does not know it.
   }];
   let arguments = (ins StrAttr:$name, I64Attr:$offset, I64Attr:$barriers,
-                       UnitAttr:$ones);
+                       UnitAttr:$ones, UnitAttr:$computed);
   let results = (outs Hopper_RingType:$ring);
   let assemblyFormat = [{
-    $name `at` $offset `barriers` $barriers (`ones` $ones^)? attr-dict
-    `:` type($ring)
+    $name `at` $offset `barriers` $barriers (`ones` $ones^)?
+    (`computed` $computed^)? attr-dict `:` type($ring)
   }];
   let extraClassDeclaration = [{
     /// Bytes of a stage, with its panel of ones.
@@ -190,7 +192,8 @@ def Hopper_ConsumersOp : Hopper_Op<"consumers",
   let description = [{
     `warpgroups` times 128 threads run the region together (a team, where the
     block's queue has several); warpgroup `w` holds
-    rows `64*w` to `64*w+63` of every tile. `registers` is what each of their
+    rows `64*w` to `64*w+63` of every tile, or of a tile of fewer rows some of
+    the columns. `registers` is what each of their
     threads takes (setmaxnreg). The results are the tiles that the block
     produces.
   }];
@@ -227,14 +230,30 @@ def Hopper_LoadOp : Hopper_Op<"load"> {
   let hasVerifier = 1;
 }
 
+def Hopper_ShareOp : Hopper_Op<"share"> {
+  let summary = "fills the next stage of a ring with a computed tile";
+  let description = [{
+    Each warp waits until the stage is empty, which all have given back, writes
+    its part of `tile` there, lets the tensor cores see it, and arrives at the
+    stage's full barrier: it is full when all warps have. So a product can read
+    what other warpgroups have computed, and what it wants as its second operand
+    or turned.
+  }];
+  let arguments = (ins Hopper_Tile:$tile, Hopper_RingType:$ring);
+  let assemblyFormat = [{
+    $tile `into` $ring attr-dict `:` type($tile) `,` type($ring)
+  }];
+  let hasVerifier = 1;
+}
+
 def Hopper_AcquireOp : Hopper_Op<"acquire", [
     TypesMatchWith<"the tile is of the ring's type", "ring", "tile",
                    "::llvm::cast<RingType>($_self).getTile()">]> {
   let summary = "waits for the next stage of a ring to be full";
   let description = [{
-    `tile` is what the stage holds: the producer's load of that tile has filled
-    it. The consumers do not read it from anywhere else; it says what they
-    compute, and the producer is made of it. With `polled` the stage is known to
+    `tile` is what the stage holds: the producer's load of that tile, or their
+    own `hopper.share`, has filled it. The consumers do not read it from anywhere
+    else; it says what they compute, and the producer is made of it. With `polled` the stage is known to
     be full, by a `hopper.poll` before.
   }];
   let arguments = (ins Hopper_RingType:$ring, Hopper_Tile:$tile,
@@ -268,10 +287,12 @@ def Hopper_ReleaseOp : Hopper_Op<"release"> {
 def Hopper_WgmmaOp : Hopper_Op<"wgmma", [AttrSizedOperandSegments]> {
   let summary = "starts a matrix product on the tensor cores";
   let description = [{
-    `c[i,j] += sum_k a[i,k] * b(j,k)` in f32, asynchronously, as one group. `a`
-    is a tile in shared memory or, as an operand from registers, a computed
-    tile; `b` is in shared memory, [n, k] or, with `transposed`, [k, n]. Without
-    `inits`, and where a condition does not hold (it must be the same for all
+    `c[i,j] += sum_k a(i,k) * b(j,k)` in f32, asynchronously, as one group. `a`
+    is a tile in shared memory, [m, k] or, with its `transposed`, [k, m], or, as
+    an operand from registers, a computed tile [m, k]; `b` is in shared memory,
+    [n, k] or, with `transposed`, [k, n]. The warpgroups divide the result's
+    rows, 64 for each, and where there are fewer rows than that its columns
+    (`Division`). Without `inits`, and where a condition does not hold (it must be the same for all
     threads), the sum starts from zero. A second result (f32, m x 8), with its
     init, gets `sum_k a[i,k]` added in each column: its ring has `ones`.
 
@@ -281,10 +302,11 @@ def Hopper_WgmmaOp : Hopper_Op<"wgmma", [AttrSizedOperandSegments]> {
   }];
   let arguments = (ins Hopper_SlotOrTile:$a, Hopper_SlotType:$b,
                        Variadic<Hopper_TileOrPending>:$inits,
-                       Optional<I1>:$condition, UnitAttr:$transposed);
+                       Optional<I1>:$condition, UnitAttr:$a_transposed,
+                       UnitAttr:$transposed);
   let results = (outs Variadic<Hopper_PendingType>:$results);
   let assemblyFormat = [{
-    $a `,` $b (`transposed` $transposed^)? (`init` `(` $inits^ `)`)?
+    $a (`transposed` $a_transposed^)? `,` $b (`transposed` $transposed^)? (`init` `(` $inits^ `)`)?
     (`if` $condition^)? attr-dict `:` functional-type(operands, results)
   }];
   let hasVerifier = 1;
