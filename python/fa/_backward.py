@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fa._attention import unknown_keywords
@@ -59,6 +59,7 @@ def attention_backward(
     dropout_p: float = 0.0,
     dropout_seed: Any = None,
     deterministic: bool | None = None,
+    schedule: Mapping[str, Any] | None = None,
     **unknown: Any,
 ) -> Gradients:
     """Gradients of `fa.attention`, for arrays that no library differentiates.
@@ -82,6 +83,7 @@ def attention_backward(
         deterministic: whether gradients have the same bits each time; None asks
             `torch.are_deterministic_algorithms_enabled` for tensors of PyTorch, and is
             False for others. On the CPU they always have; on a GPU it takes longer.
+        schedule: for experts, as in `fa.compile`, of the gradient's kernels.
         unknown: any other keyword is a TypeError.
 
     Returns:
@@ -115,6 +117,7 @@ def attention_backward(
         Results(out, lse, out_grad, lse_grad),
         wrt,
         deterministic=deterministic,
+        schedule=schedule,
     )
     captured = [(traced.arrays[number], gradient) for number, gradient in zip(wrt, gradients[3:])]
     return Gradients(*gradients[:3], tuple(captured))

@@ -86,7 +86,7 @@ private:
 
 /// What gives nothing that others use.
 static bool isFree(Operation *op) {
-  return isa<LoadOp, PollOp, ReleaseOp, TurnBeginOp, TurnEndOp>(op);
+  return isa<LoadOp, ShareOp, PollOp, ReleaseOp, TurnBeginOp, TurnEndOp>(op);
 }
 
 static bool holdsSteps(Operation *op) {
@@ -308,7 +308,7 @@ bool Mutator::slotOfRelease() {
 }
 
 bool Mutator::ringOf() {
-  Operation *op = find(llvm::IsaPred<LoadOp, PollOp, AcquireOp>);
+  Operation *op = find(llvm::IsaPred<LoadOp, ShareOp, PollOp, AcquireOp>);
   if (!op)
     return false;
   for (OpOperand &operand : op->getOpOperands())

@@ -143,3 +143,40 @@ def test_rules(length, dim, name):
         found, template = found[0], template[0]
     error, own = ((x.float() - exact).abs().max().item() for x in (template, found))
     assert own <= right.output_limit("bfloat16", error, exact.abs().max().item())
+
+
+GRADIENTS = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "window": {"mask_mod": fa.masks.sliding_window(100)},
+    "softcap": {"score_mod": fa.scores.softcap(20.0), "is_causal": True},
+}
+TILES = {64: [(64, 128), (128, 128)], 128: [(64, 128)], 256: [(64, 64)], 96: [(128, 128)]}
+"""Rows and keys of head dims."""
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize(
+    ("dim", "rows", "keys"), [(dim, *tile) for dim in TILES for tile in TILES[dim]]
+)
+@pytest.mark.parametrize("length", [64, 333, 1500])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_gradients_by_rules(dtype, length, dim, rows, keys, name):
+    """Five products in a loop, by the schedule by rules; Ampere's errors are the measure."""
+    options = GRADIENTS[name]
+    generator = torch.Generator("cuda").manual_seed(length + dim)
+    q, k, v, out_grad = (
+        torch.randn(2, heads, length, dim, device="cuda", generator=generator).to(dtype)
+        for heads in (4, 2, 2, 4)
+    )
+    out, lse = fa.attention(q, k, v, return_lse=True, **options)
+    schedule = {"by": "rules", "rows": rows, "keys": keys}
+    found = fa.attention_backward(q, k, v, out, lse, out_grad, schedule=schedule, **options)
+    ampere = fa.attention_backward(q, k, v, out, lse, out_grad, **options)
+    wide = [x.float() for x in (q, k, v)]
+    exact_out, exact_lse = fa.attention(*wide, return_lse=True, **options)
+    exact = fa.attention_backward(*wide, exact_out, exact_lse, out_grad.float(), **options)
+    for own, other, wanted in zip(found[:3], ampere[:3], exact[:3]):
+        error = (other.float() - wanted).abs().max().item()
+        limit = right.gradient_limit(right.dtype_of(own), error, wanted.abs().max().item())
+        assert (own.float() - wanted).abs().max().item() <= limit

@@ -39,17 +39,18 @@ def mlp(x, u, w):
 
 
 def backward(q, k, v, out_grad, lse, d):
-    """backward.mlir: gradients of key and value, weights in base 2."""
+    """backward.mlir: gradients of key, value and query, weights in base 2."""
     p = torch.exp2(q @ k.mT - lse[:, None])
     ds = p * (out_grad @ v.mT - d[:, None])
-    return ds.mT @ q, p.mT @ out_grad
+    return ds.mT @ q, p.mT @ out_grad, ds @ k
 
 
 PROGRAMS = {
-    "gemm": (gemm, torch.bfloat16),
-    "mlp": (mlp, torch.float16),
-    "backward": (backward, torch.bfloat16),
+    "gemm": (gemm, torch.bfloat16, [torch.bfloat16]),
+    "mlp": (mlp, torch.float16, [torch.float16]),
+    "backward": (backward, torch.bfloat16, [torch.bfloat16, torch.bfloat16, torch.float32]),
 }
+"""The formula, the type of matrices that are given, and those of results."""
 
 
 def inputs(name, rows, depth):
@@ -94,22 +95,28 @@ def test_programs(name, rows, depth, way):
         pytest.skip("needs a Hopper GPU")
     target, schedule = WAYS[way]
     kernel = fa.compile((FILES / f"{name}.mlir").read_text(), target, schedule=schedule)
-    formula, dtype = PROGRAMS[name]
+    formula, dtype, dtypes = PROGRAMS[name]
     given = inputs(name, rows, depth)
     exact = tuple_of(formula(*(x.double() for x in given)))
     if way.startswith("emulated"):
         arrays = [encode(x) for x in given]
         found = emulate(kernel.asm["ptx"], arrays, [tuple(x.shape) for x in exact])
-        outs = [torch.from_numpy(x.view("i2")).view(dtype) for x in found]
+        outs = [
+            torch.from_numpy(x if own == torch.float32 else x.view("i2")).view(own)
+            for x, own in zip(found, dtypes)
+        ]
     else:
         device = "cpu" if target == "cpu" else "cuda"
-        outs = [torch.full(x.shape, math.nan, dtype=dtype, device=device) for x in exact]
+        outs = [
+            torch.full(x.shape, math.nan, dtype=own, device=device)
+            for x, own in zip(exact, dtypes)
+        ]
         kernel(*(x.to(device) for x in given), *outs)
     # The same with each result rounded to the type, as PyTorch has it.
     naive = tuple_of(formula(*(x.to(dtype) for x in given)))
     for own, wanted, plain in zip(outs, exact, naive, strict=True):
         error = (plain.double() - wanted).abs().max().item()
-        limit = right.output_limit(right.dtype_of(own), error, wanted.abs().max().item())
+        limit = right.output_limit(right.dtype_of(plain), error, wanted.abs().max().item())
         assert (own.cpu().double() - wanted).abs().max().item() <= limit
         assert wanted.abs().max() > 0.1
 

@@ -137,7 +137,8 @@ bool Placement::chooseWarpgroups(std::string &why) {
     if (c.m < warpgroupRows || c.m % warpgroupRows ||
         c.m > maxWarpgroups * warpgroupRows) {
       why = "expected results of 64, 128, 192 or 256 rows, got " +
-            std::to_string(c.m);
+            (ShapedType::isDynamic(c.m) ? "a number that is not constant"
+                                        : std::to_string(c.m));
       return false;
     }
   }
@@ -191,8 +192,7 @@ bool Placement::matchOperand(const Contraction &c, OpOperand &operand,
     inRegisters.insert(&operand);
     return true;
   }
-  // Warps write pairs of tiles of 8 columns.
-  if (!takesProduct(type, warpgroups) || type.getDimSize(1) % (16 * own.cols)) {
+  if (!takesShare(type, warpgroups)) {
     why = "warpgroups would have to share a computed operand of " +
           std::to_string(type.getDimSize(0)) + " x " +
           std::to_string(type.getDimSize(1)) + ", of which each of " +

@@ -7,15 +7,18 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fa._run.arrays import View, compute_type, is_torch_tensor, views_of
 from fa._run.call import Call, captured_views, target_of
 from fa._run.checks import check, check_captured, check_extents, check_scale
-from fa._run.config import AttentionConfig
+from fa._run.config import AttentionConfig, Schedule
 from fa._run.kernel import Kernel
 from fa._run.variant import is_padded
+
+
+_DEFAULT = Schedule()
 
 
 class Results(NamedTuple):
@@ -41,12 +44,21 @@ def is_floating(type: str) -> bool:
 
 
 @functools.cache
-def _kernel(*config: Any, target: str, wrt: tuple[int, ...], deterministic: bool) -> Kernel:
+def _kernel(
+    *config: Any, target: str, wrt: tuple[int, ...], deterministic: bool, schedule: Schedule
+) -> Kernel:
     """The kernel of an `AttentionConfig` with these values."""
     first = 3  # query, key and value come before captured arrays
     numbers = "+".join(str(first + number) for number in wrt) or "none"
     ir = AttentionConfig(*config).ir()
-    return Kernel(ir, target, backward=numbers, deterministic=deterministic, keep_stages=False)
+    return Kernel(
+        ir,
+        target,
+        schedule=schedule,
+        backward=numbers,
+        deterministic=deterministic,
+        keep_stages=False,
+    )
 
 
 def _is_deterministic(array: Any) -> bool:
@@ -74,6 +86,7 @@ def differentiate(
     wrt: Sequence[int] = (),
     has_run: bool = False,
     deterministic: bool | None = None,
+    schedule: Mapping[str, Any] | None = None,
 ) -> list[Any]:
     """Gradients with respect to q, k, v and captured arrays.
 
@@ -84,6 +97,7 @@ def differentiate(
         has_run: these very arrays have been the forward's, and the results are its own, of
             which autograd gives gradients of their shapes and types: nothing is checked again.
         deterministic: whether they have the same bits each time; None asks PyTorch.
+        schedule: as in `fa.compile`, of the gradient's kernels.
 
     Raises:
         ValueError: shapes or types that do not fit.
@@ -119,6 +133,7 @@ def differentiate(
             target=target,
             wrt=tuple(wrt),
             deterministic=deterministic and target != "cpu",  # where they always have
+            schedule=Schedule.of(schedule) if schedule else _DEFAULT,
         )
         arguments = [*views, *captured, *of_results, *map(library.view, made)]
         kernel.run(library, arguments, like=q)

@@ -690,7 +690,7 @@ func.func @rows(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf3
     hopper.consumers 1 registers 240 {
       %tile0 = tensor.empty() : tensor<32x64xf16>
       %a = hopper.acquire %r of %tile0 : <2, tensor<32x64xf16>> -> <tensor<32x64xf16>>
-      // expected-error @below {{'hopper.wgmma' op expected rows in multiples of 64 and 8 to 256 columns in multiples of 8, got 32 and 32}}
+      // expected-error @below {{'hopper.wgmma' op expected rows in multiples of 64 and 8 to 256 columns in multiples of 8 for each warpgroup, got 32 and 32 for 1}}
       %c = hopper.wgmma %a, %a : (!hopper.slot<tensor<32x64xf16>>, !hopper.slot<tensor<32x64xf16>>) -> !hopper.pending<tensor<32x32xf32>>
     }
   }
@@ -1299,6 +1299,116 @@ func.func @stage_in_a_ring(%t: tensor<64x64xf16>) {
     hopper.consumers 1 registers 240 {
       // expected-error @below {{'hopper.stage' op takes bytes 16384 to 24576 of shared memory, some of which are taken}}
       %o = hopper.stage %t at 16384 : tensor<64x64xf16>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @share_into_a_ring_of_the_producer(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <1, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{'hopper.share' op expected a computed ring: the producer fills "r"}}
+      hopper.share %t into %r : tensor<64x64xf16>, <1, tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @load_into_a_ring_of_the_consumers(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 computed : <1, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+      // expected-error @below {{'hopper.load' op expected a ring that is not computed: the consumers fill "r"}}
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <1, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 240 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @share_another_tile(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 computed : <1, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{'hopper.share' op expected a tile of the ring's type 'tensor<64x64xf16>', got 'tensor<64x64xf32>'}}
+      hopper.share %f into %r : tensor<64x64xf32>, <1, tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @share_by_the_producer(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 computed : <1, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+      // expected-error @below {{'hopper.share' op expected to be in hopper.consumers}}
+      hopper.share %t into %r : tensor<64x64xf16>, <1, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 240 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @share_what_warpgroups_cannot_divide(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 computed : <1, tensor<64x24xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 2 registers 240 {
+      %x = tensor.empty() : tensor<64x24xf16>
+      // expected-error @below {{'hopper.share' op expected a tile of 64 rows for each warpgroup, or of columns in parts of 16, 32 or a multiple of 64, got 'tensor<64x24xf16>' in 2 warpgroups}}
+      hopper.share %x into %r : tensor<64x24xf16>, <1, tensor<64x24xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @transposed_registers(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <1, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.acquire %r of %t : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.wgmma' op expected a slot as a transposed first operand; registers hold rows}}
+      %c = hopper.wgmma %t transposed, %a : (tensor<64x64xf16>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+      %d = hopper.wait_group 0, %c : !hopper.pending<tensor<64x64xf32>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @columns_divided_of_registers(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <1, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 2 registers 240 {
+      %a = hopper.acquire %r of %t : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.wgmma' op expected a first operand in shared memory and no sums where warpgroups divide columns}}
+      %c = hopper.wgmma %t, %a : (tensor<64x64xf16>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
+      %d = hopper.wait_group 0, %c : !hopper.pending<tensor<64x64xf32>>
     }
   }
   return

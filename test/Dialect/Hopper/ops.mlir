@@ -145,3 +145,30 @@ func.func @no_results(%t: tensor<64x64xf16>) {
   }
   return
 }
+
+// What the consumers compute, shared, and read the other way round.
+
+// CHECK-LABEL: func.func @shared(
+func.func @shared(%k: tensor<128x64xbf16>, %ds: tensor<128x64xbf16>) {
+  scf.forall (%i) in (4) {
+    // CHECK: %[[K:.*]] = hopper.ring "k" at 1024 barriers 0 : <1, tensor<128x64xbf16>>
+    %kr = hopper.ring "k" at 1024 barriers 0 : <1, tensor<128x64xbf16>>
+    // CHECK: %[[S:.*]] = hopper.ring "ds" at 17408 barriers 16 computed : <1, tensor<128x64xbf16>>
+    %sr = hopper.ring "ds" at 17408 barriers 16 computed : <1, tensor<128x64xbf16>>
+    hopper.producer registers 24 {
+      hopper.load %k into %kr bytes 16384 : tensor<128x64xbf16>, <1, tensor<128x64xbf16>>
+    }
+    hopper.consumers 2 registers 240 {
+      %ks = hopper.acquire %kr of %k : <1, tensor<128x64xbf16>> -> <tensor<128x64xbf16>>
+      // CHECK: hopper.share %{{.*}} into %[[S]] : tensor<128x64xbf16>, <1, tensor<128x64xbf16>>
+      hopper.share %ds into %sr : tensor<128x64xbf16>, <1, tensor<128x64xbf16>>
+      %ss = hopper.acquire %sr of %ds : <1, tensor<128x64xbf16>> -> <tensor<128x64xbf16>>
+      // CHECK: hopper.wgmma %{{.*}} transposed, %{{.*}} transposed : (!hopper.slot<tensor<128x64xbf16>>, !hopper.slot<tensor<128x64xbf16>>) -> !hopper.pending<tensor<64x64xf32>>
+      %p = hopper.wgmma %ss transposed, %ks transposed : (!hopper.slot<tensor<128x64xbf16>>, !hopper.slot<tensor<128x64xbf16>>) -> !hopper.pending<tensor<64x64xf32>>
+      %dq = hopper.wait_group 0, %p : !hopper.pending<tensor<64x64xf32>>
+      hopper.release %ss : <tensor<128x64xbf16>>
+      hopper.release %ks : <tensor<128x64xbf16>>
+    }
+  }
+  return
+}

@@ -792,3 +792,92 @@ func.func @another_loop(%t: tensor<64x64xf16>, %f: i1) {
   }
   return
 }
+
+// -----
+
+// What the consumers fill themselves.
+
+func.func @shared(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 computed : <1, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 2 registers 112 {
+      scf.for %j = %c0 to %n step %c64 {
+        hopper.share %t into %r : tensor<64x64xf16>, <1, tensor<64x64xf16>>
+        %s = hopper.acquire %r of %t : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        hopper.release %s : <tensor<64x64xf16>>
+      }
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @taken_before_it_is_shared(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 computed : <1, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 2 registers 112 {
+      // expected-error @below {{'hopper.acquire' op takes a tile of ring "r" that no hopper.share before it has filled}}
+      %s = hopper.acquire %r of %t : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      hopper.share %t into %r : tensor<64x64xf16>, <1, tensor<64x64xf16>>
+      hopper.release %s : <tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @shared_and_not_taken(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    // expected-error @below {{'hopper.ring' op is filled with 1 tiles more than the consumers take}}
+    %r = hopper.ring "r" at 1024 barriers 128 computed : <1, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 2 registers 112 {
+      hopper.share %t into %r : tensor<64x64xf16>, <1, tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @shared_twice_in_one_stage(%t: tensor<64x64xf16>, %n: index, %f: i1) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 computed : <1, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    // expected-note @below {{the producer waits here}}
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 2 registers 112 {
+      hopper.share %t into %r : tensor<64x64xf16>, <1, tensor<64x64xf16>>
+      // expected-error @below {{'hopper.share' op waits for ever}}
+      // expected-note @below {{another warpgroup waits here}}
+      hopper.share %t into %r : tensor<64x64xf16>, <1, tensor<64x64xf16>>
+      %s = hopper.acquire %r of %t : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      hopper.release %s : <tensor<64x64xf16>>
+      %s1 = hopper.acquire %r of %t : <1, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      hopper.release %s1 : <tensor<64x64xf16>>
+    }
+  }
+  return
+}

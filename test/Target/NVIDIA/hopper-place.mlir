@@ -25,6 +25,32 @@
 // GEMM: arith.maximumf
 // GEMM: hopper.yield
 
+// The gradients of attention, by 64 queries and 128 keys: five products, of which
+// dQ takes dS from where both warpgroups have written it, and has 64 rows, of which
+// each computes half of the columns.
+
+// RUN: fa-opt %inputs/small/causal-dynamic.mlir --fa-pipeline="target=sm_90a backward=all rows=64 keys=128" --fa-hopper-place --hopper-verify | FileCheck %s --check-prefix=GRADIENT
+
+// GRADIENT-LABEL: func.func @causal_dynamic_backward(
+// GRADIENT: %[[K:.*]] = hopper.ring "tile0" at {{.*}} : <1, tensor<128x64xbf16>>
+// GRADIENT: %[[Q:.*]] = hopper.ring "tile1" at {{.*}} : <2, tensor<64x64xbf16>>
+// GRADIENT: %[[V:.*]] = hopper.ring "tile2" at {{.*}} : <1, tensor<128x64xbf16>>
+// GRADIENT: %[[G:.*]] = hopper.ring "tile3" at {{.*}} : <2, tensor<64x64xbf16>>
+// GRADIENT: %[[DS:.*]] = hopper.ring "tile4" at {{.*}} computed : <1, tensor<128x64xbf16>>
+// GRADIENT: hopper.consumers 2 registers
+// GRADIENT: %[[KS:.*]] = hopper.acquire %[[K]]
+// GRADIENT: scf.for
+// GRADIENT: scf.for
+// GRADIENT: hopper.wgmma %[[KS]], %{{.*}} : {{.*}} -> !hopper.pending<tensor<128x64xf32>>
+// GRADIENT: hopper.wgmma {{.*}} -> !hopper.pending<tensor<128x64xf32>>
+// GRADIENT: hopper.wgmma {{.*}} transposed init
+// GRADIENT: hopper.wgmma {{.*}} transposed init
+// GRADIENT: hopper.share %{{.*}} into %[[DS]]
+// GRADIENT-NEXT: %[[DSS:.*]] = hopper.acquire %[[DS]]
+// GRADIENT: hopper.wgmma %[[DSS]] transposed, %[[KS]] transposed : {{.*}} -> !hopper.pending<tensor<64x64xf32>>
+// GRADIENT: hopper.release %[[DSS]]
+// GRADIENT: fa.accumulate_slice
+
 #a = affine_map<(i, j, k) -> (i, k)>
 #b = affine_map<(i, j, k) -> (k, j)>
 #bt = affine_map<(i, j, k) -> (j, k)>
@@ -82,7 +108,8 @@ func.func @both_ways(%x: !g, %y: !g) -> !s {
 
 // -----
 
-// LEFT: left the kernel to the Ampere schedule: {{.*}}the second operand of a contraction is computed: warpgroups would have to share it
+// What a product wants as its second operand, or turned, goes through shared
+// memory, also where registers have it for another product.
 
 #a = affine_map<(i, j, k) -> (i, k)>
 #b = affine_map<(i, j, k) -> (k, j)>
@@ -92,7 +119,17 @@ func.func @both_ways(%x: !g, %y: !g) -> !s {
 !s = tensor<64x64xf32>
 
 // CHECK-LABEL: func.func @computed_second(
-// CHECK-NOT: hopper.
+// CHECK: %[[X:.*]] = hopper.ring "tile0" at 1024 barriers 0 : <1, tensor<64x64xf16>>
+// CHECK: %[[R:.*]] = hopper.ring "tile1" at 9216 barriers 16 computed : <1, tensor<64x64xf16>>
+// CHECK: hopper.producer
+// CHECK-NEXT: hopper.load %{{.*}} into %[[X]]
+// CHECK-NEXT: }
+// CHECK: hopper.consumers 1
+// CHECK: %[[TWICE:.*]] = linalg.generic
+// CHECK: hopper.share %[[TWICE]] into %[[R]]
+// CHECK-NEXT: %[[S:.*]] = hopper.acquire %[[R]] of %[[TWICE]]
+// CHECK: hopper.wgmma %{{.*}}, %[[S]] transposed
+// CHECK: hopper.release %[[S]]
 func.func @computed_second(%x: !g, %y: !g) -> !s {
   %zero = arith.constant 0.0 : f32
   %e = tensor.empty() : !s
@@ -181,6 +218,50 @@ func.func @branch_by_tiles(%x: !g, %y: !g) -> !s {
     } else {
       scf.yield %z : !s
     }
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %q into %out[%i, 0] [64, 64] [1, 1] : !s into !s
+    }
+  }
+  return %r : !s
+}
+
+// -----
+
+// LEFT: left the kernel to the Ampere schedule: {{.*}}warpgroups would have to share a computed operand of 32 x 64, of which each of 1 is expected to have 64 rows and a multiple of 16 columns
+
+#a = affine_map<(i, j, k) -> (i, k)>
+#b = affine_map<(i, j, k) -> (k, j)>
+#c = affine_map<(i, j, k) -> (i, j)>
+#id = affine_map<(i, j) -> (i, j)>
+!x = tensor<64x32xf16>
+!y = tensor<32x64xf16>
+!s = tensor<64x64xf32>
+
+// CHECK-LABEL: func.func @few_rows(
+// CHECK-NOT: hopper.
+func.func @few_rows(%x: !x, %y: !y) -> !s {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : !s
+  %e16 = tensor.empty() : !y
+  %r = scf.forall (%i) = (0) to (64) step (64) shared_outs(%out = %e) -> (!s) {
+    %z = linalg.fill ins(%zero : f32) outs(%e : !s) -> !s
+    %xt = tensor.extract_slice %x[%i, 0] [64, 32] [1, 1] : !x to !x
+    %yt = tensor.extract_slice %y[%i, 0] [32, 64] [1, 1] : !y to !y
+    %twice = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+        ins(%yt : !y) outs(%e16 : !y) {
+    ^bb0(%u: f16, %o: f16):
+      %n = arith.addf %u, %u : f16
+      linalg.yield %n : f16
+    } -> !y
+    %q = linalg.generic {indexing_maps = [#a, #b, #c], iterator_types = ["parallel", "parallel", "reduction"]}
+        ins(%xt, %twice : !x, !y) outs(%z : !s) {
+    ^bb0(%u: f16, %v: f16, %o: f32):
+      %u32 = arith.extf %u : f16 to f32
+      %v32 = arith.extf %v : f16 to f32
+      %uv = arith.mulf %u32, %v32 : f32
+      %n = arith.addf %o, %uv : f32
+      linalg.yield %n : f32
+    } -> !s
     scf.forall.in_parallel {
       tensor.parallel_insert_slice %q into %out[%i, 0] [64, 64] [1, 1] : !s into !s
     }

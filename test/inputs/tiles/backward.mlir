@@ -1,12 +1,12 @@
-// The gradients of key and value of one head, four products in a loop over blocks
-// of queries: P^T = exp2(K Q^T - lse), dV = P^T dO, dS^T = P^T (V dO^T - D),
-// dK = dS^T Q. Scores in base 2 without a scale; dQ, a sum over blocks, is not
-// in it.
+// The gradients of one head, five products in a loop over blocks of queries:
+// P^T = exp2(K Q^T - lse), dV = P^T dO, dS^T = P^T (V dO^T - D), dK = dS^T Q, and
+// dQ = dS K, to which all blocks of keys add. Scores in base 2 without a scale.
 
 #nt = affine_map<(i, j, k) -> (i, k)>
 #t = affine_map<(i, j, k) -> (j, k)>
 #b = affine_map<(i, j, k) -> (k, j)>
 #c = affine_map<(i, j, k) -> (i, j)>
+#tt = affine_map<(i, j, k) -> (k, i)>
 #id = affine_map<(i, j) -> (i, j)>
 #col = affine_map<(i, j) -> (j)>
 
@@ -15,21 +15,27 @@
 !rows = tensor<64x64xbf16>
 !scores = tensor<128x64xf32>
 !short = tensor<128x64xbf16>
+!sums = tensor<256x64xf32>
+!part = tensor<64x64xf32>
 
 func.func @backward(%q: !all, %k: !all, %v: !all, %do: !all,
-                    %lse: tensor<256xf32>, %d: tensor<256xf32>) -> (!all, !all) {
+                    %lse: tensor<256xf32>, %d: tensor<256xf32>) -> (!all, !all, !sums) {
   %c0 = arith.constant 0 : index
   %c64 = arith.constant 64 : index
   %c256 = arith.constant 256 : index
   %zero = arith.constant 0.0 : f32
   %empty = tensor.empty() : !all
-  %r:2 = scf.forall (%j) = (0) to (256) step (128) shared_outs(%dk = %empty, %dv = %empty) -> (!all, !all) {
+  %esums = tensor.empty() : !sums
+  %zsums = linalg.fill ins(%zero : f32) outs(%esums : !sums) -> !sums
+  %r:3 = scf.forall (%j) = (0) to (256) step (128) shared_outs(%dk = %empty, %dv = %empty, %dq = %zsums) -> (!all, !all, !sums) {
     %e = tensor.empty() : !scores
     %e16 = tensor.empty() : !short
     %z = linalg.fill ins(%zero : f32) outs(%e : !scores) -> !scores
+    %ep = tensor.empty() : !part
+    %zp = linalg.fill ins(%zero : f32) outs(%ep : !part) -> !part
     %kt = tensor.extract_slice %k[%j, 0] [128, 64] [1, 1] : !all to !keys
     %vt = tensor.extract_slice %v[%j, 0] [128, 64] [1, 1] : !all to !keys
-    %sums:2 = scf.for %i = %c0 to %c256 step %c64 iter_args(%dks = %z, %dvs = %z) -> (!scores, !scores) {
+    %sums:3 = scf.for %i = %c0 to %c256 step %c64 iter_args(%dks = %z, %dvs = %z, %dqs = %dq) -> (!scores, !scores, !sums) {
       %qt = tensor.extract_slice %q[%i, 0] [64, 64] [1, 1] : !all to !rows
       %dot = tensor.extract_slice %do[%i, 0] [64, 64] [1, 1] : !all to !rows
       %lt = tensor.extract_slice %lse[%i] [64] [1] : tensor<256xf32> to tensor<64xf32>
@@ -91,7 +97,17 @@ func.func @backward(%q: !all, %k: !all, %v: !all, %do: !all,
         %a = arith.addf %o, %xy : f32
         linalg.yield %a : f32
       } -> !scores
-      scf.yield %dknext, %dvnext : !scores, !scores
+      %dqpart = linalg.generic {indexing_maps = [#tt, #b, #c], iterator_types = ["parallel", "parallel", "reduction"]}
+          ins(%ds, %kt : !short, !keys) outs(%zp : !part) {
+      ^bb0(%x: bf16, %y: bf16, %o: f32):
+        %x32 = arith.extf %x : bf16 to f32
+        %y32 = arith.extf %y : bf16 to f32
+        %xy = arith.mulf %x32, %y32 : f32
+        %a = arith.addf %o, %xy : f32
+        linalg.yield %a : f32
+      } -> !part
+      %dqnext = fa.accumulate_slice %dqpart into %dqs[%i, 0] [64, 64] [1, 1] : !part into !sums
+      scf.yield %dknext, %dvnext, %dqnext : !scores, !scores, !sums
     }
     %dk16 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
         ins(%sums#0 : !scores) outs(%e16 : !short) {
@@ -108,7 +124,8 @@ func.func @backward(%q: !all, %k: !all, %v: !all, %do: !all,
     scf.forall.in_parallel {
       tensor.parallel_insert_slice %dk16 into %dk[%j, 0] [128, 64] [1, 1] : !short into !all
       tensor.parallel_insert_slice %dv16 into %dv[%j, 0] [128, 64] [1, 1] : !short into !all
+      fa.parallel_accumulate %sums#2 into %dq : !sums
     }
   }
-  return %r#0, %r#1 : !all, !all
+  return %r#0, %r#1, %r#2 : !all, !all, !sums
 }

@@ -209,10 +209,9 @@ LogicalResult ShareOp::verify() {
     return emitOpError("expected a computed ring: the producer fills \"")
            << getRing().getDefiningOp<RingOp>().getName() << "\"";
   int64_t warpgroups = (*this)->getParentOfType<ConsumersOp>().getWarpgroups();
-  if (!takesProduct(ring.getTile(), warpgroups))
-    return emitOpError(
-               "expected a tile of 64 rows for each warpgroup, or of "
-               "columns in parts of 8, 16, 32 or a multiple of 64, got ")
+  if (!takesShare(ring.getTile(), warpgroups))
+    return emitOpError("expected a tile of 64 rows for each warpgroup, or of "
+                       "columns in parts of 16, 32 or a multiple of 64, got ")
            << ring.getTile() << " in " << warpgroups << " warpgroups";
   return success();
 }
@@ -276,6 +275,14 @@ bool fa::hopper::takesProduct(RankedTensorType result, int64_t warpgroups) {
          part % 8 == 0 && part >= 8 && part <= 256 &&
          (d.cols == 1 || part % RingType::panelCols == 0 ||
           RingType::panelCols % part == 0);
+}
+
+bool fa::hopper::takesShare(RankedTensorType tile, int64_t warpgroups) {
+  if (!takesProduct(tile, warpgroups))
+    return false;
+  // Warps write pairs of tiles of 8 columns, of which one may be padding.
+  int64_t cols = Division::of(tile.getShape(), warpgroups).cols;
+  return cols == 1 || tile.getDimSize(1) / cols % 16 == 0;
 }
 
 int64_t fa::hopper::teamsOf(scf::ForallOp forall) {

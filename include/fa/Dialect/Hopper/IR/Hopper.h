@@ -66,6 +66,9 @@ struct Division {
 /// 64 rows, and of columns that it can read from whole panels or from one.
 bool takesProduct(mlir::RankedTensorType result, int64_t warpgroups);
 
+/// Whether warpgroups can write such a tile to shared memory.
+bool takesShare(mlir::RankedTensorType tile, int64_t warpgroups);
+
 /// How many times a block has its consumers.
 int64_t teamsOf(mlir::scf::ForallOp forall);
 } // namespace fa::hopper
