@@ -41,8 +41,10 @@ static llvm::Error addSchedule(OpPassManager &manager, StringRef target,
   llvm::raw_string_ostream os(message);
   StringRef name = chip->wgmma ? "fa-schedule-hopper" : "fa-schedule-ampere";
   std::string text = (name + "{chip=" + target + " " + schedule + "}").str();
-  if (chip->wgmma && schedule == "by=rules")
-    text = (name = "fa-hopper-place").str(); // which has no options
+  if (chip->wgmma && schedule == "by=rules") {
+    name = "fa-hopper-place"; // which has no options
+    text = "fa-hopper-place,func.func(hopper-order)";
+  }
   if (chip->wgmma)
     text += ",func.func(hopper-verify),fa-lower-hopper";
   // Braces and commas would be other passes.

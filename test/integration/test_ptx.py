@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import re
+
 import check_ptx
 import fa
 import pytest
@@ -87,3 +89,20 @@ def test_local_memory_is_seen():
 def test_bad_ptx_is_an_error():
     with pytest.raises(RuntimeError, match="planted: ptxas does not take it"):
         check_ptx.assemble_all([("planted", SPILLING.replace("ret;", "rat;"))], "sm_80")
+
+
+@pytest.mark.parametrize("words", ["", "causal", "grouped", "grouped causal"])
+def test_gradients_by_rules_assemble(words):
+    """Nothing is serialised; and after its roles have parted a block has no barrier of all its
+    threads, at which consumers would wait for the producer for ever."""
+    config = fa.AttentionConfig(
+        "bf16", 8, 2 if "grouped" in words else 8, 64, 64, is_causal="causal" in words
+    )
+    schedule = {"by": "rules", "rows": 64, "keys": 128}
+    text = fa.compile(config, "sm_90a", backward="all", schedule=schedule).asm["ptx"]
+    rows = check_ptx.assemble_all([("by rules", text)], "sm_90a", {})
+    assert len(rows) == 3 and not [str(row) for row in rows if row.messages or row.stack]
+    (kernel,) = [part for part in text.split(".entry") if "setmaxnreg" in part]
+    before, after = kernel.split("setmaxnreg", 1)
+    whole = re.compile(r"\b(bar|barrier)\.sync\s+0;")
+    assert len(whole.findall(before)) == 1 and not whole.search(after)

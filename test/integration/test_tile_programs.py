@@ -45,10 +45,21 @@ def backward(q, k, v, out_grad, lse, d):
     return ds.mT @ q, p.mT @ out_grad, ds @ k
 
 
+def linear(q, k, v):
+    """linear.mlir: Q times the sum of K^T V over blocks of 128 keys, up to the queries' own."""
+    outs = []
+    for first in range(0, len(q), 128):
+        end = first + 128
+        state = (k[:end].mT @ v[:end]).to(q.dtype)
+        outs.append(q[first:end] @ state)
+    return torch.cat(outs)
+
+
 PROGRAMS = {
     "gemm": (gemm, torch.bfloat16, [torch.bfloat16]),
     "mlp": (mlp, torch.float16, [torch.float16]),
     "backward": (backward, torch.bfloat16, [torch.bfloat16, torch.bfloat16, torch.float32]),
+    "linear": (linear, torch.bfloat16, [torch.bfloat16]),
 }
 """The formula, the type of matrices that are given, and those of results."""
 
@@ -61,6 +72,7 @@ def inputs(name, rows, depth):
         "gemm": [(rows, depth), (depth, 128), (128,)],
         "mlp": [(256, 64), (64, 512), (512, 128)],
         "backward": [(256, 64)] * 4,
+        "linear": [(rows, 64)] * 3,
     }[name]
     first, *weights = (torch.randn(shape, generator=generator) for shape in shapes)
     if name == "backward":
@@ -86,6 +98,8 @@ def inputs(name, rows, depth):
         ("gemm", 129, 0),
         ("mlp", 256, 64),
         ("backward", 256, 64),
+        ("linear", 128, 64),
+        ("linear", 300, 64),
     ],
 )
 def test_programs(name, rows, depth, way):
@@ -108,8 +122,7 @@ def test_programs(name, rows, depth, way):
     else:
         device = "cpu" if target == "cpu" else "cuda"
         outs = [
-            torch.full(x.shape, math.nan, dtype=own, device=device)
-            for x, own in zip(exact, dtypes)
+            torch.full(x.shape, math.nan, dtype=own, device=device) for x, own in zip(exact, dtypes)
         ]
         kernel(*(x.to(device) for x in given), *outs)
     # The same with each result rounded to the type, as PyTorch has it.

@@ -148,11 +148,10 @@ LogicalResult KernelEmitter::emitShare(ShareOp op) {
   Value stage = ringStage(end);
   waitBarrier(barrierAddress(ring, Barrier::Empty, stage),
               xorI(ringParity(end), i32(1)));
-  storePanels(
-      layout, *words, add(smemAddress, mulC(stage, ring.stageBytes())),
-      ring.getOffset(), 0, layout.colTiles());
+  storePanels(layout, *words, add(smemAddress, mulC(stage, ring.stageBytes())),
+              ring.getOffset(), 0, layout.colTiles());
   // One lane arrives for what all of them have written.
-  ptx("bar.warp.sync 0xffffffff;", "~{memory}", {}, {});
+  syncWarp();
   emitArrival(barrierAddress(ring, Barrier::Full, stage), lane());
   advance(end);
   return success();
@@ -190,9 +189,9 @@ void KernelEmitter::storePanels(const FragmentLayout &layout,
                                 unsigned endTile) {
   Value row = remC(lane(), 16), half = divC(lane(), 16),
         swizzle = remC(lane(), 8);
-  Value base = addC(
-      add(address, mulC(add(mulC(rowWarp(layout), 16), row), rowBytes)),
-      offset);
+  Value base =
+      addC(add(address, mulC(add(mulC(rowWarp(layout), 16), row), rowBytes)),
+           offset);
   constexpr int64_t chunksPerPanel = 8;
   int64_t panelBytes = layout.rows() * rowBytes;
   if (Value col = warpCol(layout)) {

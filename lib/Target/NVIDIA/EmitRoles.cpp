@@ -10,9 +10,10 @@ using namespace mlir;
 using namespace fa::nvidia;
 using namespace fa::hopper;
 
-/// Named barriers: 0 is the block's, then one of each warpgroup for its turn
-/// and one for itself.
-static constexpr int64_t firstTurnBarrier = 1, firstWarpgroupBarrier = 5;
+/// Named barriers: 0 is the block's, then one of each warpgroup for its turn,
+/// one for itself, and one of each team.
+static constexpr int64_t firstTurnBarrier = 1, firstWarpgroupBarrier = 5,
+                         firstTeamBarrier = 9;
 
 //===----------------------------------------------------------------------===//
 // Roles
@@ -426,4 +427,15 @@ void KernelEmitter::emitTurn(bool begin) {
 void KernelEmitter::syncWarpgroup() {
   ptx("bar.sync $0, 128;", "r,~{memory}",
       addC(warpgroupOfBlock(warpgroup()), firstWarpgroupBarrier), {});
+}
+
+/// The consumers of a team; the producer works by itself.
+void KernelEmitter::syncTeam() {
+  Value id = team ? addC(team, firstTeamBarrier) : i32(firstTeamBarrier);
+  ptx(("bar.sync $0, " + Twine(plan.threads()) + ";").str(), "r,~{memory}", id,
+      {});
+}
+
+void KernelEmitter::syncWarp() {
+  ptx("bar.warp.sync 0xffffffff;", "~{memory}", {}, {});
 }

@@ -303,6 +303,8 @@ void KernelEmitter::storeShared(const LoadPlan &to, const TileValue &source) {
 //===----------------------------------------------------------------------===//
 
 void KernelEmitter::barrier() {
+  if (role == Role::Consumers)
+    return syncTeam();
   NVVM::Barrier0Op::create(b, loc);
   if (!frames.empty() && frames.back().iv &&
       b.getInsertionBlock() == frames.back().iv.getParentBlock()) {

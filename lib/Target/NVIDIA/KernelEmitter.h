@@ -421,7 +421,9 @@ private:
   void returnQueue(const TileGrid &grid);
   void primeTurns(hopper::ConsumersOp role);
   void emitTurn(bool begin);
+  void syncTeam();
   void syncWarpgroup();
+  void syncWarp();
 
   //--- Hopper's rings, loads and stores (EmitHopper.cpp)
   /// A position in a ring and what follows from it.

@@ -117,6 +117,7 @@ void fa::buildNVIDIAPipeline(OpPassManager &pm, const NVIDIAOptions &options) {
       target && target->wgmma && options.hopper) {
     if (options.schedule == NVIDIAOptions::Schedule::Rules) {
       pm.addPass(createHopperPlacePass());
+      pm.addNestedPass<func::FuncOp>(hopper::createOrderStepsPass());
     } else {
       ScheduleHopperPassOptions schedule;
       schedule.chip = options.chip;

@@ -17,7 +17,6 @@ from fa._run.config import AttentionConfig, Schedule
 from fa._run.kernel import Kernel
 from fa._run.variant import is_padded
 
-
 _DEFAULT = Schedule()
 
 

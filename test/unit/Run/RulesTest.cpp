@@ -33,12 +33,13 @@ protected:
     ASSERT_TRUE(succeeded(mlir::parsePassPipeline(passes, pm)));
     ASSERT_TRUE(succeeded(pm.run(*module)));
   }
-  /// Runs the program and its schedule on the same inputs; results, of which
-  /// there are so many, have one type and shape.
-  void compareBoth(const std::vector<TensorRef> &inputs, DType dtype,
-                   std::vector<int64_t> shape, unsigned results = 1) {
+  /// Runs the program and its schedule on the same inputs; results, one of each
+  /// of these types, have one shape.
+  void compareBoth(const std::vector<TensorRef> &inputs,
+                   const std::vector<DType> &results,
+                   std::vector<int64_t> shape) {
     std::vector<TensorRef> expected, outs, all = inputs;
-    for (unsigned i = 0; i < results; ++i) {
+    for (DType dtype : results) {
       expected.push_back(allocate(dtype, shape));
       outs.push_back(allocate(dtype, shape));
     }
@@ -47,7 +48,7 @@ protected:
     llvm::append_range(all, expected);
     ASSERT_FALSE(bool((*program)->run(all)));
     mlir::OwningOpRef<mlir::ModuleOp> before = module->clone();
-    apply("fa-hopper-place,func.func(hopper-verify)");
+    apply("fa-hopper-place,func.func(hopper-order,hopper-verify)");
     auto function = *module->getOps<mlir::func::FuncOp>().begin();
     ASSERT_TRUE(hasRoles(function));
     for (uint64_t seed = 0; seed < 5; ++seed) {
@@ -57,7 +58,7 @@ protected:
           interpret(function, inputs, llvm::ArrayRef(outs), options);
       ASSERT_FALSE(bool(error)) << llvm::toString(std::move(error));
       // Sums in another order: a rounding of the result, and of what is summed.
-      for (unsigned i = 0; i < results; ++i) {
+      for (size_t i = 0; i < results.size(); ++i) {
         Comparison c = compare(outs[i], expected[i], {0.02, 0.01});
         EXPECT_TRUE(c.passed()) << "seed " << seed << ": error " << c.maxError
                                 << " of " << c.maxReference;
@@ -78,7 +79,7 @@ TEST_F(Rules, ScheduleAProductWithAnEpilogue) {
     compareBoth({makeInput(DType::BF16, {rows, depth}),
                  makeInput(DType::BF16, {depth, 128}),
                  makeInput(DType::F32, {128})},
-                DType::BF16, {rows, 128});
+                {DType::BF16}, {rows, 128});
   }
 }
 
@@ -90,12 +91,13 @@ TEST_F(Rules, ScheduleAProductOfNothing) {
     storeElement(bias, i, i - 64.0);
   compareBoth({makeInput(DType::BF16, {100, 0}),
                makeInput(DType::BF16, {0, 128}), bias},
-              DType::BF16, {100, 128});
+              {DType::BF16}, {100, 128});
 }
 
-// Four products: tiles that are read by rows and by columns, two first operands
-// in registers, vectors that follow the loop, two results.
-TEST_F(Rules, ScheduleFourProducts) {
+// Five products: tiles that are read by rows and by columns, first operands in
+// registers and one that warpgroups share, whose product divides columns,
+// vectors that follow the loop, two results and one to which blocks add.
+TEST_F(Rules, ScheduleFiveProducts) {
   parse("backward.mlir");
   std::vector<TensorRef> inputs;
   for (int i = 0; i < 4; ++i)
@@ -105,7 +107,19 @@ TEST_F(Rules, ScheduleFourProducts) {
     storeElement(lse, i, 6 + 0.01 * i); // no weight is large
   inputs.push_back(lse);
   inputs.push_back(makeInput(DType::F32, {256}));
-  compareBoth(inputs, DType::BF16, {256, 64}, /*results=*/2);
+  compareBoth(inputs, {DType::BF16, DType::BF16, DType::F32}, {256, 64});
+}
+
+// A first operand that is loaded and turned, a sum of which warpgroups divide
+// the columns, and a second operand that they share.
+TEST_F(Rules, ScheduleARunningSum) {
+  for (int64_t rows : {128, 300, 520}) {
+    parse("linear.mlir");
+    std::vector<TensorRef> inputs;
+    for (int i = 0; i < 3; ++i)
+      inputs.push_back(makeInput(DType::BF16, {rows, 64}));
+    compareBoth(inputs, {DType::BF16}, {rows, 64});
+  }
 }
 
 // Two products with a function between; the first operand of the second stays
@@ -115,5 +129,5 @@ TEST_F(Rules, ScheduleTwoProducts) {
   compareBoth({makeInput(DType::F16, {256, 64}),
                makeInput(DType::F16, {64, 512}),
                makeInput(DType::F16, {512, 128})},
-              DType::F16, {256, 128});
+              {DType::F16}, {256, 128});
 }

@@ -33,4 +33,21 @@ def VerifySchedulePass : Pass<"hopper-verify", "::mlir::func::FuncOp"> {
   }];
 }
 
+def OrderStepsPass : Pass<"hopper-order", "::mlir::func::FuncOp"> {
+  let summary = "products start early and are awaited late";
+  let description = [{
+    Orders what consumers do between the begin and the end of each block that
+    has products, by list scheduling: products and the tiles that they read come
+    as early as their operands are there, waits when nothing else is left to do,
+    and a `hopper.wait_group` leaves in flight what has started after what it
+    gives. So a product runs under what does not need it: in a step of
+    attention's gradient dP under the exponentials, dV under dS. Stages are given
+    back when the products that read them have been waited for.
+
+    Nothing moves into or out of a loop or branch, so no product is in flight
+    where an iteration ends; tiles are taken in the order in which they were.
+  }];
+  let dependentDialects = ["::fa::hopper::HopperDialect"];
+}
+
 #endif // FA_DIALECT_HOPPER_TRANSFORMS_PASSES

@@ -1,0 +1,30 @@
+// Products start as early as their operands are there, and are awaited when nothing
+// else is left: dP under the exponentials, dV under dS, all of a step's products
+// before its end. What is computed is executed elsewhere
+// (test/tools/fa-run/hopper-rules-gradients.test, RulesTest.cpp).
+
+// RUN: fa-opt %inputs/tiles/backward.mlir --fa-hopper-place --hopper-order --hopper-verify | FileCheck %s
+// RUN: fa-opt %inputs/tiles/backward.mlir --fa-hopper-place --hopper-order -o %t
+// RUN: fa-opt %t --hopper-order | diff %t -
+
+// CHECK: hopper.consumers 2
+// CHECK: scf.for
+// CHECK: hopper.acquire
+// CHECK: %[[S:.*]] = hopper.wgmma
+// CHECK: %[[GS:.*]] = hopper.acquire
+// CHECK-NEXT: %[[DP:.*]] = hopper.wgmma
+// CHECK: hopper.wait_group 1, %[[S]]
+// CHECK: math.exp2
+// CHECK: arith.truncf
+// CHECK: %[[DV:.*]] = hopper.wgmma {{.*}} transposed init
+// CHECK-NEXT: hopper.wait_group 1, %[[DP]]
+// CHECK: %[[DK:.*]] = hopper.wgmma {{.*}} transposed init
+// CHECK: hopper.share
+// CHECK-NEXT: %[[DSS:.*]] = hopper.acquire
+// CHECK-NEXT: %[[DQ:.*]] = hopper.wgmma %[[DSS]] transposed
+// CHECK: hopper.wait_group 2, %[[DV]]
+// CHECK-NEXT: hopper.release %[[GS]]
+// CHECK: hopper.wait_group 1, %[[DK]]
+// CHECK: hopper.wait_group 0, %[[DQ]]
+// CHECK: fa.accumulate_slice
+// CHECK: scf.yield
