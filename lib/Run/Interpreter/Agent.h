@@ -125,6 +125,9 @@ protected:
   /// Of a tile of this shape, of which `v` may be a slice from the first
   /// element on.
   virtual Part partOf(mlir::Value v, llvm::ArrayRef<int64_t> shape);
+  mlir::FailureOr<std::pair<Tensor, Tensor>>
+  partAndPlace(mlir::OffsetSizeAndStrideOpInterface op, mlir::Value source,
+               const Tensor &dest, const llvm::SmallBitVector &dropped);
   mlir::LogicalResult insert(mlir::tensor::ParallelInsertSliceOp op);
   mlir::LogicalResult accumulate(AccumulateSliceOp op);
   mlir::LogicalResult run(mlir::Operation *op);

@@ -186,47 +186,53 @@ bool RoleAgent::isFull(Ring &ring, uint64_t position) {
   return hasEnded(stageAt(ring, position).fullPhases, parityAt(ring, position));
 }
 
-Progress RoleAgent::load(hopper::LoadOp op) {
-  Ring *ring = team.ring(op.getRing());
+/// Takes the next stage of a ring, once it is empty, for a tile.
+Progress RoleAgent::fill(Operation *op, Value of, Value content, Stage *&stage,
+                         Tensor &tile) {
+  Ring *ring = team.ring(of);
   if (!ring)
     return fail(op, "has a ring that is not one of the block's");
   uint64_t &position = fills[ring];
-  Stage &stage = stageAt(*ring, position);
+  Stage &next = stageAt(*ring, position);
   // The first round finds all stages empty: a wait for the phase before.
-  if (!hasEnded(stage.emptyPhases, parityAt(*ring, position) ^ 1))
+  if (!hasEnded(next.emptyPhases, parityAt(*ring, position) ^ 1))
     return Progress::Blocked;
-  FailureOr<Tensor> tile = tensor(op.getTile());
-  if (failed(tile))
+  FailureOr<Tensor> t = tensor(content);
+  if (failed(t))
     return Progress::Failed;
-  team.startLoad(stage, tile->contiguous());
+  stage = &next;
+  tile = *t;
   ++position;
   return Progress::Met;
+}
+
+Progress RoleAgent::load(hopper::LoadOp op) {
+  Stage *stage;
+  Tensor tile;
+  Progress progress = fill(op, op.getRing(), op.getTile(), stage, tile);
+  if (progress == Progress::Met)
+    team.startLoad(*stage, tile.contiguous());
+  return progress;
 }
 
 /// Until all have filled it, the stage has parts of the tile, which nobody
 /// waits for.
 Progress RoleAgent::share(hopper::ShareOp op) {
-  Ring *ring = team.ring(op.getRing());
-  if (!ring)
-    return fail(op, "has a ring that is not one of the block's");
-  uint64_t &position = fills[ring];
-  Stage &stage = stageAt(*ring, position);
-  if (!hasEnded(stage.emptyPhases, parityAt(*ring, position) ^ 1))
-    return Progress::Blocked;
-  FailureOr<Tensor> tile = tensor(op.getTile());
-  if (failed(tile))
-    return Progress::Failed;
-  if (!stage.content.isValid())
-    stage.content = Tensor::makePoison(tile->kind(), tile->shape());
-  viewPart(stage.content, warpgroup, team.warpgroups)
-      .assign(viewPart(*tile, warpgroup, team.warpgroups));
-  ++stage.version;
-  if (++stage.filled == team.warpgroups) {
-    stage.filled = 0;
-    ++stage.fullPhases;
+  Stage *stage;
+  Tensor tile;
+  Progress progress = fill(op, op.getRing(), op.getTile(), stage, tile);
+  if (progress != Progress::Met)
+    return progress;
+  if (!stage->content.isValid())
+    stage->content = Tensor::makePoison(tile.kind(), tile.shape());
+  viewPart(stage->content, warpgroup, team.warpgroups)
+      .assign(viewPart(tile, warpgroup, team.warpgroups));
+  ++stage->version;
+  if (++stage->filled == team.warpgroups) {
+    stage->filled = 0;
+    ++stage->fullPhases;
   }
-  ++position;
-  return Progress::Met;
+  return progress;
 }
 
 Progress RoleAgent::acquire(hopper::AcquireOp op) {

@@ -105,6 +105,8 @@ protected:
 
 private:
   Progress nextTile();
+  Progress fill(mlir::Operation *op, mlir::Value of, mlir::Value content,
+                Stage *&stage, Tensor &tile);
   Progress load(hopper::LoadOp op);
   Progress share(hopper::ShareOp op);
   Progress acquire(hopper::AcquireOp op);

@@ -355,12 +355,11 @@ LogicalResult Agent::runExtractSlice(tensor::ExtractSliceOp op) {
   return success();
 }
 
-static LogicalResult assignPart(Operation *op, const Tensor &to,
-                                const Tensor &from, Failure &failure) {
-  if (to.shape() != from.shape())
-    return failure.at(op, "expected a source of sizes " + listed(to.shape()) +
-                              ", got " + listed(from.shape()));
-  to.assign(from);
+static LogicalResult checkSizes(Operation *op, ArrayRef<int64_t> to,
+                                ArrayRef<int64_t> from, Failure &failure) {
+  if (to != from)
+    return failure.at(op, "expected a source of sizes " + listed(to) +
+                              ", got " + listed(from));
   return success();
 }
 
@@ -378,8 +377,10 @@ LogicalResult Agent::runInsertSlice(tensor::InsertSliceOp op) {
   }
   Tensor result = dest->clone();
   auto part = sliceOf(op, result, op.getDroppedDims(), *this, shared.failure);
-  if (failed(part) || failed(assignPart(op, *part, *from, shared.failure)))
+  if (failed(part) ||
+      failed(checkSizes(op, part->shape(), from->shape(), shared.failure)))
     return failure();
+  part->assign(*from);
   set(op.getResult(), Cell::of(result));
   return success();
 }
@@ -388,42 +389,49 @@ Agent::Part Agent::partOf(Value v, ArrayRef<int64_t> shape) {
   return {SmallVector<int64_t>(shape.size(), 0), SmallVector<int64_t>(shape)};
 }
 
-LogicalResult Agent::insert(tensor::ParallelInsertSliceOp op) {
-  FailureOr<Tensor> from = tensor(op.getSource()), dest = tensor(op.getDest());
-  if (failed(from) || failed(dest))
+/// Of what an operation writes to a slice of a tensor this one's part, and the
+/// place where that lies.
+FailureOr<std::pair<Tensor, Tensor>>
+Agent::partAndPlace(OffsetSizeAndStrideOpInterface op, Value source,
+                    const Tensor &dest, const llvm::SmallBitVector &dropped) {
+  FailureOr<Tensor> from = tensor(source);
+  if (failed(from))
     return failure();
-  auto to = sliceOf(op, *dest, op.getDroppedDims(), *this, shared.failure);
-  if (failed(to))
+  auto to = sliceOf(op, dest, dropped, *this, shared.failure);
+  if (failed(to) ||
+      failed(checkSizes(op, to->shape(), from->shape(), shared.failure)))
     return failure();
-  if (to->shape() != from->shape())
-    return assignPart(op, *to, *from, shared.failure);
-  Part own = partOf(op.getSource(), from->shape());
+  Part own = partOf(source, from->shape());
   SmallVector<int64_t> strides(from->rank(), 1);
-  to->slice(own.offsets, own.sizes, strides)
-      .assign(from->slice(own.offsets, own.sizes, strides));
+  return std::pair(from->slice(own.offsets, own.sizes, strides),
+                   to->slice(own.offsets, own.sizes, strides));
+}
+
+LogicalResult Agent::insert(tensor::ParallelInsertSliceOp op) {
+  FailureOr<Tensor> dest = tensor(op.getDest());
+  if (failed(dest))
+    return failure();
+  auto parts = partAndPlace(op, op.getSource(), *dest, op.getDroppedDims());
+  if (failed(parts))
+    return failure();
+  parts->second.assign(parts->first);
   return success();
 }
 
 /// Where the sum lies: others may add to it at the same time.
 LogicalResult Agent::accumulate(AccumulateSliceOp op) {
-  FailureOr<Tensor> from = tensor(op.getPart()), sum = tensor(op.getInit());
-  if (failed(from) || failed(sum))
+  FailureOr<Tensor> sum = tensor(op.getInit());
+  if (failed(sum))
     return failure();
-  auto to = sliceOf(op, *sum, op.getDroppedDims(), *this, shared.failure);
-  if (failed(to))
+  auto parts = partAndPlace(op, op.getPart(), *sum, op.getDroppedDims());
+  if (failed(parts))
     return failure();
-  if (to->shape() != from->shape() || !to->kind().isFloat)
-    return shared.failure.at(op, "expected a part of sizes " +
-                                     listed(to->shape()) + " of floats, got " +
-                                     listed(from->shape()));
-  Part own = partOf(op.getPart(), from->shape());
-  SmallVector<int64_t> strides(from->rank(), 1);
-  Tensor x = from->slice(own.offsets, own.sizes, strides).contiguous(),
-         y = to->slice(own.offsets, own.sizes, strides);
-  Tensor next = y.clone();
+  if (!sum->kind().isFloat)
+    return shared.failure.at(op, "is interpreted of floats alone");
+  Tensor part = parts->first.contiguous(), next = parts->second.clone();
   for (int64_t i = 0; i < next.size(); ++i)
-    next.floats()[i] += x.floats()[i];
-  y.assign(next);
+    next.floats()[i] += part.floats()[i];
+  parts->second.assign(next);
   set(op.getResult(), Cell::of(*sum));
   return success();
 }

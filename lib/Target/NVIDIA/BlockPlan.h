@@ -104,9 +104,7 @@ public:
   int64_t sharedBytes() const { return smemBytes; }
   int64_t registerEstimate() const { return estimate; }
   /// About how many registers a thread takes where so many warps divide tiles.
-  int64_t registersWith(unsigned warps) const {
-    return estimateRegisters(warps);
-  }
+  int64_t estimateRegisters(unsigned warps) const;
   /// Blocks add tiles to sums that they share, as a gradient's do: so many
   /// tiles are in registers that few are left for addresses.
   bool addsTiles() const { return hasTileSums; }
@@ -183,7 +181,6 @@ private:
   mlir::LogicalResult checkShared();
   void chooseHoisted();
   bool isReadInTurn(mlir::scf::ForOp loop) const;
-  int64_t estimateRegisters(unsigned warps) const;
   void addLoad(mlir::Value tile);
   void collectVectorLoads();
 

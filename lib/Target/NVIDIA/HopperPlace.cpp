@@ -142,7 +142,7 @@ bool Placement::chooseWarpgroups(std::string &why) {
       return false;
     }
   }
-  fa::nvidia::BlockPlan plan(forall, {&target, 0, 0, 0});
+  BlockPlan plan(forall, {&target, 0, 0, 0});
   auto takes = [&](int64_t n) {
     return llvm::all_of(contractions, [&](const Contraction &c) {
       return takesProduct(cast<RankedTensorType>(c.op->getResult(0).getType()),
@@ -152,7 +152,7 @@ bool Placement::chooseWarpgroups(std::string &why) {
   for (int64_t n = most / warpgroupRows; n <= maxWarpgroups; n *= 2) {
     if (!takes(n))
       continue;
-    bool fits = plan.registersWith(4 * n) <= roleRegisters(n).consumers;
+    bool fits = plan.estimateRegisters(4 * n) <= roleRegisters(n).consumers;
     if (!warpgroups || fits)
       warpgroups = n;
     if (fits)

@@ -32,9 +32,6 @@ void HopperDialect::initialize() {
 #define GET_OP_CLASSES
 #include "fa/Dialect/Hopper/IR/HopperOps.cpp.inc"
 
-/// Groups that wgmma.wait_group can leave in flight.
-static constexpr int64_t maxPending = 7;
-
 //===----------------------------------------------------------------------===//
 // Rings
 //===----------------------------------------------------------------------===//
@@ -194,7 +191,8 @@ LogicalResult LoadOp::verify() {
   if (isComputed(getRing()))
     return emitOpError("expected a ring that is not computed: the consumers "
                        "fill \"")
-           << getRing().getDefiningOp<RingOp>().getName() << "\"";
+           << getRing().getDefiningOp<RingOp>().getName()
+           << "\"; load into another ring, or let them hopper.share the tile";
   return success();
 }
 
@@ -207,7 +205,8 @@ LogicalResult ShareOp::verify() {
     return failure();
   if (!isComputed(getRing()))
     return emitOpError("expected a computed ring: the producer fills \"")
-           << getRing().getDefiningOp<RingOp>().getName() << "\"";
+           << getRing().getDefiningOp<RingOp>().getName()
+           << "\"; give a ring of its own `computed`";
   int64_t warpgroups = (*this)->getParentOfType<ConsumersOp>().getWarpgroups();
   if (!takesShare(ring.getTile(), warpgroups))
     return emitOpError("expected a tile of 64 rows for each warpgroup, or of "

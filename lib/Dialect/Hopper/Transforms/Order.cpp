@@ -15,7 +15,6 @@
 #include "fa/Dialect/Hopper/Transforms/Passes.h"
 
 #include "mlir/Transforms/RegionUtils.h"
-#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 
 namespace fa::hopper {
@@ -25,9 +24,6 @@ namespace fa::hopper {
 
 using namespace mlir;
 using namespace fa::hopper;
-
-/// The most products in flight that hopper.wait_group can leave.
-static constexpr unsigned kMostInFlight = 7;
 
 namespace {
 /// Orders the operations of one block.
@@ -42,6 +38,7 @@ private:
   void collect();
   void depend(Operation *op, Operation *on);
   bool isReady(Operation *op) const;
+  size_t endedBy(WaitGroupOp wait) const;
   Operation *next() const;
 
   Block &block;
@@ -112,8 +109,7 @@ void BlockOrder::collect() {
     }
     bool isBarrier =
         holdsSteps(&op) || isa<TurnBeginOp, TurnEndOp, PollOp>(op) ||
-        !(isStep(&op) || isMemoryEffectFree(&op) ||
-          op.getDialect() == op.getContext()->getLoadedDialect("hopper"));
+        !(isMemoryEffectFree(&op) || isa<HopperDialect>(op.getDialect()));
     depend(&op, isStep(&op) || isBarrier ? lastBarrier : nullptr);
     if (isBarrier) {
       for (Operation *step : steps)
@@ -133,26 +129,33 @@ bool BlockOrder::isReady(Operation *op) const {
          });
 }
 
-/// Products end in the order of their start: of waits that are ready the one
-/// for the first.
+/// How many of the products in flight, which end in the order of their start,
+/// have ended when a wait gives its results.
+size_t BlockOrder::endedBy(WaitGroupOp wait) const {
+  size_t count = 0;
+  for (Value v : wait.getValues()) {
+    const auto *it = llvm::find(inFlight, v.getDefiningOp());
+    if (it != inFlight.end())
+      count = std::max<size_t>(count, it - inFlight.begin() + 1);
+  }
+  return count;
+}
+
+/// Of what is ready, the first kind's first operation; of waits the one that
+/// waits for the fewest products.
 Operation *BlockOrder::next() const {
   Operation *best = nullptr;
-  Kind bestKind = Waits;
-  size_t bestAge = 0;
+  std::pair<Kind, size_t> bestCost;
   for (Operation *op : left) {
-    Kind kind = kindOf(op);
-    if (!isReady(op) || (isa<WgmmaOp>(op) && inFlight.size() >= kMostInFlight))
+    if (!isReady(op) ||
+        (isa<WgmmaOp>(op) && inFlight.size() >= size_t(maxPending)))
       continue;
-    size_t age = 0;
-    if (auto wait = dyn_cast<WaitGroupOp>(op))
-      for (Value v : wait.getValues())
-        age = std::max<size_t>(age, llvm::find(inFlight, v.getDefiningOp()) -
-                                        inFlight.begin());
-    if (best && (kind > bestKind || (kind == bestKind && age >= bestAge)))
+    auto wait = dyn_cast<WaitGroupOp>(op);
+    std::pair<Kind, size_t> cost(kindOf(op), wait ? endedBy(wait) : 0);
+    if (best && cost >= bestCost)
       continue;
     best = op;
-    bestKind = kind;
-    bestAge = age;
+    bestCost = cost;
   }
   return best;
 }
@@ -165,18 +168,10 @@ void BlockOrder::run() {
     op->moveBefore(&block, block.without_terminator().end());
     if (isa<WgmmaOp>(op))
       inFlight.push_back(op);
-    auto wait = dyn_cast<WaitGroupOp>(op);
-    if (!wait)
-      continue;
-    // It waits for what it gives and all that started before it.
-    size_t done = 0;
-    for (Value v : wait.getValues()) {
-      auto *it = llvm::find(inFlight, v.getDefiningOp());
-      if (it != inFlight.end())
-        done = std::max<size_t>(done, it - inFlight.begin() + 1);
+    if (auto wait = dyn_cast<WaitGroupOp>(op)) {
+      inFlight.erase(inFlight.begin(), inFlight.begin() + endedBy(wait));
+      wait.setPending(inFlight.size());
     }
-    inFlight.erase(inFlight.begin(), inFlight.begin() + done);
-    wait.setPending(inFlight.size());
   }
 }
 

@@ -23,6 +23,8 @@ namespace fa::hopper {
 inline constexpr int64_t warpgroupThreads = 128, warpgroupRows = 64;
 /// Warpgroups that may compute in a block.
 inline constexpr int64_t maxWarpgroups = 4;
+/// Groups of products that wgmma.wait_group can leave in flight.
+inline constexpr int64_t maxPending = 7;
 /// Shared memory of a block on sm_90a.
 inline constexpr int64_t sharedBytes = 227 * 1024;
 /// Where wgmma's descriptors and the 128-byte swizzle want a tile to begin.

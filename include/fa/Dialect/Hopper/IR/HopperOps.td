@@ -253,8 +253,8 @@ def Hopper_AcquireOp : Hopper_Op<"acquire", [
   let description = [{
     `tile` is what the stage holds: the producer's load of that tile, or their
     own `hopper.share`, has filled it. The consumers do not read it from anywhere
-    else; it says what they compute, and the producer is made of it. With `polled` the stage is known to
-    be full, by a `hopper.poll` before.
+    else; it says what they compute, and the producer is made of it. With
+    `polled` the stage is known to be full, by a `hopper.poll` before.
   }];
   let arguments = (ins Hopper_RingType:$ring, Hopper_Tile:$tile,
                        UnitAttr:$polled);
@@ -292,8 +292,8 @@ def Hopper_WgmmaOp : Hopper_Op<"wgmma", [AttrSizedOperandSegments]> {
     an operand from registers, a computed tile [m, k]; `b` is in shared memory,
     [n, k] or, with `transposed`, [k, n]. The warpgroups divide the result's
     rows, 64 for each, and where there are fewer rows than that its columns
-    (`Division`). Without `inits`, and where a condition does not hold (it must be the same for all
-    threads), the sum starts from zero. A second result (f32, m x 8), with its
+    (`Division`). Without `inits`, and where a condition does not hold (it must
+    be the same for all threads), the sum starts from zero. A second result (f32, m x 8), with its
     init, gets `sum_k a[i,k]` added in each column: its ring has `ones`.
 
     What a result will be is known after a `hopper.wait_group`; `a` in registers
@@ -306,8 +306,8 @@ def Hopper_WgmmaOp : Hopper_Op<"wgmma", [AttrSizedOperandSegments]> {
                        UnitAttr:$transposed);
   let results = (outs Variadic<Hopper_PendingType>:$results);
   let assemblyFormat = [{
-    $a (`transposed` $a_transposed^)? `,` $b (`transposed` $transposed^)? (`init` `(` $inits^ `)`)?
-    (`if` $condition^)? attr-dict `:` functional-type(operands, results)
+    $a (`transposed` $a_transposed^)? `,` $b (`transposed` $transposed^)?
+    (`init` `(` $inits^ `)`)? (`if` $condition^)? attr-dict `:` functional-type(operands, results)
   }];
   let hasVerifier = 1;
 }
