@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 from fa._run.arrays import View, compute_type, is_torch_tensor, views_of
 from fa._run.call import Call, captured_views, target_of
 from fa._run.checks import check, check_captured, check_extents, check_scale
-from fa._run.config import AttentionConfig, Schedule
+from fa._run.config import DEFAULT_SCHEDULE, AttentionConfig, Schedule
 from fa._run.kernel import Kernel
 from fa._run.variant import is_padded
-
-_DEFAULT = Schedule()
 
 
 class Results(NamedTuple):
@@ -132,7 +130,7 @@ def differentiate(
             target=target,
             wrt=tuple(wrt),
             deterministic=deterministic and target != "cpu",  # where they always have
-            schedule=Schedule.of(schedule) if schedule else _DEFAULT,
+            schedule=Schedule.of(schedule) if schedule else DEFAULT_SCHEDULE,
         )
         arguments = [*views, *captured, *of_results, *map(library.view, made)]
         kernel.run(library, arguments, like=q)

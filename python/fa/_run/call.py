@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from fa import _native
 from fa._run.arrays import Library, View, compute_type, library_of, views_of
 from fa._run.checks import check, check_captured, check_extents, check_scale
-from fa._run.config import AttentionConfig, Schedule
+from fa._run.config import DEFAULT_SCHEDULE, AttentionConfig, Schedule
 from fa._run.environment import gpu_target
 from fa._run.kernel import Kernel
 from fa._run.variant import NOTHING, Traced, is_padded
@@ -60,9 +60,6 @@ def target_of(device: int | None) -> str:
     if device is None:
         return "cpu"
     return gpu_target() or _native.target_of_device(device)
-
-
-_DEFAULT = Schedule()
 
 
 def _run(
@@ -176,7 +173,7 @@ def attend(call: Call) -> Any:
         views += captured_views(traced, q, library, views[0])
         check_extents(traced, *views[:2])
         views += map(library.view, results)
-        wanted = Schedule.of(schedule) if schedule else _DEFAULT
+        wanted = Schedule.of(schedule) if schedule else DEFAULT_SCHEDULE
         first, second, kept = _run(config, wanted, library, views, traced)
         if library.is_native and call.is_usual(kept is not None):
             programs = [first.runnable(device), second and second.runnable(device)]

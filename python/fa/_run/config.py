@@ -151,3 +151,7 @@ class Schedule:
                 value = int(value) if isinstance(value, bool) else value
                 options.append(f"{name.replace('_', '-')}={value}")
         return Schedule(options=" ".join(options), **own)
+
+
+DEFAULT_SCHEDULE = Schedule()
+"""Everything chosen; made once."""
