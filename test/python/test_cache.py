@@ -23,9 +23,9 @@ CONFIG = AttentionConfig("f16", 2, 1, 64, 64, is_causal=True)
 PROCESS = """
 import fa
 from fa import _native
-from fa._run.call import _DEFAULT, _kernel
-from fa._run.config import AttentionConfig
-kernel = _kernel(AttentionConfig("f16", 2, 1, 64, 64, is_causal=True), "sm_90a", _DEFAULT)
+from fa._run.call import _kernel
+from fa._run.config import DEFAULT_SCHEDULE, AttentionConfig
+kernel = _kernel(AttentionConfig("f16", 2, 1, 64, 64, is_causal=True), "sm_90a", DEFAULT_SCHEDULE)
 print(_native.compilations(), _native.compiler_is_loaded(), len(kernel._module.ptx))
 """
 
