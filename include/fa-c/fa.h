@@ -70,7 +70,7 @@ typedef struct fa_compile_options {
   const char *order;
   /** For experts: options of the target's schedule pass, such as "overlap=1
    * stages=2" for fa-schedule-hopper (sm_90a) and "warps=8" for
-   * fa-schedule-ampere; "by=rules" alone for fa-hopper-place in the place of
+   * fa-schedule-ampere; "by=rules" alone for fa-hopper-rules in the place of
    * fa-schedule-hopper; NULL or "" lets it choose. A program that the pass does
    * not take is then an error. Default NULL. */
   const char *schedule;

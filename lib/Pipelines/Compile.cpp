@@ -42,8 +42,8 @@ static llvm::Error addSchedule(OpPassManager &manager, StringRef target,
   StringRef name = chip->wgmma ? "fa-schedule-hopper" : "fa-schedule-ampere";
   std::string text = (name + "{chip=" + target + " " + schedule + "}").str();
   if (chip->wgmma && schedule == "by=rules") {
-    name = "fa-hopper-place"; // which has no options
-    text = "fa-hopper-place,func.func(hopper-order)";
+    name = "fa-hopper-rules"; // which has no options
+    text = name.str();
   }
   if (chip->wgmma)
     text += ",func.func(hopper-verify),fa-lower-hopper";

@@ -178,7 +178,8 @@ llvm::Error Runner::loadKernel() {
   return llvm::Error::success();
 }
 
-/// Runs one pass, on functions or, if it is not made for those, on the module.
+/// Runs one pass, on functions or, if it is not made for those, on the module;
+/// a pipeline, which says itself what its passes are for, on the module.
 llvm::Error Runner::applyPasses(ModuleOp target, const std::string &pipeline) {
   std::string messages;
   ScopedDiagnosticHandler handler(
@@ -188,9 +189,9 @@ llvm::Error Runner::applyPasses(ModuleOp target, const std::string &pipeline) {
         return success();
       });
   bool parsed = false;
-  // A text with an anchor of its own is for the module.
   std::vector<std::string> texts = {pipeline};
-  if (pipeline.find('(') == std::string::npos)
+  if (PassInfo::lookup(StringRef(pipeline).take_until(
+          [](char c) { return c == '{' || c == '('; })))
     texts.insert(texts.begin(), "func.func(" + pipeline + ")");
   for (const std::string &text : texts) {
     PassManager pm(target.getContext());

@@ -83,8 +83,8 @@ constexpr unsigned kHostPortable = 1, kHostMapped = 2;
 
 /// Of tensor maps.
 using TensorMapType = int;
-enum : TensorMapType { kMapF16 = 6, kMapBF16 = 9 };
-constexpr int kMapSwizzle128 = 3;
+enum : TensorMapType { kMapF16 = 6, kMapF32 = 7, kMapBF16 = 9 };
+constexpr int kMapSwizzleNone = 0, kMapSwizzle128 = 3;
 constexpr int kMapPromotion256 = 3;
 
 } // namespace fa::rt::cu

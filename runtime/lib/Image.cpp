@@ -364,7 +364,8 @@ void HeaderParser::checkTensors() {
       checkExpr(dim, i, header.tensors[static_cast<size_t>(i)].line);
 }
 
-/// A tensor map is of 16-bit floats, its box along a dimension but the last.
+/// A tensor map is of 16-bit floats or of f32, its box along a dimension but
+/// the last.
 void HeaderParser::checkMaps() {
   for (const MapDecl &map : header.maps) {
     checkRef({map.tensor, map.dim}, static_cast<int>(header.tensors.size()),
@@ -375,10 +376,12 @@ void HeaderParser::checkMaps() {
           format("expected a tensor of rank 2 to 5 and a dimension before its "
                  "last, got rank %d and dimension %d",
                  decl.rank, map.dim));
-    if (decl.dtype != FA_RT_F16 && decl.dtype != FA_RT_BF16)
-      lineAt(map.line).fail(std::string("expected a tensor of f16 or bf16, "
-                                        "got ") +
-                            fa_rt_dtype_name(decl.dtype));
+    if (decl.dtype != FA_RT_F16 && decl.dtype != FA_RT_BF16 &&
+        decl.dtype != FA_RT_F32)
+      lineAt(map.line).fail(
+          std::string("expected a tensor of f16, bf16 or f32, "
+                      "got ") +
+          fa_rt_dtype_name(decl.dtype));
   }
 }
 

@@ -104,7 +104,8 @@ struct Requirement {
 };
 
 /// A tensor map (version 2): boxes of `rows` of dimension `dim` by 64 columns
-/// of the last dimension, in the 128-byte swizzle, zeros outside.
+/// of the last dimension, in the 128-byte swizzle, zeros outside; of f32 by 16
+/// columns, as they are.
 struct MapDecl {
   int tensor = 0, dim = 0, rows = 0;
   int line = 0;

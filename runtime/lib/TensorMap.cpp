@@ -9,8 +9,13 @@
 using namespace fa::rt;
 
 namespace {
-/// Columns of a box: 128 bytes of 16-bit elements, the width of the swizzle.
-constexpr uint32_t kBoxCols = 64;
+/// Of a box of 16-bit elements the columns are 128 bytes, the width of the
+/// swizzle; of f32 64 bytes, as they are.
+struct BoxRow {
+  cu::TensorMapType type;
+  uint32_t cols, elementBytes;
+  int swizzle;
+};
 constexpr int kMaxMapRank = 5;
 
 struct Key {
@@ -36,8 +41,11 @@ static size_t slotOf(const Key &key) {
   return (hash >> 32) % kEntries;
 }
 
-static cu::TensorMapType elementType(int32_t dtype) {
-  return dtype == FA_RT_BF16 ? cu::kMapBF16 : cu::kMapF16;
+static BoxRow boxRow(int32_t dtype) {
+  if (dtype == FA_RT_F32)
+    return {cu::kMapF32, 16, 4, cu::kMapSwizzleNone};
+  return {dtype == FA_RT_BF16 ? cu::kMapBF16 : cu::kMapF16, 64, 2,
+          cu::kMapSwizzle128};
 }
 
 static void encode(const Driver &driver, const ImageHeader &header,
@@ -50,6 +58,7 @@ static void encode(const Driver &driver, const ImageHeader &header,
   uint64_t sizes[kMaxMapRank], strides[kMaxMapRank];
   uint32_t box[kMaxMapRank], steps[kMaxMapRank];
   const int64_t *shape = key.words + 1, *stride = shape + key.rank;
+  BoxRow row = boxRow(key.dtype);
   // A tensor without elements is never read: neither its pointer nor its
   // strides mean anything, but the map must be legal.
   bool isEmpty = std::find(shape, shape + key.rank, 0) != shape + key.rank;
@@ -58,16 +67,17 @@ static void encode(const Driver &driver, const ImageHeader &header,
     sizes[i] = isEmpty ? 1 : static_cast<uint64_t>(shape[d]);
     // Nor does the stride of a dimension of size 1.
     if (i)
-      strides[i - 1] =
-          !isEmpty && shape[d] > 1 ? static_cast<uint64_t>(stride[d]) * 2 : 16;
-    box[i] = i == 0 ? kBoxCols : d == key.dim ? uint32_t(key.rows) : 1;
+      strides[i - 1] = !isEmpty && shape[d] > 1
+                           ? static_cast<uint64_t>(stride[d]) * row.elementBytes
+                           : 16;
+    box[i] = i == 0 ? row.cols : d == key.dim ? uint32_t(key.rows) : 1;
     steps[i] = 1;
   }
   uint64_t address = static_cast<uint64_t>(key.words[0]);
   cu::Result result = driver.tensorMapEncodeTiled(
-      &map, elementType(key.dtype), static_cast<uint32_t>(key.rank),
-      isEmpty ? 256 : address, sizes, strides, box, steps,
-      /*interleave=*/0, cu::kMapSwizzle128, cu::kMapPromotion256,
+      &map, row.type, static_cast<uint32_t>(key.rank), isEmpty ? 256 : address,
+      sizes, strides, box, steps,
+      /*interleave=*/0, row.swizzle, cu::kMapPromotion256,
       /*oobFill=*/0);
   if (result == cu::kSuccess)
     return;

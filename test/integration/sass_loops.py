@@ -16,6 +16,10 @@ BRANCH, CALL, EXIT, RETURN = 0x947, 0x944, 0x94D, 0x950
 """ptxas calls where it means a jump, too."""
 BARRIERS = (0xB1D, 0x91D, 0x31D)
 """BAR of a number, or of registers."""
+WGMMA = (0x9F0, 0xDF0)
+"""HGMMA, with its first operand in shared memory or in registers."""
+ASYNC_COPY = 0xFAE
+"""LDGSTS."""
 LOCAL = (0x983, 0x387)
 """LDL and STL."""
 ALWAYS = 7
@@ -83,12 +87,16 @@ def loops(code: list[Instruction]) -> list[range]:
 def steady(code: list[Instruction]) -> set[int]:
     """The instructions of loops whose steps are those of tiles.
 
-    A step ends at a barrier, for what it loads is shared: loops around such ones (over the
-    query heads of a key head) are not steady, and those inside (over a product's columns)
-    are part of a step.
+    A step ends at a barrier, for what it loads is shared, or has products of warpgroups,
+    or copies for them: loops around such ones (over the query heads of a key head, over a
+    block's tiles) are not steady, and those inside (over a product's columns) are part of a
+    step.
     """
     all_loops = loops(code)
-    barriers = [at for at, i in enumerate(code) if i.opcode in BARRIERS]
+    steps = BARRIERS + WGMMA
+    if any(i.opcode in WGMMA for i in code):
+        steps += (ASYNC_COPY,)
+    barriers = [at for at, i in enumerate(code) if i.opcode in steps]
     with_steps = [loop for loop in all_loops if any(at in loop for at in barriers)]
 
     def is_around(loop: range) -> bool:

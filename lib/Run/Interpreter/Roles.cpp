@@ -130,6 +130,8 @@ Progress RoleAgent::runHopper(Operation *op) {
     return this->poll(poll);
   if (auto release = dyn_cast<hopper::ReleaseOp>(op))
     return this->release(release);
+  if (auto read = dyn_cast<hopper::ReadOp>(op))
+    return readVector(read);
   if (auto product = dyn_cast<hopper::WgmmaOp>(op))
     return this->product(product);
   if (auto wait = dyn_cast<hopper::WaitGroupOp>(op))
@@ -263,6 +265,17 @@ Progress RoleAgent::poll(hopper::PollOp op) {
     return Progress::Blocked;
   polled[ring] = position(ring);
   return Progress::Met;
+}
+
+Progress RoleAgent::readVector(hopper::ReadOp op) {
+  FailureOr<Cell> slot = cell(op.getSlot());
+  if (failed(slot))
+    return Progress::Failed;
+  SharedOperand vector;
+  if (failed(readSlot(op, *slot, vector)))
+    return Progress::Failed;
+  set(op.getResult(), Cell::of(slot->hold->stage->content.contiguous()));
+  return Progress::Moved;
 }
 
 /// Once all warpgroups have arrived, the tile is gone.

@@ -112,6 +112,7 @@ private:
   Progress acquire(hopper::AcquireOp op);
   Progress poll(hopper::PollOp op);
   Progress release(hopper::ReleaseOp op);
+  Progress readVector(hopper::ReadOp op);
   Progress product(hopper::WgmmaOp op);
   mlir::LogicalResult readSlot(mlir::Operation *op, const Cell &slot,
                                SharedOperand &operand);

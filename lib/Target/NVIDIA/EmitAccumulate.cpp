@@ -60,6 +60,9 @@ LogicalResult KernelEmitter::emitAccumulateSlice(AccumulateSliceOp op) {
                op.getDroppedDims(), map, {});
   if (failed(dest))
     return failure();
+  tiles[op.getResult()] = *to;
+  if (from->stage)
+    return reduceStaged(*from, *dest);
   if (op.getOrdered().value_or(0) > 0)
     takeTurn(*dest);
   const FragmentLayout &layout = from->layout;
@@ -126,7 +129,6 @@ LogicalResult KernelEmitter::emitAccumulateSlice(AccumulateSliceOp op) {
       }
     }
   }
-  tiles[op.getResult()] = *to;
   return success();
 }
 

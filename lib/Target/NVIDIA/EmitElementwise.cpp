@@ -121,6 +121,13 @@ FailureOr<Value> KernelEmitter::operandElement(linalg::LinalgOp op,
   auto once = [&](const FragmentLayout &as, unsigned r) -> FailureOr<Value> {
     auto key = std::make_pair(v, unsigned(as.kind()));
     auto it = operandRegs.find(key);
+    if (t->kind == TileValue::Kind::Shared) {
+      SmallVector<Value> &regs = operandRegs[key];
+      regs.resize(as.numRegs());
+      if (!regs[r])
+        loadShared(getElementTypeOrSelf(v), *t, r, regs);
+      return regs[r];
+    }
     if (it == operandRegs.end()) {
       auto regs = registers(v, as);
       if (failed(regs))

@@ -28,9 +28,9 @@ SmallVector<KernelEmitter::RingEnd>
 KernelEmitter::ringEnds(scf::ForallOp forall) {
   SmallVector<RingEnd> ends;
   for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
-    if ((role == Role::Producer) != ring.getComputed())
+    if (isProducer() ? isFilledHere(ring) : ring.getComputed())
       ends.push_back({ring.getRing(), Fills});
-    if (role != Role::Producer)
+    if (!isProducer())
       ends.push_back({ring.getRing(), Takes});
   }
   return ends;
@@ -41,7 +41,8 @@ SmallVector<KernelEmitter::RingEnd> KernelEmitter::ringsMovedIn(Operation *op) {
   op->walk([&](Operation *inner) {
     if (auto acquire = dyn_cast<AcquireOp>(inner))
       ends.insert({acquire.getRing(), Takes});
-    if (auto load = dyn_cast<LoadOp>(inner))
+    if (auto load = dyn_cast<LoadOp>(inner);
+        load && isFilledHere(ringOf(load.getRing())))
       ends.insert({load.getRing(), Fills});
     if (auto share = dyn_cast<ShareOp>(inner))
       ends.insert({share.getRing(), Fills});
@@ -49,19 +50,85 @@ SmallVector<KernelEmitter::RingEnd> KernelEmitter::ringsMovedIn(Operation *op) {
   return ends.takeVector();
 }
 
+/// Whether an operation works at this end of a ring.
+bool KernelEmitter::isAt(Operation *op, RingEnd end) {
+  if (auto acquire = dyn_cast<AcquireOp>(op))
+    return RingEnd(acquire.getRing(), Takes) == end;
+  if (auto load = dyn_cast<LoadOp>(op))
+    return RingEnd(load.getRing(), Fills) == end;
+  auto share = dyn_cast<ShareOp>(op);
+  return share && RingEnd(share.getRing(), Fills) == end;
+}
+
+/// Whether two ends move alike in an operation: as often in each block, and as
+/// often before each operation in it whose regions move them.
+bool KernelEmitter::moveTogether(Operation *op, RingEnd x, RingEnd y) {
+  for (Region &region : op->getRegions())
+    for (Block &block : region) {
+      int64_t ahead = 0;
+      for (Operation &inner : block) {
+        ahead += int64_t(isAt(&inner, x)) - int64_t(isAt(&inner, y));
+        if (!inner.getNumRegions())
+          continue;
+        bool moves = inner
+                         .walk([&](Operation *nested) {
+                           return isAt(nested, x) || isAt(nested, y)
+                                      ? WalkResult::interrupt()
+                                      : WalkResult::advance();
+                         })
+                         .wasInterrupted();
+        if (moves && (ahead || !moveTogether(&inner, x, y)))
+          return false;
+      }
+      if (ahead)
+        return false;
+    }
+  return true;
+}
+
+SmallVector<KernelEmitter::RingGroup>
+KernelEmitter::groupRings(Operation *op, ArrayRef<RingEnd> ends) {
+  SmallVector<RingGroup> groups;
+  for (RingEnd end : ends) {
+    auto *alike = llvm::find_if(groups, [&](const RingGroup &group) {
+      return sparesRegisters() &&
+             ringCounts[group.front()].isSameAs(ringCounts[end]) &&
+             moveTogether(op, group.front(), end);
+    });
+    if (alike == groups.end())
+      groups.push_back({end});
+    else
+      alike->push_back(end);
+  }
+  return groups;
+}
+
+void KernelEmitter::bindRings(ArrayRef<RingGroup> groups, ValueRange counts) {
+  for (auto [group, count] : llvm::zip(groups, counts))
+    for (RingEnd end : group)
+      ringCounts[end] = {count, count};
+}
+
+void KernelEmitter::appendCounts(ArrayRef<RingGroup> groups,
+                                 SmallVectorImpl<Value> &counts) {
+  for (const RingGroup &group : groups)
+    counts.push_back(ringCounts[group.front()].now);
+}
+
 Value KernelEmitter::ringStage(RingEnd end) {
   RingType type = cast<RingType>(end.first.getType());
-  return remC(ringCounts[end], type.getStages());
+  return remC(ringCounts[end].now, type.getStages());
 }
 
 Value KernelEmitter::ringParity(RingEnd end) {
   unsigned stages = cast<RingType>(end.first.getType()).getStages();
-  return remC(divC(ringCounts[end], stages), 2);
+  return remC(divC(ringCounts[end].now, stages), 2);
 }
 
 void KernelEmitter::advance(RingEnd end) {
-  Value &count = ringCounts[end];
-  count = addC(count, 1);
+  RingCount &count = ringCounts[end];
+  count.now = addC(count.now, 1);
+  ++count.more;
 }
 
 Value KernelEmitter::barrierAddress(RingOp ring, Barrier which, Value stage) {
@@ -96,10 +163,14 @@ FailureOr<Value> KernelEmitter::mapAddress(const TensorMap &map,
 LogicalResult KernelEmitter::emitLoad(LoadOp op) {
   RingOp ring = ringOf(op.getRing());
   RingType type = ring.getRing().getType();
+  if (!isFilledHere(ring))
+    return success();
   IRMapping none;
   FailureOr<GlobalSlice> slice = resolveSlice(op.getTile(), none, {});
   if (failed(slice))
     return failure();
+  if (type.isVector())
+    return emitVectorLoad(op, *slice);
   if (slice->pad && !matchPattern(slice->pad, m_AnyZeroFloat()))
     return op.emitOpError("expected a tile that is padded with zeros");
   FailureOr<Value> map =
@@ -137,6 +208,136 @@ LogicalResult KernelEmitter::emitLoad(LoadOp op) {
   return success();
 }
 
+/// Each lane of a warp has copied its elements, or will have, when it arrives:
+/// those of 4 or 8 bytes without registers, zeros past the end.
+LogicalResult KernelEmitter::emitVectorLoad(LoadOp op,
+                                            const GlobalSlice &slice) {
+  constexpr int64_t lanes = 32;
+  RingOp ring = ringOf(op.getRing());
+  RingType type = ring.getRing().getType();
+  Type element = type.getTile().getElementType();
+  int64_t bytes = type.elementBytes();
+  bool zeros = !slice.pad || matchPattern(slice.pad, m_AnyZeroFloat()) ||
+               matchPattern(slice.pad, m_Zero());
+  bool isAsync = zeros && (bytes == 4 || bytes == 8);
+  Value pad = slice.pad ? scalar(slice.pad) : Value();
+  if (slice.pad && !pad)
+    return failure();
+  RingEnd end{op.getRing(), Fills};
+  Value stage = ringStage(end), parity = ringParity(end);
+  waitBarrier(barrierAddress(ring, Barrier::Empty, stage),
+              xorI(parity, i32(1)));
+  Value to = add(mulC(stage, ring.stageBytes()), mulC(lane(), bytes));
+  for (int64_t first = 0; first < type.rows(); first += lanes) {
+    OpBuilder::InsertionGuard guard(b);
+    Value at = toIndex(addC(lane(), first));
+    if (first + lanes > type.rows())
+      enterWhere(less(at, index(type.rows())));
+    Value inside;
+    if (Value limit = slice.valid[0]) {
+      inside = less(at, limit);
+      at = arith::SelectOp::create(b, loc, inside, at, index(0));
+    }
+    SmallVector<Value> indices(slice.offsets);
+    indices[slice.dims[0]] = add(indices[slice.dims[0]], at);
+    Value from = elementPointer(*slice.base, indices),
+          place = sharedPointer(to, ring.getOffset() + first * bytes);
+    if (isAsync) {
+      Value size = inside ? Value(arith::SelectOp::create(b, loc, inside,
+                                                          i32(bytes), i32(0)))
+                          : Value();
+      NVVM::CpAsyncOp::create(b, loc, place, from, bytes,
+                              NVVM::LoadCacheModifierKind::CA, size);
+      continue;
+    }
+    // At index 0 there may be no element: nothing is loaded past the end.
+    Value loaded;
+    if (!inside) {
+      loaded = loadElement(from, element);
+    } else {
+      auto branch = scf::IfOp::create(b, loc, TypeRange(element), inside,
+                                      /*addThenBlock=*/true,
+                                      /*addElseBlock=*/true);
+      OpBuilder::InsertionGuard inner(b);
+      b.setInsertionPointToStart(branch.thenBlock());
+      scf::YieldOp::create(b, loc, loadElement(from, element));
+      b.setInsertionPointToStart(branch.elseBlock());
+      if (!pad)
+        pad = arith::ConstantOp::create(b, loc, b.getZeroAttr(element));
+      scf::YieldOp::create(b, loc, pad);
+      loaded = branch.getResult(0);
+    }
+    storeElement(loaded, place);
+  }
+  ptx(isAsync ? "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];"
+              : "mbarrier.arrive.shared::cta.b64 _, [$0];",
+      "r,~{memory}", {barrierAddress(ring, Barrier::Full, stage)}, {});
+  advance(end);
+  return success();
+}
+
+/// A register of a vector in shared memory, and the next one where both are
+/// neighbours.
+void KernelEmitter::loadShared(Type element, const TileValue &vector,
+                               unsigned reg, MutableArrayRef<Value> regs) {
+  const FragmentLayout &layout = vector.layout;
+  int64_t bytes = element.getIntOrFloatBitWidth() / 8;
+  bool isColumn = layout.kind() == FragmentLayout::Kind::Column;
+  bool pairs = isColumn && bytes == 4 && layout.cols() % 8 == 0;
+  reg = pairs ? reg / 2 * 2 : reg;
+  int64_t at = isColumn ? layout.regCol(reg) : layout.regRow(reg);
+  Value pointer = LLVM::GEPOp::create(
+      b, loc, sharedPointerType(), b.getI8Type(), vector.shared,
+      ArrayRef<LLVM::GEPArg>{int32_t(at * bytes)});
+  if (!pairs) {
+    regs[reg] = loadElement(pointer, element);
+    return;
+  }
+  Value both = LLVM::LoadOp::create(b, loc, VectorType::get({2}, element),
+                                    pointer, /*alignment=*/8);
+  for (int e = 0; e < 2; ++e)
+    regs[reg + e] = LLVM::ExtractElementOp::create(b, loc, both, i32(e));
+}
+
+/// Whether the stage is still there wherever a vector is used that was read
+/// from it.
+static bool isUsedBeforeRelease(ReadOp op) {
+  Block *block = op->getBlock();
+  return llvm::all_of(op.getSlot().getUsers(), [&](Operation *release) {
+    return !isa<ReleaseOp>(release) ||
+           llvm::all_of(op.getResult().getUsers(), [&](Operation *user) {
+             Operation *at = block->findAncestorOpInBlock(*user);
+             return release->getBlock() == block && at &&
+                    at->isBeforeInBlock(release);
+           });
+  });
+}
+
+/// Elements are loaded where something is computed of them, if they are still
+/// there, else at once.
+LogicalResult KernelEmitter::emitRead(ReadOp op) {
+  llvm::SaveAndRestore thread(branchThread, again(threadId()));
+  const Slot &slot = slots[op.getSlot()];
+  RingOp ring = slot.ring;
+  RingType type = ring.getRing().getType();
+  TileValue t;
+  t.kind = TileValue::Kind::Shared;
+  t.layout = *plan.layout(op.getResult());
+  bool isColumn = t.layout.kind() == FragmentLayout::Kind::Column;
+  Value own = isColumn ? threadCol(t.layout) : threadRow(t.layout);
+  t.shared = sharedPointer(
+      add(mulC(slot.stage, ring.stageBytes()), mulC(own, type.elementBytes())),
+      ring.getOffset());
+  tiles[op.getResult()] = t;
+  if (isUsedBeforeRelease(op))
+    return success();
+  auto regs = registers(op.getResult(), t.layout);
+  if (failed(regs))
+    return failure();
+  bindRegisters(op.getResult(), *regs);
+  return success();
+}
+
 /// Its warps have their parts in the stage when all have arrived.
 LogicalResult KernelEmitter::emitShare(ShareOp op) {
   RingOp ring = ringOf(op.getRing());
@@ -144,6 +345,7 @@ LogicalResult KernelEmitter::emitShare(ShareOp op) {
   auto words = registers(op.getTile(), layout);
   if (failed(words))
     return failure();
+  llvm::SaveAndRestore thread(branchThread, again(threadId()));
   RingEnd end{op.getRing(), Fills};
   Value stage = ringStage(end);
   waitBarrier(barrierAddress(ring, Barrier::Empty, stage),
@@ -267,6 +469,81 @@ LogicalResult KernelEmitter::storeStaged(const TileValue &source,
   return success();
 }
 
+/// Each warp adds its part by TMA, which leaves out what lies outside the
+/// tensor. Two rows of a panel are 128 bytes: a quarter of a warp stores four
+/// columns a lane of them, without conflicts of banks.
+LogicalResult KernelEmitter::reduceStaged(const TileValue &source,
+                                          const GlobalSlice &dest) {
+  constexpr int64_t cols = StageOp::sumCols, rows = StageOp::sumRows,
+                    sumRowBytes = 4 * cols, panelBytes = rows * sumRowBytes;
+  llvm::SaveAndRestore thread(branchThread, again(threadId()));
+  const FragmentLayout &layout = source.layout;
+  Operation *op = b.getInsertionBlock()->getParentOp();
+  FailureOr<Value> map =
+      mapAddress({dest.base->buffer, dest.dims[0], rows}, op);
+  if (failed(map))
+    return failure();
+  // What was reduced before must have been read.
+  waitStores();
+  syncWarp();
+  unsigned panels = layout.colTiles() / 2;
+  int64_t warpBytes = panels * panelBytes;
+  StageOp stage = source.stage;
+  Value number = uniform(warp());
+  Value part =
+      addC(add(smemAddress, mulC(number, warpBytes)), stage.getOffset());
+  Value place = remC(lane(), 4);
+  Value chunk = add(mulC(remC(place, 2), 2), divC(place, 2));
+  Value own =
+      add(add(part, mulC(divC(lane(), 4), sumRowBytes)), mulC(chunk, 16));
+  for (unsigned half : {0, 1})
+    for (unsigned p = 0; p < panels; ++p) {
+      auto two = [&](unsigned n) {
+        return ArrayRef(source.regs).slice(layout.reg(0, n, 2 * half), 2);
+      };
+      SmallVector<Value> operands{
+          addC(own, p * panelBytes + half * 8 * sumRowBytes)};
+      llvm::append_range(operands, gatherFour(two(2 * p), two(2 * p + 1)));
+      ptx("st.shared.v4.f32 [$0], {$1, $2, $3, $4};", "r,f,f,f,f,~{memory}",
+          operands, {});
+    }
+  ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
+  syncWarp();
+  // Which rows and columns, of a number that is the same in all lanes.
+  Value rowNumber = layout.rowWarps() == plan.warps()
+                        ? number
+                        : remC(number, layout.rowWarps());
+  Value row = mulC(rowNumber, rows), col;
+  if (layout.colWarps() > 1)
+    col = mulC(divC(number, layout.rowWarps()), 8 * layout.colTiles());
+  unsigned rank = dest.offsets.size();
+  std::string constraints = "r,l";
+  repeat(constraints, "r", rank);
+  std::string text = "{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n"
+                     "@p cp.reduce.async.bulk.tensor." +
+                     std::to_string(rank) +
+                     "d.global.shared::cta.add.tile.bulk_group [$1, " +
+                     registerList(2, rank) + "], [$0];\n}";
+  for (unsigned p = 0; p < panels; ++p) {
+    SmallVector<Value> operands{addC(part, p * panelBytes), *map};
+    for (unsigned d = rank; d-- > 0;) {
+      Value offset = toI32(dest.offsets[d]);
+      if (d == dest.dims[0])
+        offset = add(offset, row);
+      if (d + 1 == rank) {
+        offset = addC(offset, p * cols);
+        offset = col ? add(offset, col) : offset;
+      }
+      operands.push_back(offset);
+    }
+    ptx(text, constraints + ",~{memory}", operands, {});
+  }
+  ptx("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n"
+      "@p cp.async.bulk.commit_group;\n}",
+      "~{memory}", {}, {});
+  return success();
+}
+
 /// One arrival of the thread whose `who` is 0: a predicate, not a branch, since
 /// products may be in flight.
 void KernelEmitter::emitArrival(Value barrier, Value who) {
@@ -314,9 +591,14 @@ LogicalResult KernelEmitter::emitHopper(Operation *op) {
         return failure();
       who = arith::SelectOp::create(b, loc, condition, who, i32(1));
     }
+    // One lane arrives for what all of them have read.
+    if (slot.ring.getRing().getType().isVector())
+      syncWarp();
     emitArrival(barrierAddress(slot.ring, Barrier::Empty, slot.stage), who);
     return success();
   }
+  if (auto read = dyn_cast<ReadOp>(op))
+    return emitRead(read);
   if (auto wgmma = dyn_cast<WgmmaOp>(op))
     return emitWgmma(wgmma);
   if (auto wait = dyn_cast<WaitGroupOp>(op))

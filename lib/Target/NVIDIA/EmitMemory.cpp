@@ -389,6 +389,13 @@ KernelEmitter::registers(Value v, const FragmentLayout &layout) {
                                   "from the one it was computed in"),
              failure();
     return t->regs;
+  case TileValue::Kind::Shared: {
+    SmallVector<Value> regs(layout.numRegs());
+    for (unsigned r = 0; r < regs.size(); ++r)
+      if (!regs[r])
+        loadShared(type, *t, r, regs);
+    return isPacked(type, layout) ? packWords(regs) : regs;
+  }
   case TileValue::Kind::Splat:
     if (isPacked(type, layout)) {
       SmallVector<Value> same(perWord(type, layout), t->splat);

@@ -6,6 +6,10 @@
 
 #include "KernelEmitter.h"
 
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "mlir/Transforms/RegionUtils.h"
+#include "llvm/Support/SaveAndRestore.h"
+
 using namespace mlir;
 using namespace fa::nvidia;
 using namespace fa::hopper;
@@ -52,21 +56,25 @@ void KernelEmitter::initBarriers(scf::ForallOp forall, ConsumersOp role) {
         {address, i32(count)}, {});
   };
   // One arrival of each warp empties a stage, and fills one of a tile that they
-  // have computed.
+  // have computed; one of each lane fills one of a vector. The warp that copies
+  // vectors takes tiles from the queue as well.
   int64_t warps = 4 * role.getWarpgroups();
   for (unsigned t = 0; t < plan.teams(); ++t) {
     int64_t begin = t * plan.teamBytes();
     for (RingOp ring : forall.getBody()->getOps<RingOp>())
       for (unsigned s = 0; s < ring.getRing().getType().getStages(); ++s) {
         init(addC(barrierAddress(ring, Barrier::Full, i32(s)), begin),
-             ring.getComputed() ? warps : 1);
+             ring.getRing().getType().isVector() ? 32
+             : ring.getComputed()                ? warps
+                                                 : 1);
         init(addC(barrierAddress(ring, Barrier::Empty, i32(s)), begin), warps);
       }
     for (TileQueueOp queue : forall.getBody()->getOps<TileQueueOp>())
       for (unsigned s = 0; s < TileQueueOp::slots; ++s) {
         int64_t full = begin + queue.getBarriers() + barrierBytes * s;
         init(addC(smemAddress, full), 1);
-        init(addC(smemAddress, full + TileQueueOp::emptyOffset), warps);
+        init(addC(smemAddress, full + TileQueueOp::emptyOffset),
+             hasVectors(forall) ? warps + 1 : warps);
       }
   }
   ptx("fence.mbarrier_init.release.cluster;", "~{memory}", {}, {});
@@ -96,6 +104,12 @@ void KernelEmitter::fillOnes(scf::ForallOp forall) {
         fill(t * plan.teamBytes() + first + s * ring.stageBytes());
   }
   ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
+}
+
+bool KernelEmitter::hasVectors(scf::ForallOp forall) {
+  return llvm::any_of(forall.getBody()->getOps<RingOp>(), [](RingOp ring) {
+    return ring.getRing().getType().isVector();
+  });
 }
 
 static bool hasOnes(scf::ForallOp forall) {
@@ -151,6 +165,9 @@ LogicalResult KernelEmitter::emitSpecialized(scf::ForallOp forall,
     alignedBuffers.insert(emitter.alignedBuffers.begin(),
                           emitter.alignedBuffers.end());
     b.setInsertionPointToEnd(roles.thenBlock());
+    if (hasVectors(forall) && failed(emitVectorProducer(forall, grid)))
+      return failure();
+    b.setInsertionPointToEnd(roles.thenBlock());
     scf::YieldOp::create(b, loc);
   }
   b.setInsertionPointToStart(roles.elseBlock());
@@ -169,6 +186,22 @@ LogicalResult KernelEmitter::emitSpecialized(scf::ForallOp forall,
     waitStores();
   scf::YieldOp::create(b, loc);
   return success();
+}
+
+/// The warp of each team behind those whose first threads start TMA's loads.
+LogicalResult KernelEmitter::emitVectorProducer(scf::ForallOp forall,
+                                                const TileGrid &grid) {
+  OpBuilder::InsertionGuard guard(b);
+  Value teams = i32(plan.teams());
+  Value warp = uniform(divC(remC(threadId(), warpgroupThreads), 32));
+  Value number = arith::SubIOp::create(b, loc, warp, teams);
+  KernelEmitter emitter = *this;
+  if (plan.teams() > 1)
+    emitter.joinTeam(number);
+  enterWhere(
+      arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ult, number, teams));
+  emitter.role = Role::VectorProducer;
+  return emitter.emitTiles(forall, grid);
 }
 
 LogicalResult KernelEmitter::emitConsumers(ConsumersOp role) {
@@ -279,7 +312,7 @@ LogicalResult KernelEmitter::emitTiles(scf::ForallOp forall,
   auto queues = forall.getBody()->getOps<TileQueueOp>();
   if (queues.empty()) {
     for (RingEnd end : ringEnds(forall))
-      ringCounts[end] = i32(0);
+      ringCounts[end] = {i32(0), {}};
     Value first = NVVM::BlockIdXOp::create(b, loc, b.getI32Type());
     bindTile(forall, grid.decode(toIndex(first)));
     return emitBlock(*forall.getBody());
@@ -295,7 +328,9 @@ KernelEmitter::TileLoop KernelEmitter::startTiles(scf::ForallOp forall,
                                                   ArrayRef<Value> carried) {
   TileLoop tiles;
   SmallVector<Value> inits(carried);
-  tiles.rings = ringEnds(forall);
+  for (RingEnd end : ringEnds(forall))
+    ringCounts[end] = {};
+  tiles.rings = groupRings(forall, ringEnds(forall));
   inits.append(tiles.rings.size(), i32(0));
   SmallVector<Type> before(inits.size(), b.getI32Type());
   SmallVector<Type> after(inits.size() + forall.getRank(), b.getI32Type());
@@ -305,8 +340,8 @@ KernelEmitter::TileLoop KernelEmitter::startTiles(scf::ForallOp forall,
                              SmallVector<Location>(before.size(), loc));
   tiles.body = b.createBlock(&tiles.loop.getAfter(), {}, after,
                              SmallVector<Location>(after.size(), loc));
-  for (auto [i, ring] : llvm::enumerate(tiles.rings))
-    ringCounts[ring] = tiles.body->getArgument(carried.size() + i);
+  bindRings(tiles.rings, tiles.body->getArguments().slice(carried.size(),
+                                                          tiles.rings.size()));
   bindTile(forall, tiles.body->getArguments().take_back(forall.getRank()));
   return tiles;
 }
@@ -323,8 +358,7 @@ void KernelEmitter::testTile(const TileLoop &tiles, Value more,
 /// Ends the loop's body.
 void KernelEmitter::endTile(const TileLoop &tiles, ArrayRef<Value> carried) {
   SmallVector<Value> yields(carried);
-  for (RingEnd ring : tiles.rings)
-    yields.push_back(ringCounts[ring]);
+  appendCounts(tiles.rings, yields);
   scf::YieldOp::create(b, loc, yields);
 }
 
@@ -352,12 +386,51 @@ LogicalResult KernelEmitter::emitProducerTiles(scf::ForallOp forall,
     testTile(tiles, more, words);
 
     b.setInsertionPointToEnd(tiles.body);
+    llvm::SaveAndRestore inTile(iteration, Value());
+    if (sparesRegisters()) {
+      iteration = tiles.body->getArgument(1);
+      if (failed(readNumbersAgain(forall)))
+        return failure();
+    }
     Value next = drawTile(grid, tiles.body->getArgument(0));
     if (failed(emitBlock(*forall.getBody())))
       return failure();
     endTile(tiles, {next, addC(tiles.body->getArgument(1), 1)});
   }
   returnQueue(grid);
+  return success();
+}
+
+/// Whether some loop's products read several operands from without: there are
+/// so many that registers are better kept for tiles than for what can be
+/// computed again, as descriptors, of which each step of a product has one.
+bool KernelEmitter::sparesRegisters() const {
+  return plan.consumers()
+      .walk([](scf::ForOp loop) {
+        DenseSet<Value> outside;
+        for (auto product : loop.getBody()->getOps<WgmmaOp>())
+          for (Value operand : {product.getA(), Value(product.getB())})
+            if (isa<SlotType>(operand.getType()) &&
+                !loop.getRegion().isAncestor(operand.getParentRegion()))
+              outside.insert(operand);
+        return outside.size() > 1 ? WalkResult::interrupt()
+                                  : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+/// Numbers from outside, which would be kept in registers, or what is computed
+/// of them.
+LogicalResult KernelEmitter::readNumbersAgain(scf::ForallOp forall) {
+  llvm::SetVector<Value> used;
+  getUsedValuesDefinedAbove(forall.getRegion(), used);
+  for (Value v : used)
+    if (v.getType().isIndex() && !getConstantIntValue(v)) {
+      Value number = scalar(v);
+      if (!number)
+        return failure();
+      scalars.map(v, toIndex(again(toI32(number))));
+    }
   return success();
 }
 
@@ -379,6 +452,12 @@ LogicalResult KernelEmitter::emitConsumerTiles(scf::ForallOp forall,
   Value number = tiles.body->getArgument(0);
   // The coordinates are read again for the stores, from an address that is
   // computed again: no register keeps them while the loop needs all of them.
+  llvm::SaveAndRestore inTile(iteration, Value());
+  if (sparesRegisters()) {
+    iteration = number;
+    if (failed(readNumbersAgain(forall)))
+      return failure();
+  }
   auto slotAgain = [&] {
     Value copy = ptx("mov.u32 $0, $1;", "=r,r", number, b.getI32Type()).front();
     return tileSlot(queue, copy);

@@ -54,6 +54,7 @@ KernelEmitter::SharedOperand KernelEmitter::sharedOperand(Value slot,
     address = add(address, mulC(remC(first, RingType::panelCols), 2));
   }
   constexpr int64_t groupBytes = 8 * rowBytes;
+  address = again(address);
   return {descriptor(addC(add(smemAddress, address), held.ring.getOffset()),
                      isTransposed ? panelBytes : 16, groupBytes),
           panelBytes, isTransposed};

@@ -11,9 +11,13 @@
 //   Residency  a loaded tile that products read is one slot of a ring of its
 //              own, with all its uses; a computed operand stays in registers
 //              where these hold its rows, else the warpgroups share it: in a
-//              ring that they fill themselves
-//   Rings      two stages where the tile is loaded in a loop and memory allows
-//              it, else one
+//              ring that they fill themselves; a vector that is loaded in a
+//              loop and computed with has a ring too
+//   Sums       what is added to memory goes there by TMA, through shared
+//   memory,
+//              where that has room
+//   Rings      two stages where the tile is loaded or computed in a loop and
+//              memory allows it, loaded ones first, else one
 //   Grid       a block for each multiprocessor takes tiles from a queue
 
 #include "HopperSchedule.h"
@@ -21,6 +25,7 @@
 
 #include "fa/Dialect/FA/IR/FA.h"
 
+#include "mlir/Dialect/Linalg/Transforms/Transforms.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/IR/Remarks.h"
@@ -35,8 +40,16 @@ using namespace mlir;
 using namespace fa::nvidia;
 using namespace fa::hopper;
 
+/// A producer that computes no tiles, and only addresses, needs few; consumers
+/// hold more tiles.
+static RoleRegisters registersOfRoles(int64_t warpgroups) {
+  RoleRegisters registers = roleRegisters(warpgroups);
+  return warpgroups == 2 ? RoleRegisters{24, 240} : registers;
+}
+
 namespace {
-/// A tile that is in shared memory because products read it, and its place.
+/// A tile that is in shared memory because products read it, or a vector that
+/// is loaded early, and its place.
 struct PlacedTile {
   /// The consumers compute it; else it is loaded.
   bool isComputed = false;
@@ -60,19 +73,25 @@ private:
   bool matchOperand(const Contraction &c, OpOperand &operand, bool isFirst,
                     std::string &why);
   bool matchRest(std::string &why);
+  bool isVectorForRing(Value vector);
+  void matchVectors();
   bool chooseStages(std::string &why);
 
+  void stageSums();
   void placeRings(OpBuilder &b);
   void placeQueue(OpBuilder &b, int64_t barriers);
   void moveIntoConsumers(OpBuilder &b);
   void startProduct(const Contraction &c);
   void placeSlot(Value tile, PlacedTile &placed);
+  SmallVector<Operation *> usersInShared(Value tile);
 
   scf::ForallOp forall;
   const fa::NVIDIATarget &target;
   SmallVector<Contraction> contractions;
   int64_t warpgroups = 0;
   llvm::MapVector<Value, PlacedTile> tiles;
+  /// Where shared memory is free.
+  int64_t tilesEnd = tileAlignment;
   /// Operands of products in registers.
   DenseSet<OpOperand *> inRegisters;
   ConsumersOp consumers;
@@ -152,7 +171,7 @@ bool Placement::chooseWarpgroups(std::string &why) {
   for (int64_t n = most / warpgroupRows; n <= maxWarpgroups; n *= 2) {
     if (!takes(n))
       continue;
-    bool fits = plan.estimateRegisters(4 * n) <= roleRegisters(n).consumers;
+    bool fits = plan.estimateRegisters(4 * n) <= registersOfRoles(n).consumers;
     if (!warpgroups || fits)
       warpgroups = n;
     if (fits)
@@ -258,6 +277,34 @@ bool Placement::matchRest(std::string &why) {
   return !walk.wasInterrupted();
 }
 
+/// Loaded in a loop, from where both roles can tell, for operations beside it;
+/// in branches few blocks have them.
+bool Placement::isVectorForRing(Value vector) {
+  auto type = dyn_cast<RankedTensorType>(vector.getType());
+  if (!type || type.getRank() != 1 || !isLoaded(vector) ||
+      vector.getParentBlock() == forall.getBody() ||
+      !isKnownToBoth(vector, forall) ||
+      !isUnderKnownControl(vector.getDefiningOp(), forall))
+    return false;
+  for (Operation *op : getLoadChain(vector))
+    if (auto pad = dyn_cast<tensor::PadOp>(op);
+        pad && !pad.getConstantPaddingValue())
+      return false;
+  bool areBeside = llvm::all_of(vector.getUsers(), [&](Operation *user) {
+    return isa<linalg::LinalgOp>(user) &&
+           user->getBlock() == vector.getParentBlock();
+  });
+  return areBeside && RingType::takes(type);
+}
+
+void Placement::matchVectors() {
+  forall.walk([&](linalg::LinalgOp op) {
+    for (Value operand : op->getOperands())
+      if (isVectorForRing(operand))
+        tiles.insert({operand, {}});
+  });
+}
+
 bool Placement::chooseStages(std::string &why) {
   int64_t available = target.sharedMemory - tileAlignment, bytes = 0;
   for (auto &[tile, placed] : tiles)
@@ -267,19 +314,23 @@ bool Placement::chooseStages(std::string &why) {
           " bytes, and shared memory " + std::to_string(available);
     return false;
   }
-  for (auto &[tile, placed] : tiles) {
-    int64_t more = llvm::alignTo(tileBytes(tile), tileAlignment);
-    if (placed.isComputed || tile.getParentBlock() == forall.getBody() ||
-        bytes + more > available)
-      continue;
-    placed.stages = 2;
-    bytes += more;
-  }
+  for (bool isComputed : {false, true})
+    for (auto &[tile, placed] : tiles) {
+      int64_t more = llvm::alignTo(tileBytes(tile), tileAlignment);
+      if (placed.isComputed != isComputed ||
+          tile.getParentBlock() == forall.getBody() || bytes + more > available)
+        continue;
+      placed.stages = 2;
+      bytes += more;
+    }
   return true;
 }
 
 bool Placement::match(std::string &why) {
-  return matchContractions(why) && matchRest(why) && chooseStages(why);
+  if (!matchContractions(why) || !matchRest(why))
+    return false;
+  matchVectors();
+  return chooseStages(why);
 }
 
 //===----------------------------------------------------------------------===//
@@ -287,7 +338,7 @@ bool Placement::match(std::string &why) {
 //===----------------------------------------------------------------------===//
 
 void Placement::placeRings(OpBuilder &b) {
-  int64_t tilesEnd = tileAlignment, barriersEnd = 0;
+  int64_t barriersEnd = 0;
   for (auto [n, entry] : llvm::enumerate(tiles)) {
     auto &[tile, placed] = entry;
     auto type = RingType::get(b.getContext(), placed.stages,
@@ -304,8 +355,9 @@ void Placement::placeRings(OpBuilder &b) {
 /// Blocks stay and take tiles from a queue, the longest first where their
 /// lengths differ; if barriers leave it room before the first tile.
 void Placement::placeQueue(OpBuilder &b, int64_t barriers) {
-  // Heads whose blocks run side by side and share what L2 holds.
-  constexpr int64_t section = 16;
+  // Heads whose blocks run side by side and share what L2 holds: gradients read
+  // and add to 8 bytes an element of one.
+  constexpr int64_t section = 4;
   if (barriers + TileQueueOp::bytes > tileAlignment)
     return;
   bool longestFirst = boundsDependOn(forall, forall.getInductionVars().back());
@@ -341,7 +393,7 @@ void Placement::moveIntoConsumers(OpBuilder &b) {
       if (moved.contains(v.getDefiningOp()))
         results.insert(v);
   });
-  auto registers = roleRegisters(warpgroups);
+  RoleRegisters registers = registersOfRoles(warpgroups);
   SmallVector<Value> values = results.takeVector();
   consumers =
       ConsumersOp::create(b, forall.getLoc(), TypeRange(ValueRange(values)),
@@ -357,22 +409,33 @@ void Placement::moveIntoConsumers(OpBuilder &b) {
     });
 }
 
-/// A slot from before the first product that reads the tile to behind the last
-/// one, in the block of the tile.
+/// What reads a tile from shared memory.
+SmallVector<Operation *> Placement::usersInShared(Value tile) {
+  if (cast<RankedTensorType>(tile.getType()).getRank() == 1)
+    return llvm::to_vector(tile.getUsers());
+  SmallVector<Operation *> users;
+  for (const Contraction &c : contractions)
+    for (OpOperand *operand : {c.a, c.b})
+      if (operand->get() == tile && !inRegisters.contains(operand))
+        users.push_back(c.op);
+  return users;
+}
+
+/// A slot from before the first operation that reads the tile to behind the
+/// last one, in the block of the tile.
 void Placement::placeSlot(Value tile, PlacedTile &placed) {
   Block *block = tile.getParentBlock();
   if (block == forall.getBody())
     block = &consumers.getBody().front();
   Operation *first = nullptr, *last = nullptr;
-  for (const Contraction &c : contractions)
-    for (OpOperand *operand : {c.a, c.b})
-      if (operand->get() == tile && !inRegisters.contains(operand)) {
-        Operation *user = block->findAncestorOpInBlock(*c.op);
-        if (!first || user->isBeforeInBlock(first))
-          first = user;
-        if (!last || last->isBeforeInBlock(user))
-          last = user;
-      }
+  SmallVector<Operation *> users = usersInShared(tile);
+  for (Operation *op : users) {
+    Operation *user = block->findAncestorOpInBlock(*op);
+    if (!first || user->isBeforeInBlock(first))
+      first = user;
+    if (!last || last->isBeforeInBlock(user))
+      last = user;
+  }
   OpBuilder b(first);
   RingType ring = placed.ring.getRing().getType();
   if (placed.isComputed)
@@ -381,6 +444,13 @@ void Placement::placeSlot(Value tile, PlacedTile &placed) {
                                   SlotType::get(b.getContext(), ring.getTile()),
                                   placed.ring.getRing(), tile, /*polled=*/false)
                     .getSlot();
+  if (ring.isVector())
+    for (Operation *user : users) {
+      OpBuilder before(user);
+      auto read =
+          ReadOp::create(before, user->getLoc(), tile.getType(), placed.slot);
+      user->replaceUsesOfWith(tile, read.getResult());
+    }
   b.setInsertionPointAfter(last);
   ReleaseOp::create(b, tile.getLoc(), placed.slot, Value());
 }
@@ -407,10 +477,33 @@ void Placement::startProduct(const Contraction &c) {
   c.op->getResult(0).replaceAllUsesWith(wait.getResults()[0]);
 }
 
+/// Each warp's part of what is added lies in shared memory until TMA has read
+/// it.
+void Placement::stageSums() {
+  consumers.walk([&](fa::AccumulateSliceOp sum) {
+    Value part = sum.getPart();
+    auto slice = part.getDefiningOp<tensor::ExtractSliceOp>();
+    if (slice)
+      part = slice.getSource();
+    auto type = cast<RankedTensorType>(part.getType());
+    if (!part.getDefiningOp<WaitGroupOp>() ||
+        !StageOp::takesSums(type, warpgroups) ||
+        sum.getInit().getType().getShape().back() != type.getDimSize(1) ||
+        tilesEnd + type.getNumElements() * 4 > target.sharedMemory)
+      return;
+    OpBuilder b(slice ? slice.getOperation() : sum.getOperation());
+    auto stage =
+        StageOp::create(b, sum.getLoc(), type, part, tilesEnd, IntegerAttr());
+    (slice ? slice.getOperation() : sum.getOperation())
+        ->replaceUsesOfWith(part, stage.getResult());
+    tilesEnd += llvm::alignTo(stage.bytes(), tileAlignment);
+  });
+}
+
 void Placement::apply() {
   OpBuilder b(forall.getBody()->getTerminator());
   placeRings(b);
-  auto registers = roleRegisters(warpgroups);
+  RoleRegisters registers = registersOfRoles(warpgroups);
   auto producer = ProducerOp::create(b, forall.getLoc(), registers.producer);
   producer.getBody().emplaceBlock();
   moveIntoConsumers(b);
@@ -420,8 +513,48 @@ void Placement::apply() {
     startProduct(c);
   for (const Contraction &c : contractions)
     c.op->erase();
+  stageSums();
   buildProducer(producer, consumers);
   eraseDead(*forall.getBody());
+}
+
+/// What is computed of a vector, element by element, is computed where tiles
+/// use it: a thread has a column for a moment, not all of its columns.
+static void fuseVectors(scf::ForallOp forall) {
+  auto isOfVector = [](OpOperand *operand) {
+    auto type = dyn_cast<RankedTensorType>(operand->get().getType());
+    return type && type.getRank() == 1 &&
+           linalg::areElementwiseOpsFusable(operand);
+  };
+  IRRewriter b(forall.getContext());
+  bool changed = true;
+  while (changed) {
+    changed = false;
+    SmallVector<linalg::GenericOp> users;
+    forall.walk([&](linalg::GenericOp op) { users.push_back(op); });
+    for (linalg::GenericOp user : users) {
+      OpOperand *found = nullptr;
+      for (OpOperand *operand : user.getDpsInputOperands())
+        if (isOfVector(operand))
+          found = operand;
+      if (!found)
+        continue;
+      b.setInsertionPoint(user);
+      auto fused = linalg::fuseElementwiseOps(b, found);
+      if (failed(fused))
+        continue;
+      for (auto [from, to] : fused->replacements)
+        from.replaceUsesWithIf(to, [&](OpOperand &use) {
+          return use.getOwner() != fused->fusedOp;
+        });
+      Operation *producer = found->get().getDefiningOp();
+      b.eraseOp(user);
+      if (producer->use_empty())
+        b.eraseOp(producer);
+      changed = true;
+      break;
+    }
+  }
 }
 
 //===----------------------------------------------------------------------===//
@@ -438,6 +571,7 @@ struct HopperPlace : public fa::impl::HopperPlacePassBase<HopperPlace> {
       splitRandomMasks(func);
       for (auto forall : func.getBody().front().getOps<scf::ForallOp>()) {
         forall.walk([](scf::ForOp loop) { decideByWarp(loop); });
+        fuseVectors(forall);
         Placement placement(forall, *target);
         std::string why;
         if (placement.match(why))

@@ -80,6 +80,13 @@ Value KernelEmitter::threadInTeam(Value thread) {
 
 /// Nothing of the thread's coordinates that is computed from this is kept in
 /// registers elsewhere: for a branch in a loop, and for what follows a loop.
+Value KernelEmitter::again(Value word) {
+  if (!iteration)
+    return word;
+  return ptx("mov.u32 $0, $1;", "=r,r,r", {word, iteration}, b.getI32Type(),
+             /*hasSideEffects=*/false)
+      .front();
+}
 Value KernelEmitter::readThread() {
   return threadInTeam(
       ptx("mov.u32 $0, %tid.x;", "=r", {}, b.getI32Type()).front());
@@ -205,8 +212,7 @@ LogicalResult KernelEmitter::emitBlock(Block &block) {
   for (Operation &op : block) {
     loc = op.getLoc();
     if (auto producer = dyn_cast<hopper::ProducerOp>(op)) {
-      if (role == Role::Producer &&
-          failed(emitBlock(producer.getBody().front())))
+      if (isProducer() && failed(emitBlock(producer.getBody().front())))
         return failure();
       continue;
     }
@@ -215,7 +221,7 @@ LogicalResult KernelEmitter::emitBlock(Block &block) {
         return failure();
       continue;
     }
-    if (role == Role::Producer && isa<scf::InParallelOp>(op))
+    if (isProducer() && isa<scf::InParallelOp>(op))
       continue;
     if (rebindTile && isa<scf::InParallelOp>(op) && failed(rebindTile()))
       return failure();
@@ -359,6 +365,8 @@ Type KernelEmitter::flatType(Value v) {
 }
 
 FailureOr<SmallVector<Value>> KernelEmitter::flatten(Value v, Value like) {
+  if (isa<hopper::SlotType>(v.getType()))
+    return SmallVector<Value>{slots[v].stage};
   if (!isa<TensorType>(v.getType())) {
     Value s = scalar(v);
     if (!s)
@@ -375,6 +383,10 @@ FailureOr<SmallVector<Value>> KernelEmitter::flatten(Value v, Value like) {
 }
 
 unsigned KernelEmitter::bindFlat(Value v, ValueRange values, Value origin) {
+  if (isa<hopper::SlotType>(v.getType())) {
+    slots[v] = {slots[origin].ring, values[0]};
+    return 1;
+  }
   if (!isa<TensorType>(v.getType())) {
     scalars.map(v, values[0]);
     return 1;
@@ -419,9 +431,8 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
       return failure();
     inits.append(*flat);
   }
-  SmallVector<RingEnd> rings = ringsMovedIn(op);
-  for (RingEnd ring : rings)
-    inits.push_back(ringCounts[ring]);
+  SmallVector<RingGroup> rings = groupRings(op, ringsMovedIn(op));
+  appendCounts(rings, inits);
   SmallVector<AccumulateOp> sums = sumsCarriedBy(op);
   startSums(sums, inits);
   if (stages > 1)
@@ -433,8 +444,8 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
   unsigned at = 0;
   for (auto [init, arg] : llvm::zip(op.getInitArgs(), op.getRegionIterArgs()))
     at += bindFlat(arg, args.drop_front(at), init);
-  for (RingEnd ring : rings)
-    ringCounts[ring] = args[at++];
+  bindRings(rings, args.slice(at, rings.size()));
+  at += rings.size();
   for (AccumulateOp sum : sums)
     for (auto &held : carriedSums[sum].sums)
       held.second = args[at++];
@@ -444,12 +455,15 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
   int64_t committedBefore = committed;
   auto inFlightBefore = inFlight;
   {
+    llvm::SaveAndRestore inLoop(iteration);
     OpBuilder::InsertionGuard guard(b);
     if (loop.getBody()->empty())
       b.setInsertionPointToStart(loop.getBody());
     else
       b.setInsertionPoint(loop.getBody()->getTerminator());
     frames.push_back(frame);
+    if (iteration)
+      iteration = toI32(frame.iv);
     if (failed(emitBlock(*op.getBody())))
       return failure();
     SmallVector<Value> yields;
@@ -460,8 +474,7 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
         return failure();
       yields.append(*flat);
     }
-    for (RingEnd ring : rings)
-      yields.push_back(ringCounts[ring]);
+    appendCounts(rings, yields);
     for (AccumulateOp sum : sums)
       for (auto &held : carriedSums[sum].sums)
         yields.push_back(held.second);
@@ -480,8 +493,8 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
   at = 0;
   for (auto [init, result] : llvm::zip(op.getInitArgs(), op.getResults()))
     at += bindFlat(result, loop.getResults().drop_front(at), init);
-  for (RingEnd ring : rings)
-    ringCounts[ring] = loop.getResult(at++);
+  bindRings(rings, loop.getResults().slice(at, rings.size()));
+  at += rings.size();
   for (AccumulateOp sum : sums) {
     PlaceSums held = carriedSums[sum];
     carriedSums.erase(sum);
@@ -494,7 +507,7 @@ LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
 }
 
 LogicalResult KernelEmitter::emitBranch(Block &from, scf::IfOp source,
-                                        Block *to) {
+                                        Block *to, ArrayRef<RingGroup> rings) {
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToEnd(to);
   int64_t committedBefore = committed;
@@ -527,8 +540,7 @@ LogicalResult KernelEmitter::emitBranch(Block &from, scf::IfOp source,
       return failure();
     yields.append(*flat);
   }
-  for (RingEnd ring : ringsMovedIn(source))
-    yields.push_back(ringCounts[ring]);
+  appendCounts(rings, yields);
   ringCounts = countsBefore;
   scf::YieldOp::create(b, loc, yields);
   committed = committedBefore;
@@ -543,23 +555,24 @@ LogicalResult KernelEmitter::emitIf(scf::IfOp op) {
   SmallVector<Type> types;
   for (Value result : op.getResults())
     types.append(flatSize(result), flatType(result));
-  SmallVector<RingEnd> rings = ringsMovedIn(op);
+  SmallVector<RingGroup> rings = groupRings(op, ringsMovedIn(op));
   if (!rings.empty() && !op.elseBlock())
     return op.emitOpError("moves rings on one side only: it needs an else");
   types.append(rings.size(), b.getI32Type());
   auto branch = scf::IfOp::create(b, loc, types, condition,
                                   /*addThenBlock=*/true,
                                   /*addElseBlock=*/op.elseBlock() != nullptr);
-  if (failed(emitBranch(*op.thenBlock(), op, &branch.getThenRegion().front())))
+  if (failed(emitBranch(*op.thenBlock(), op, &branch.getThenRegion().front(),
+                        rings)))
     return failure();
   if (op.elseBlock() &&
-      failed(emitBranch(*op.elseBlock(), op, &branch.getElseRegion().front())))
+      failed(emitBranch(*op.elseBlock(), op, &branch.getElseRegion().front(),
+                        rings)))
     return failure();
   unsigned at = 0;
   for (auto [i, result] : llvm::enumerate(op.getResults()))
     at += bindFlat(result, branch.getResults().drop_front(at),
                    op.thenYield().getOperand(i));
-  for (RingEnd ring : rings)
-    ringCounts[ring] = branch.getResult(at++);
+  bindRings(rings, branch.getResults().slice(at, rings.size()));
   return success();
 }

@@ -43,7 +43,7 @@ struct GlobalSlice {
 
 /// How a tensor of the tile program lives in the kernel.
 struct TileValue {
-  enum class Kind { Undefined, Global, Slice, Registers, Splat };
+  enum class Kind { Undefined, Global, Slice, Shared, Registers, Splat };
   Kind kind = Kind::Undefined;
   const GlobalTensor *global = nullptr;
   GlobalSlice slice;
@@ -53,6 +53,9 @@ struct TileValue {
   /// elements of eight tiles of 16 x 8 (bitOf).
   llvm::SmallVector<mlir::Value> regs;
   mlir::Value splat;
+  /// Of a vector in shared memory: where a thread's first element lies, whose
+  /// others lie as `layout` says, from there.
+  mlir::Value shared;
   /// Of registers: rows and columns beyond these are not to be stored.
   llvm::SmallVector<mlir::Value> valid;
   /// Where it goes into shared memory for TMA to store it; null: nowhere.
@@ -70,7 +73,8 @@ inline bool isPacked(mlir::Type elementType, const FragmentLayout &layout) {
 }
 
 /// A tensor map that a kernel takes: boxes of `rows` of dimension `dim` by 64
-/// columns of the last dimension, in the 128-byte swizzle.
+/// columns of the last dimension, in the 128-byte swizzle; of f32 by 16 columns
+/// as they are.
 struct TensorMap {
   unsigned buffer = 0, dim = 0;
   int64_t rows = 0;
@@ -97,6 +101,11 @@ struct Turns {
 };
 
 class KernelEmitter {
+  /// A ring as it is filled, or as what it holds is taken: each has a position
+  /// of its own.
+  enum End : unsigned { Fills, Takes };
+  using RingEnd = std::pair<mlir::Value, unsigned>;
+
 public:
   KernelEmitter(const BlockPlan &plan, mlir::OpBuilder &builder,
                 mlir::Location loc, mlir::Value sharedBase)
@@ -156,8 +165,9 @@ private:
   mlir::LogicalResult emitScalarOp(mlir::Operation *op);
   mlir::LogicalResult emitFor(mlir::scf::ForOp op);
   mlir::LogicalResult emitIf(mlir::scf::IfOp op);
-  mlir::LogicalResult emitBranch(mlir::Block &from, mlir::scf::IfOp source,
-                                 mlir::Block *to);
+  mlir::LogicalResult
+  emitBranch(mlir::Block &from, mlir::scf::IfOp source, mlir::Block *to,
+             llvm::ArrayRef<llvm::SmallVector<RingEnd, 4>> rings);
   /// A value that control flow carries, as a list of kernel values.
   mlir::FailureOr<llvm::SmallVector<mlir::Value>> flatten(mlir::Value v,
                                                           mlir::Value like);
@@ -377,7 +387,18 @@ private:
   mlir::Value uniformSeed(mlir::Value seed);
 
   //--- Hopper's roles and their tiles (EmitRoles.cpp)
-  enum class Role { Both, Producer, Consumers };
+  /// The producer is one thread that starts TMA's loads, and a warp that copies
+  /// vectors.
+  enum class Role { Both, Producer, VectorProducer, Consumers };
+  bool isProducer() const {
+    return role == Role::Producer || role == Role::VectorProducer;
+  }
+  /// Whether it is this part of the producer that fills a ring.
+  bool isFilledHere(hopper::RingOp ring) const {
+    return role == (ring.getRing().getType().isVector() ? Role::VectorProducer
+                                                        : Role::Producer);
+  }
+  static bool hasVectors(mlir::scf::ForallOp forall);
   /// A word of lane 0, which the compiler can see is the same in all lanes.
   mlir::Value uniform(mlir::Value word);
   mlir::Value warpgroup();
@@ -388,6 +409,8 @@ private:
   void fillOnes(mlir::scf::ForallOp forall);
   mlir::Value firstTile();
   mlir::Value tileStride();
+  mlir::LogicalResult emitVectorProducer(mlir::scf::ForallOp forall,
+                                         const TileGrid &grid);
   mlir::LogicalResult emitConsumers(hopper::ConsumersOp role);
   mlir::LogicalResult emitTiles(mlir::scf::ForallOp forall,
                                 const TileGrid &grid);
@@ -402,15 +425,13 @@ private:
   };
   TileSlot tileSlot(hopper::TileQueueOp queue, mlir::Value count);
   llvm::SmallVector<mlir::Value> readSlot(mlir::Value words, unsigned count);
+  bool sparesRegisters() const;
+  mlir::LogicalResult readNumbersAgain(mlir::scf::ForallOp forall);
   void bindTile(mlir::scf::ForallOp forall, mlir::ValueRange coordinates);
-  /// A ring as it is filled, or as what it holds is taken: each has a position
-  /// of its own.
-  enum End : unsigned { Fills, Takes };
-  using RingEnd = std::pair<mlir::Value, unsigned>;
   struct TileLoop {
     mlir::scf::WhileOp loop;
     mlir::Block *test, *body;
-    llvm::SmallVector<RingEnd> rings;
+    llvm::SmallVector<llvm::SmallVector<RingEnd, 4>> rings;
   };
   TileLoop startTiles(mlir::scf::ForallOp forall,
                       llvm::ArrayRef<mlir::Value> carried);
@@ -435,6 +456,24 @@ private:
   llvm::SmallVector<RingEnd> ringEnds(mlir::scf::ForallOp forall);
   /// The rings whose position an op or its regions move.
   llvm::SmallVector<RingEnd> ringsMovedIn(mlir::Operation *op);
+  /// How many tiles went through an end of a ring so far.
+  struct RingCount {
+    mlir::Value now, base; // i32: now = base + more
+    int64_t more = 0;
+    bool isSameAs(const RingCount &o) const {
+      return base == o.base && more == o.more;
+    }
+  };
+  /// Ends whose counts are the same before an operation and behind it, and in
+  /// all its regions wherever these begin and end: one number for them all.
+  using RingGroup = llvm::SmallVector<RingEnd, 4>;
+  llvm::SmallVector<RingGroup> groupRings(mlir::Operation *op,
+                                          llvm::ArrayRef<RingEnd> ends);
+  void bindRings(llvm::ArrayRef<RingGroup> groups, mlir::ValueRange counts);
+  void appendCounts(llvm::ArrayRef<RingGroup> groups,
+                    llvm::SmallVectorImpl<mlir::Value> &counts);
+  static bool isAt(mlir::Operation *op, RingEnd end);
+  static bool moveTogether(mlir::Operation *op, RingEnd x, RingEnd y);
   mlir::Value ringStage(RingEnd end);
   mlir::Value ringParity(RingEnd end);
   void advance(RingEnd end);
@@ -445,6 +484,13 @@ private:
   mlir::FailureOr<mlir::Value> mapAddress(const TensorMap &map,
                                           mlir::Operation *op);
   mlir::LogicalResult emitLoad(hopper::LoadOp op);
+  mlir::LogicalResult emitVectorLoad(hopper::LoadOp op,
+                                     const GlobalSlice &slice);
+  mlir::LogicalResult emitRead(hopper::ReadOp op);
+  void loadShared(mlir::Type element, const TileValue &vector, unsigned reg,
+                  llvm::MutableArrayRef<mlir::Value> regs);
+  mlir::LogicalResult reduceStaged(const TileValue &source,
+                                   const GlobalSlice &dest);
   mlir::LogicalResult emitShare(hopper::ShareOp op);
   void emitArrival(mlir::Value barrier, mlir::Value who);
   mlir::LogicalResult emitStage(hopper::StageOp op);
@@ -524,6 +570,9 @@ private:
   mlir::Value toIndex(mlir::Value v) { return castIndex(v, b.getIndexType()); }
   mlir::Value threadId();
   mlir::Value readThread();
+  /// The same number, of which the compiler thinks that it changes with each
+  /// iteration: what is computed of it in a loop takes no registers meanwhile.
+  mlir::Value again(mlir::Value word);
   mlir::Value threadInTeam(mlir::Value thread);
   mlir::Value lane() { return remC(threadId(), 32); }
   mlir::Value warp() { return divC(threadId(), 32); }
@@ -566,13 +615,14 @@ private:
   /// that no barrier has made visible yet.
   llvm::DenseSet<mlir::Value> written, shared;
   llvm::SmallVector<std::pair<TensorMap, mlir::Value>> maps;
-  /// How many tiles went through an end of a ring so far (i32).
-  llvm::DenseMap<RingEnd, mlir::Value> ringCounts;
+  llvm::DenseMap<RingEnd, RingCount> ringCounts;
   llvm::DenseMap<mlir::Value, Slot> slots;
   /// Where the team's shared memory begins; its number, null where there is
   /// one; the warpgroup's in the team.
   mlir::Value smemAddress, team, warpgroupIndex; // i32
   Role role = Role::Both;
+  /// What changes with each iteration of the consumers' innermost loop.
+  mlir::Value iteration; // i32
   /// The thread's number, read anew in the branch that is being emitted.
   mlir::Value branchThread; // i32
   /// Of blocks that add in an order.

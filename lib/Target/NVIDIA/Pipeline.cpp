@@ -112,12 +112,20 @@ void fa::buildNVIDIALoweringPipeline(OpPassManager &pm) {
   gpu.addPass(createCSEPass());
 }
 
+void fa::buildHopperRules(OpPassManager &pm) {
+  pm.addPass(createHopperPlacePass());
+  OpPassManager &func = pm.nest<func::FuncOp>();
+  func.addPass(hopper::createNarrowTilesPass());
+  func.addPass(hopper::createScheduleLoopsPass());
+  func.addPass(hopper::createExpandLoopsPass());
+  func.addPass(hopper::createOrderStepsPass());
+}
+
 void fa::buildNVIDIAPipeline(OpPassManager &pm, const NVIDIAOptions &options) {
   if (const NVIDIATarget *target = lookupNVIDIATarget(options.chip);
       target && target->wgmma && options.hopper) {
     if (options.schedule == NVIDIAOptions::Schedule::Rules) {
-      pm.addPass(createHopperPlacePass());
-      pm.addNestedPass<func::FuncOp>(hopper::createOrderStepsPass());
+      buildHopperRules(pm);
     } else {
       ScheduleHopperPassOptions schedule;
       schedule.chip = options.chip;
@@ -143,7 +151,7 @@ struct NVIDIAPipelineOptions : PassPipelineOptions<NVIDIAPipelineOptions> {
       llvm::cl::init(Schedule::Template),
       llvm::cl::values(
           clEnumValN(Schedule::Template, "template", "fa-schedule-hopper"),
-          clEnumValN(Schedule::Rules, "rules", "fa-hopper-place"))};
+          clEnumValN(Schedule::Rules, "rules", "fa-hopper-rules"))};
 };
 } // namespace
 
@@ -153,6 +161,9 @@ void fa::registerNVIDIAPasses() {
   PassPipelineRegistration<>(
       "fa-lower-to-nvvm", "kernels to the LLVM and NVVM dialects",
       [](OpPassManager &pm) { buildNVIDIALoweringPipeline(pm); });
+  PassPipelineRegistration<>("fa-hopper-rules",
+                             "tile programs as two roles on sm_90a, by rules",
+                             [](OpPassManager &pm) { buildHopperRules(pm); });
   PassPipelineRegistration<NVIDIAPipelineOptions>(
       "fa-lower-to-nvidia",
       "tile programs to kernels in the LLVM and NVVM dialects, by the chip's "

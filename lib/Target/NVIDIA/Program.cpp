@@ -460,7 +460,35 @@ Turns KernelBuilder::turnsOf(scf::ForallOp forall, ArrayRef<Value> ivs,
           number};
 }
 
-/// The tensor maps that a block's TMA loads need.
+/// The memory that a block adds to, and which of its dimensions `dim` of the
+/// value is: through slices and loops that carry it.
+static std::pair<Value, unsigned> findMemory(Value value, unsigned dim) {
+  while (true) {
+    Operation *op = value.getDefiningOp();
+    if (auto argument = dyn_cast<BlockArgument>(value)) {
+      auto loop = dyn_cast<scf::ForOp>(argument.getOwner()->getParentOp());
+      if (!loop)
+        return {value, dim};
+      value = loop.getTiedLoopInit(argument)->get();
+    } else if (auto loop = dyn_cast<scf::ForOp>(op)) {
+      value = loop.getInitArgs()[cast<OpResult>(value).getResultNumber()];
+    } else if (auto sum = dyn_cast<AccumulateSliceOp>(op)) {
+      value = sum.getInit();
+    } else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
+      llvm::SmallBitVector dropped = slice.getDroppedDims();
+      unsigned kept = 0, d = 0;
+      for (; d < dropped.size(); ++d)
+        if (!dropped.test(d) && kept++ == dim)
+          break;
+      dim = d;
+      value = slice.getSource();
+    } else {
+      return {value, dim};
+    }
+  }
+}
+
+/// The tensor maps that a block's TMA loads, stores and reductions need.
 FailureOr<SmallVector<TensorMap>> Program::collectMaps(scf::ForallOp forall) {
   SmallVector<TensorMap> found;
   // Stores of what is staged: into the results, by warpgroup.
@@ -481,7 +509,27 @@ FailureOr<SmallVector<TensorMap>> Program::collectMaps(scf::ForallOp forall) {
     if (!llvm::is_contained(found, map))
       found.push_back(map);
   });
+  // Sums of what is staged, by warp.
+  forall.walk([&](AccumulateSliceOp sum) {
+    Value part = sum.getPart();
+    if (auto slice = part.getDefiningOp<tensor::ExtractSliceOp>())
+      part = slice.getSource();
+    if (!part.getDefiningOp<hopper::StageOp>())
+      return;
+    auto [memory, dim] =
+        findMemory(sum.getInit(), firstKeptDim(sum.getDroppedDims()));
+    auto argument = dyn_cast<BlockArgument>(memory);
+    if (!argument || argument.getOwner() != forall.getBody())
+      return;
+    TensorMap map{
+        bufferOf[forall.getTiedOpResult(forall.getTiedOpOperand(argument))],
+        dim, hopper::StageOp::sumRows};
+    if (!llvm::is_contained(found, map))
+      found.push_back(map);
+  });
   WalkResult walk = forall.walk([&](hopper::LoadOp load) {
+    if (load.getRing().getType().isVector())
+      return WalkResult::advance();
     SmallVector<Operation *> chain = getLoadChain(load.getTile());
     if (chain.empty()) {
       load.emitOpError("expected a slice of a tensor in global memory");

@@ -253,7 +253,7 @@ def compile(
             and options of the target's schedule pass: of fa-schedule-hopper for "sm_90a",
             {"rows": 128, "overlap": 1, "ping_pong": 0, "stages": 2}, of
             fa-schedule-ampere for another GPU, {"warps": 8}; {"by": "rules"} alone has
-            fa-hopper-place in the place of fa-schedule-hopper. A program that the
+            fa-hopper-rules in the place of fa-schedule-hopper. A program that the
             pass does not take is then an error.
         backward: the function's gradient in its place, with respect to q, k, v and
             captured tensors: "all" floating-point ones, "none", or the numbers of

@@ -17,9 +17,72 @@ func.func private @many_stages(
 // -----
 
 func.func private @ring_rank(
-  // expected-error @below {{expected a static tile of rank 2 with elements f16 or bf16, got 'tensor<64xf16>'}}
-  !hopper.ring<2, tensor<64xf16>>
+  // expected-error @below {{expected a static tile of rank 2 with elements f16 or bf16, got 'tensor<2x64x64xf16>'}}
+  !hopper.ring<2, tensor<2x64x64xf16>>
 )
+
+// -----
+
+func.func private @ring_of_bits(
+  // expected-error @below {{expected a static vector of at most 16384 numbers of 8, 16, 32 or 64 bits, got 'tensor<64xi1>'}}
+  !hopper.ring<2, tensor<64xi1>>
+)
+
+// -----
+
+func.func private @ring_of_long_vectors(
+  // expected-error @below {{expected a static vector of at most 16384 numbers of 8, 16, 32 or 64 bits, got 'tensor<16385xf32>'}}
+  !hopper.ring<2, tensor<16385xf32>>
+)
+
+// -----
+
+func.func private @ring_of_dynamic_vectors(
+  // expected-error @below {{expected a static vector of at most 16384 numbers of 8, 16, 32 or 64 bits, got 'tensor<?xf32>'}}
+  !hopper.ring<2, tensor<?xf32>>
+)
+
+// -----
+
+func.func @computed_vector() {
+  scf.forall (%i) in (1) {
+    // expected-error @below {{has `computed`, which rings of vectors do not}}
+    %r = hopper.ring "r" at 1024 barriers 0 computed : <2, tensor<64xf32>>
+  }
+  return
+}
+
+// -----
+
+func.func @read_other_vector(%v: tensor<64xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64xf32>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %s = hopper.acquire %r of %v : <2, tensor<64xf32>> -> <tensor<64xf32>>
+      // expected-error @below {{'hopper.read' op expected the slot's vector 'tensor<64xf32>', got 'tensor<32xf32>'}}
+      %x = hopper.read %s : <tensor<64xf32>> -> tensor<32xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @product_of_vector(%v: tensor<64xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64xf32>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %s = hopper.acquire %r of %v : <2, tensor<64xf32>> -> <tensor<64xf32>>
+      // expected-error @below {{'hopper.wgmma' op expected static tiles of rank 2}}
+      %x = hopper.wgmma %s, %s : (!hopper.slot<tensor<64xf32>>, !hopper.slot<tensor<64xf32>>) -> !hopper.pending<tensor<64x64xf32>>
+    }
+  }
+  return
+}
 
 // -----
 
@@ -95,7 +158,7 @@ func.func private @ring_many_columns(
 
 func.func private @slot_rank(
   // expected-error @below {{expected a static tile of rank 2 with elements f16 or bf16}}
-  !hopper.slot<tensor<64xf16>>
+  !hopper.slot<tensor<1x64x64xf16>>
 )
 
 // -----
@@ -1038,8 +1101,8 @@ func.func @stage_f32(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 240 {
-      // expected-error @below {{'hopper.stage' op expected a static tile of rank 2 with elements f16 or bf16, got 'tensor<64x64xf32>'}}
-      %o = hopper.stage %f at 17408 : tensor<64x64xf32>
+      // expected-error @below {{'hopper.stage' op expected a tile of f32 of 64 rows and a multiple of 16 columns for each of 1 warpgroups, and no `by`, got 'tensor<64x8xf32>'}}
+      %o = hopper.stage %s at 17408 : tensor<64x8xf32>
     }
   }
   return

@@ -9,11 +9,11 @@
 // GEMM: %[[A:.*]] = hopper.ring "tile0" at 1024 barriers 0 : <2, tensor<128x64xbf16>>
 // GEMM: %[[B:.*]] = hopper.ring "tile1" at 33792 barriers 32 : <2, tensor<64x128xbf16>>
 // GEMM: hopper.tile_queue barriers 64{{$}}
-// GEMM: hopper.producer registers 40 {
+// GEMM: hopper.producer registers 24 {
 // GEMM-NEXT: scf.for
 // GEMM: hopper.load %{{.*}} into %[[A]]
 // GEMM: hopper.load %{{.*}} into %[[B]]
-// GEMM: hopper.consumers 2 registers 232 -> (tensor<?x128xbf16>) {
+// GEMM: hopper.consumers 2 registers 240 -> (tensor<?x128xbf16>) {
 // GEMM: scf.for {{.*}} iter_args(%[[ACC:.*]] =
 // GEMM: %[[AS:.*]] = hopper.acquire %[[A]] of
 // GEMM: %[[BS:.*]] = hopper.acquire %[[B]] of
@@ -36,7 +36,9 @@
 // GRADIENT: %[[Q:.*]] = hopper.ring "tile1" at {{.*}} : <2, tensor<64x64xbf16>>
 // GRADIENT: %[[V:.*]] = hopper.ring "tile2" at {{.*}} : <1, tensor<128x64xbf16>>
 // GRADIENT: %[[G:.*]] = hopper.ring "tile3" at {{.*}} : <2, tensor<64x64xbf16>>
-// GRADIENT: %[[DS:.*]] = hopper.ring "tile4" at {{.*}} computed : <1, tensor<128x64xbf16>>
+// GRADIENT: %[[DS:.*]] = hopper.ring "tile4" at {{.*}} computed : <2, tensor<128x64xbf16>>
+// GRADIENT: %[[LSE:.*]] = hopper.ring "tile5" at {{.*}} : <2, tensor<64xf32>>
+// GRADIENT: %[[D:.*]] = hopper.ring "tile6" at {{.*}} : <2, tensor<64xf32>>
 // GRADIENT: hopper.consumers 2 registers
 // GRADIENT: %[[KS:.*]] = hopper.acquire %[[K]]
 // GRADIENT: scf.for
@@ -49,6 +51,7 @@
 // GRADIENT-NEXT: %[[DSS:.*]] = hopper.acquire %[[DS]]
 // GRADIENT: hopper.wgmma %[[DSS]] transposed, %[[KS]] transposed : {{.*}} -> !hopper.pending<tensor<64x64xf32>>
 // GRADIENT: hopper.release %[[DSS]]
+// GRADIENT: hopper.stage {{.*}} : tensor<64x64xf32>
 // GRADIENT: fa.accumulate_slice
 
 #a = affine_map<(i, j, k) -> (i, k)>

@@ -29,7 +29,7 @@ struct NVIDIAOptions {
   /// The Hopper schedule where the chip and the program allow it.
   bool hopper = true;
   /// Who makes that: fa-schedule-hopper, for one shape of program, or
-  /// fa-hopper-place, by rules for any.
+  /// fa-hopper-rules, for any.
   enum class Schedule { Template, Rules } schedule = Schedule::Template;
 };
 
@@ -51,7 +51,12 @@ struct NVIDIATarget {
 /// The row of the target table for a chip, or null.
 const NVIDIATarget *lookupNVIDIATarget(llvm::StringRef chip);
 
-/// Every pass, and the pipelines `fa-lower-to-nvidia` and `fa-lower-to-nvvm`.
+/// The passes that schedule any tile program for sm_90a, by rules: who does
+/// what, which steps of a loop come an iteration later, and in which order.
+void buildHopperRules(mlir::OpPassManager &pm);
+
+/// Every pass, and the pipelines `fa-lower-to-nvidia`, `fa-lower-to-nvvm` and
+/// `fa-hopper-rules`.
 void registerNVIDIAPasses();
 
 /// Registers the dialects that the NVIDIA passes make, and the interfaces that

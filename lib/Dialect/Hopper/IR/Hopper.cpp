@@ -6,6 +6,7 @@
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/IR/TypeUtilities.h"
+#include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 #include <numeric>
@@ -41,6 +42,17 @@ static LogicalResult
 verifySharedTile(function_ref<InFlightDiagnostic()> emitError,
                  RankedTensorType tile) {
   Type element = tile.getElementType();
+  if (tile.getRank() == 1) {
+    unsigned bits =
+        element.isIntOrFloat() ? element.getIntOrFloatBitWidth() : 0;
+    if (!tile.hasStaticShape() || tile.getDimSize(0) < 1 ||
+        tile.getDimSize(0) > RingType::maxElements ||
+        !llvm::is_contained({8, 16, 32, 64}, bits))
+      return emitError() << "expected a static vector of at most "
+                         << RingType::maxElements
+                         << " numbers of 8, 16, 32 or 64 bits, got " << tile;
+    return success();
+  }
   if (tile.getRank() != 2 || !tile.hasStaticShape() ||
       !(element.isF16() || element.isBF16()))
     return emitError() << "expected a static tile of rank 2 with elements f16 "
@@ -56,6 +68,15 @@ verifySharedTile(function_ref<InFlightDiagnostic()> emitError,
                           "most "
                        << RingType::maxCols << ", got " << cols;
   return success();
+}
+
+bool RingType::takes(RankedTensorType tile) {
+  auto ignore = [&] {
+    InFlightDiagnostic diag = emitError(UnknownLoc::get(tile.getContext()));
+    diag.abandon();
+    return diag;
+  };
+  return succeeded(verifySharedTile(ignore, tile));
 }
 
 LogicalResult RingType::verify(function_ref<InFlightDiagnostic()> emitError,
@@ -93,10 +114,42 @@ static LogicalResult verifyRole(Operation *op, Value ring) {
   return success();
 }
 
-/// A slot is known to be where it was acquired.
+RingOp fa::hopper::ringOfSlot(Value slot) {
+  llvm::SetVector<Value> slots;
+  slots.insert(slot);
+  RingOp ring;
+  for (size_t n = 0; n < slots.size(); ++n) {
+    Value v = slots[n];
+    if (auto acquire = v.getDefiningOp<AcquireOp>()) {
+      auto its = acquire.getRing().getDefiningOp<RingOp>();
+      if (!its || (ring && its != ring))
+        return {};
+      ring = its;
+      continue;
+    }
+    auto argument = dyn_cast<BlockArgument>(v);
+    auto loop = dyn_cast_if_present<scf::ForOp>(
+        argument ? argument.getOwner()->getParentOp() : v.getDefiningOp());
+    if (!loop)
+      return {};
+    unsigned number = argument
+                          ? argument.getArgNumber() - loop.getNumInductionVars()
+                          : cast<OpResult>(v).getResultNumber();
+    // The loop may not have been verified yet.
+    if (number >= loop.getInitArgs().size() ||
+        number >= loop.getYieldedValues().size())
+      return {};
+    slots.insert(loop.getInitArgs()[number]);
+    slots.insert(loop.getYieldedValues()[number]);
+  }
+  return ring;
+}
+
+/// A slot's ring is known where it is used.
 static LogicalResult verifySlot(Operation *op, Value slot) {
-  if (!slot.getDefiningOp<AcquireOp>())
-    return op->emitOpError("expected slots that are results of hopper.acquire");
+  if (!ringOfSlot(slot))
+    return op->emitOpError("expected slots that are results of hopper.acquire "
+                           "of one ring, or carried by an scf.for from there");
   return success();
 }
 
@@ -154,6 +207,9 @@ LogicalResult RingOp::verify() {
   if (barriers < offset + bytes() && offset < barriersEnd())
     return emitOpError("has barriers inside its tiles: ") << barriers;
   int64_t end = std::max(offset + bytes(), barriersEnd());
+  if (getRing().getType().isVector() && (getOnes() || getComputed()))
+    return emitOpError("has ") << (getOnes() ? "ones" : "`computed`")
+                               << ", which rings of vectors do not";
   if (end > sharedBytes)
     return emitOpError("ends at byte ")
            << end << " of shared memory, and a block has " << sharedBytes
@@ -227,6 +283,16 @@ LogicalResult PollOp::verify() {
   return verifyRole<ConsumersOp>(*this, getRing());
 }
 
+LogicalResult ReadOp::verify() {
+  if (failed(verifySlot(*this, getSlot())))
+    return failure();
+  if (getSlot().getType().getTile() != getResult().getType())
+    return emitOpError("expected the slot's vector ")
+           << getSlot().getType().getTile() << ", got "
+           << getResult().getType();
+  return success();
+}
+
 LogicalResult ReleaseOp::verify() { return verifySlot(*this, getSlot()); }
 
 //===----------------------------------------------------------------------===//
@@ -247,7 +313,7 @@ bool fa::hopper::isComputed(Value ring) {
 }
 
 bool fa::hopper::isStep(Operation *op) {
-  return isa<LoadOp, ShareOp, AcquireOp, PollOp, ReleaseOp, WgmmaOp,
+  return isa<LoadOp, ShareOp, AcquireOp, PollOp, ReadOp, ReleaseOp, WgmmaOp,
              WaitGroupOp, TurnBeginOp, TurnEndOp>(op);
 }
 
@@ -386,7 +452,7 @@ LogicalResult WgmmaOp::verify() {
     return emitOpError("expected inits where it has a condition, which says "
                        "whether they count");
   RankedTensorType c = tileOf(getResults()[0]);
-  if (a.getRank() != 2 || !a.hasStaticShape())
+  if (a.getRank() != 2 || !a.hasStaticShape() || b.getRank() != 2)
     return emitOpError("expected static tiles of rank 2");
   if (a.getElementType() != b.getElementType() ||
       a.getElementTypeBitWidth() != 16)
@@ -508,8 +574,19 @@ int64_t StageOp::sectionCols() {
   return getColumns().value_or(getTile().getType().getDimSize(1));
 }
 
+bool StageOp::takesSums(RankedTensorType tile, int64_t warpgroups) {
+  if (tile.getRank() != 2 || !tile.hasStaticShape() ||
+      !tile.getElementType().isF32() || !takesProduct(tile, warpgroups))
+    return false;
+  Division own = Division::of(tile.getShape(), warpgroups);
+  return tile.getDimSize(0) == own.rows * warpgroupRows &&
+         tile.getDimSize(1) % (own.cols * sumCols) == 0;
+}
+
 int64_t StageOp::bytes() {
   RankedTensorType tile = getTile().getType();
+  if (tile.getElementType().isF32())
+    return tile.getNumElements() * 4;
   auto section = RankedTensorType::get({tile.getDimSize(0), sectionCols()},
                                        tile.getElementType());
   return RingType::get(getContext(), 1, section).tileBytes();
@@ -517,14 +594,19 @@ int64_t StageOp::bytes() {
 
 LogicalResult StageOp::verify() {
   auto tile = cast<RankedTensorType>(getTile().getType());
-  if (failed(verifySharedTile([&] { return emitOpError(); }, tile)))
+  auto role = (*this)->getParentOfType<ConsumersOp>();
+  if (!role)
+    return emitOpError("expected to be in hopper.consumers");
+  bool isSum = tile.getElementType().isF32();
+  if (isSum && (getColumns() || !takesSums(tile, role.getWarpgroups())))
+    return emitOpError("expected a tile of f32 of 64 rows and a multiple of 16 "
+                       "columns for each of ")
+           << role.getWarpgroups() << " warpgroups, and no `by`, got " << tile;
+  if (!isSum && failed(verifySharedTile([&] { return emitOpError(); }, tile)))
     return failure();
   if (tile.getDimSize(0) % warpgroupRows)
     return emitOpError("expected rows in multiples of ")
            << warpgroupRows << ", got " << tile.getDimSize(0);
-  auto role = (*this)->getParentOfType<ConsumersOp>();
-  if (!role)
-    return emitOpError("expected to be in hopper.consumers");
   int64_t offset = getOffset(), cols = tile.getDimSize(1);
   if (getColumns() && (sectionCols() <= 0 || sectionCols() >= cols ||
                        sectionCols() % RingType::panelCols))

@@ -16,8 +16,9 @@ using namespace fa::hopper;
 
 /// A loop of more trips runs its first and its last ones only.
 static constexpr int64_t kMostTrips = 64;
-/// Where values that a loop carries decide something, all its trips run, if
-/// they are not more than these.
+/// Where values that a loop carries decide something, or loops of one role have
+/// fewer trips than those of the other, all trips run, if they are not more
+/// than these.
 static constexpr int64_t kMostCarriedTrips = 1024;
 /// Steps that are larger have one trip in any tensor.
 static constexpr int64_t kLargestUnit = 1 << 20;
@@ -25,8 +26,9 @@ static constexpr int64_t kLargestUnit = 1 << 20;
 /// 2^30).
 static constexpr int64_t kLargestBound = int64_t(1) << 40;
 
+/// A slot is the number of its acquisition.
 static bool isNumber(Type type) {
-  return type.isIndex() ||
+  return type.isIndex() || isa<SlotType>(type) ||
          (type.isInteger() && type.getIntOrFloatBitWidth() <= 64);
 }
 
@@ -53,6 +55,9 @@ Control::Control(scf::ForallOp forall) : forall(forall) {
     if (auto release = dyn_cast<ReleaseOp>(op);
         release && release.getCondition())
       need(release.getCondition());
+    for (Value operand : op->getOperands())
+      if (isa<SlotType>(operand.getType()))
+        need(operand);
     if (auto load = dyn_cast<LoadOp>(op))
       need(load.getTile());
     if (auto acquire = dyn_cast<AcquireOp>(op);
@@ -80,6 +85,7 @@ Control::Control(scf::ForallOp forall) : forall(forall) {
     auto loop = dyn_cast<scf::ForOp>(op);
     if (!loop)
       return;
+    isExpanded |= llvm::any_of(loop.getResultTypes(), llvm::IsaPred<SlotType>);
     for (Value bound :
          {loop.getLowerBound(), loop.getUpperBound(), loop.getStep()})
       need(bound);
@@ -184,6 +190,7 @@ bool Control::choose(unsigned which) {
   numbers.clear();
   chosen.clear();
   named.clear();
+  acquired = 0;
   tooLong = false;
   bool exists = true;
   auto valueOf = [&](OpFoldResult v) -> Number {
@@ -410,6 +417,12 @@ LogicalResult Control::runBlock(Block &block, Trace &trace) {
                                  "threads");
         step.tile = *which;
       }
+      if (acquire)
+        step.slots.push_back(
+            *(numbers[acquire.getSlot()] = Number(acquired++)));
+      for (Value operand : op->getOperands())
+        if (isa<SlotType>(operand.getType()))
+          step.slots.push_back(evaluate(operand).value_or(-1));
       trace.push_back(step);
     }
   }
@@ -419,7 +432,8 @@ LogicalResult Control::runBlock(Block &block, Trace &trace) {
 LogicalResult Control::runFor(scf::ForOp loop, Trace &trace) {
   bool holds = holdsSteps.contains(loop);
   auto carries = [&](Value v) { return needed.contains(v); };
-  bool carried = llvm::any_of(loop.getRegionIterArgs(), carries) ||
+  bool carried = isExpanded ||
+                 llvm::any_of(loop.getRegionIterArgs(), carries) ||
                  llvm::any_of(loop.getResults(), carries);
   Number low = evaluate(loop.getLowerBound()),
          high = evaluate(loop.getUpperBound()), step = evaluate(loop.getStep());

@@ -35,6 +35,8 @@ struct Step {
   /// Of a hopper.load, and of a hopper.acquire of what one brings: which tile
   /// it is of, the same number for the same slice of a tensor.
   int64_t tile = 0;
+  /// What it takes, gives back or reads of slots, each a number of its own.
+  llvm::SmallVector<int64_t, 2> slots = {};
 };
 
 using Trace = llvm::SmallVector<Step, 0>;
@@ -92,6 +94,8 @@ private:
   llvm::DenseSet<mlir::Operation *> holdsSteps;
   llvm::DenseSet<mlir::Value> needed;
   llvm::SmallVector<int64_t> candidates;
+  /// A loop of the consumers begins before it and ends behind it.
+  bool isExpanded = false;
 
   // Of one choice.
   unsigned number = 0;
@@ -99,6 +103,8 @@ private:
   llvm::DenseMap<mlir::Value, Number> numbers;
   /// Numbers that nothing determines, by what asks for them.
   std::map<Key, int64_t> chosen;
+  /// Slots that were acquired.
+  int64_t acquired = 0;
   llvm::SmallVector<std::pair<mlir::Value, int64_t>> named;
   bool tooLong = false;
 

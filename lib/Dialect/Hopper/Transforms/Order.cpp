@@ -2,18 +2,31 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The pass hopper-order: what consumers do between a block's begin and end, in
-// an order in which products run under other work. By list scheduling: each
-// time the first of what is ready, in this order of kinds,
+// an order in which products run under other work and tiles fit in registers.
+// By list scheduling: each time, of what is ready and fits, the first of these
+// kinds,
 //
-//   products, and the tiles that they wait for    as early as they can start
-//   stages that are given back                    as soon as nothing reads them
-//   all else                                      in its own order
-//   waits                                         when nothing else is left
+//   what takes fewer registers than it frees
+//   products              as early as they can start, those first that most is
+//                         to follow
+//   stages given back     as soon as nothing reads them
+//   all else              in its own order
+//   waits                 when nothing else is left
+//
+// Tiles are taken, and numbers and addresses are computed, where something
+// needs them. What fits in no registers waits until products have ended whose
+// operands and results took them. What is computed stays before the next
+// product or wait.
 //
 // Nothing moves into or out of a loop or branch.
 
+#include "Delay.h"
+#include "Pressure.h"
+
 #include "fa/Dialect/Hopper/Transforms/Passes.h"
 
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Transforms/RegionUtils.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -29,29 +42,46 @@ namespace {
 /// Orders the operations of one block.
 class BlockOrder {
 public:
-  explicit BlockOrder(Block &block) : block(block) {}
+  BlockOrder(Block &block, ConsumersOp role)
+      : block(block), pressure(block, role.getWarpgroups()),
+        most(role.getRegisters() - otherRegisters) {}
   void run();
 
 private:
-  enum Kind { Starts, GivesBack, Other, Waits };
-  Kind kindOf(Operation *op) const;
+  enum Kind { Shrinks, Starts, GivesBack, Other, Waits, WhereNeeded };
+  static Kind kindOf(Operation *op);
   void collect();
+  void collectRing(Operation *op);
+  void dependOnEnd(Operation *release, Operation *reader);
+  void collectCarried();
+  void measure();
   void depend(Operation *op, Operation *on);
   bool isReady(Operation *op) const;
-  size_t endedBy(WaitGroupOp wait) const;
+  bool fits(Operation *op) const;
   Operation *next() const;
+  void place(Operation *op);
+  void pinComputed();
 
   Block &block;
+  Pressure pressure;
+  /// Registers a thread that tiles can have.
+  int64_t most;
   /// What is not placed yet, in its own order.
   SmallVector<Operation *> left;
   DenseMap<Operation *, llvm::SmallSetVector<Operation *, 4>> needs;
   DenseSet<Operation *> placed;
-  /// Products that nobody has waited for, in the order of their start.
-  SmallVector<Operation *> inFlight;
+  /// Clocks of the longest chain that begins with an operation.
+  DenseMap<Operation *, int64_t> toEnd;
+  /// What has been seen of a ring: stages given back, and tiles in it.
+  struct RingState {
+    SmallVector<Operation *> releases;
+    int64_t held = 0;
+  };
+  DenseMap<Value, RingState> rings;
 };
 } // namespace
 
-static bool holdsSteps(Operation *op) {
+bool fa::hopper::holdsSteps(Operation *op) {
   return op->getNumRegions() && op->walk([&](Operation *inner) {
                                     return inner != op && isStep(inner)
                                                ? WalkResult::interrupt()
@@ -59,17 +89,69 @@ static bool holdsSteps(Operation *op) {
                                   }).wasInterrupted();
 }
 
-BlockOrder::Kind BlockOrder::kindOf(Operation *op) const {
-  if (isa<WgmmaOp, AcquireOp>(op))
+/// What costs nothing but a few instructions where it is needed.
+static bool isNumberOrView(Operation *op) {
+  if (isa<tensor::ExtractSliceOp, tensor::PadOp, tensor::CastOp,
+          tensor::EmptyOp, linalg::FillOp>(op))
+    return true;
+  return !isa<HopperDialect>(op->getDialect()) && isMemoryEffectFree(op) &&
+         llvm::none_of(op->getResultTypes(), llvm::IsaPred<TensorType>);
+}
+
+BlockOrder::Kind BlockOrder::kindOf(Operation *op) {
+  if (isa<WgmmaOp>(op))
     return Starts;
   if (isa<ReleaseOp>(op))
     return GivesBack;
-  return isa<WaitGroupOp>(op) ? Waits : Other;
+  if (isa<WaitGroupOp>(op))
+    return Waits;
+  if (isa<AcquireOp, ReadOp>(op) || isNumberOrView(op))
+    return WhereNeeded;
+  return Other;
 }
 
 void BlockOrder::depend(Operation *op, Operation *on) {
   if (on && on != op)
     needs[op].insert(on);
+}
+
+/// A stage that is filled, or awaited from the producer, must have been given
+/// back: as many of the ring's tiles may be held as it has other stages.
+void BlockOrder::collectRing(Operation *op) {
+  if (auto release = dyn_cast<ReleaseOp>(op)) {
+    RingState &state = rings[ringOfSlot(release.getSlot())];
+    state.releases.push_back(op);
+    --state.held;
+    return;
+  }
+  RingOp ring;
+  if (auto share = dyn_cast<ShareOp>(op))
+    ring = share.getRing().getDefiningOp<RingOp>();
+  else if (auto acquire = dyn_cast<AcquireOp>(op))
+    ring = acquire.getRing().getDefiningOp<RingOp>();
+  if (!ring || (isa<AcquireOp>(op) && ring.getComputed()))
+    return;
+  RingState &state = rings[ring];
+  int64_t others = ring.getRing().getType().getStages() - 1,
+          spare = std::max<int64_t>(0, others - state.held),
+          first = state.releases.size() - spare;
+  for (int64_t n = 0; n < first; ++n)
+    depend(op, state.releases[n]);
+  ++state.held;
+}
+
+/// A stage is read until products that read it have ended, and until what is
+/// computed of a vector of it has been: threads need not load that at once.
+void BlockOrder::dependOnEnd(Operation *release, Operation *reader) {
+  if (reader->getBlock() != &block || !isa<WgmmaOp, ReadOp>(reader))
+    return;
+  for (Operation *user : reader->getUsers()) {
+    Operation *inBlock = block.findAncestorOpInBlock(*user);
+    if (isa<WgmmaOp>(user))
+      dependOnEnd(release, user);
+    else if (inBlock && inBlock != block.getTerminator())
+      depend(release, inBlock);
+  }
 }
 
 /// Operands, also those of regions; and what operands do not say: the order in
@@ -78,8 +160,11 @@ void BlockOrder::depend(Operation *op, Operation *on) {
 /// waited for, and what has effects of another kind stays where it is among the
 /// steps.
 void BlockOrder::collect() {
+  for (BlockArgument argument : block.getArguments())
+    if (isa<SlotType>(argument.getType()))
+      ++rings[ringOfSlot(argument)].held;
   Operation *lastAcquire = nullptr, *lastBarrier = nullptr;
-  DenseMap<Value, Operation *> lastShare, waitOf;
+  DenseMap<Value, Operation *> lastShare, lastTaken;
   SmallVector<Operation *> steps;
   for (Operation &op : block.without_terminator()) {
     left.push_back(&op);
@@ -91,21 +176,21 @@ void BlockOrder::collect() {
     llvm::SetVector<Value> above;
     getUsedValuesDefinedAbove(op.getRegions(), above);
     llvm::for_each(above, dependOn);
-    if (auto wait = dyn_cast<WaitGroupOp>(op))
-      for (Value v : wait.getValues())
-        waitOf[v] = &op;
+    collectRing(&op);
     if (auto acquire = dyn_cast<AcquireOp>(op)) {
-      depend(&op, lastAcquire);
+      // Loaded tiles are taken in the order of the loads.
+      Operation *&last = isComputed(acquire.getRing())
+                             ? lastTaken[acquire.getRing()]
+                             : lastAcquire;
+      depend(&op, last);
       depend(&op, lastShare.lookup(acquire.getRing()));
-      lastAcquire = &op;
+      last = &op;
     } else if (auto share = dyn_cast<ShareOp>(op)) {
       depend(&op, lastShare.lookup(share.getRing()));
       lastShare[share.getRing()] = &op;
     } else if (auto release = dyn_cast<ReleaseOp>(op)) {
       for (Operation *user : release.getSlot().getUsers())
-        if (isa<WgmmaOp>(user) && user->getBlock() == &block)
-          for (Value result : user->getResults())
-            depend(&op, waitOf.lookup(result));
+        dependOnEnd(&op, user);
     }
     bool isBarrier =
         holdsSteps(&op) || isa<TurnBeginOp, TurnEndOp, PollOp>(op) ||
@@ -122,36 +207,98 @@ void BlockOrder::collect() {
   }
 }
 
+/// What the next iteration reads as a product's operand from registers is
+/// computed when this iteration's product has ended: both lie in the same
+/// registers, as far as assemblers can tell.
+void BlockOrder::collectCarried() {
+  auto loop = dyn_cast<scf::ForOp>(block.getParentOp());
+  if (!loop || &block != loop.getBody())
+    return;
+  for (auto product : block.getOps<WgmmaOp>()) {
+    auto carried = dyn_cast<BlockArgument>(product.getA());
+    if (!carried || carried.getOwner() != &block ||
+        isa<SlotType>(carried.getType()))
+      continue;
+    Operation *next =
+        loop.getTiedLoopYieldedValue(carried)->get().getDefiningOp();
+    Value result = product.getResults()[0];
+    while (auto chained = dyn_cast<WgmmaOp>(*result.user_begin()))
+      result = chained.getResults()[0];
+    Operation *wait = *result.user_begin();
+    if (next && next->getBlock() == &block && wait->isBeforeInBlock(next))
+      depend(next, wait);
+  }
+}
+
+/// About what an operation takes an SM, all warpgroups together: products by
+/// the tensor cores' 2048 multiply-adds of 16 bits a clock on sm_90a, all else
+/// by its 128 lanes.
+static int64_t clocksOf(Operation *op) {
+  constexpr int64_t macs = 2048, lanes = 128;
+  if (auto product = dyn_cast<WgmmaOp>(op)) {
+    ArrayRef<int64_t> c = cast<PendingType>(product.getResults()[0].getType())
+                              .getTile()
+                              .getShape();
+    ArrayRef<int64_t> b = getTileType(product.getB().getType()).getShape();
+    return c[0] * c[1] * b[product.getTransposed() ? 0 : 1] / macs;
+  }
+  int64_t clocks = 1;
+  op->walk([&](linalg::LinalgOp math) {
+    if (math.hasDynamicShape())
+      return;
+    int64_t points = 1;
+    for (int64_t size : math.getStaticLoopRanges())
+      points *= size;
+    clocks += points * math.getBlock()->getOperations().size() / lanes;
+  });
+  return clocks;
+}
+
+void BlockOrder::measure() {
+  for (Operation *op : llvm::reverse(left)) {
+    int64_t clocks = toEnd[op] += clocksOf(op);
+    for (Operation *on : needs[op]) {
+      int64_t &longest = toEnd[on];
+      longest = std::max(longest, clocks);
+    }
+  }
+}
+
+/// What comes where it is needed is not waited for.
 bool BlockOrder::isReady(Operation *op) const {
   auto it = needs.find(op);
   return it == needs.end() || llvm::all_of(it->second, [&](Operation *on) {
-           return placed.contains(on);
+           return placed.contains(on) ||
+                  (kindOf(on) == WhereNeeded && isReady(on));
          });
 }
 
-/// How many of the products in flight, which end in the order of their start,
-/// have ended when a wait gives its results.
-size_t BlockOrder::endedBy(WaitGroupOp wait) const {
-  size_t count = 0;
-  for (Value v : wait.getValues()) {
-    const auto *it = llvm::find(inFlight, v.getDefiningOp());
-    if (it != inFlight.end())
-      count = std::max<size_t>(count, it - inFlight.begin() + 1);
-  }
-  return count;
+bool BlockOrder::fits(Operation *op) const {
+  int64_t growth = pressure.growth(op);
+  return growth <= 0 || pressure.live() + growth <= most;
 }
 
-/// Of what is ready, the first kind's first operation; of waits the one that
-/// waits for the fewest products.
+/// Of what is ready and fits, the first kind's first operation: of products the
+/// one that most is to follow, of waits the one that waits for the fewest. What
+/// does not fit comes when nothing is left to wait for, the smallest first.
 Operation *BlockOrder::next() const {
   Operation *best = nullptr;
-  std::pair<Kind, size_t> bestCost;
+  std::tuple<bool, int64_t, int64_t> bestCost;
   for (Operation *op : left) {
     if (!isReady(op) ||
-        (isa<WgmmaOp>(op) && inFlight.size() >= size_t(maxPending)))
+        (isa<WgmmaOp>(op) && pressure.pendingProducts() >= size_t(maxPending)))
       continue;
-    auto wait = dyn_cast<WaitGroupOp>(op);
-    std::pair<Kind, size_t> cost(kindOf(op), wait ? endedBy(wait) : 0);
+    Kind kind = kindOf(op);
+    int64_t inKind = 0;
+    if (auto wait = dyn_cast<WaitGroupOp>(op))
+      inKind = pressure.endedBy(wait);
+    else if (kind == Starts)
+      inKind = -toEnd.lookup(op);
+    bool tooLarge = !fits(op);
+    if (kind == Other && pressure.growth(op) < 0)
+      kind = Shrinks;
+    std::tuple<bool, int64_t, int64_t> cost(
+        tooLarge, tooLarge ? pressure.growth(op) : kind, inKind);
     if (best && cost >= bestCost)
       continue;
     best = op;
@@ -160,19 +307,64 @@ Operation *BlockOrder::next() const {
   return best;
 }
 
+void BlockOrder::place(Operation *op) {
+  for (Operation *on : needs[op])
+    if (!placed.contains(on))
+      place(on);
+  llvm::erase(left, op);
+  placed.insert(op);
+  op->moveBefore(&block, block.without_terminator().end());
+  pressure.place(op);
+  if (auto wait = dyn_cast<WaitGroupOp>(op))
+    wait.setPending(pressure.pendingProducts());
+}
+
+/// What is computed is computed where it stands: an assembler would have it
+/// later, under the wait, or keep what it is computed of beside the results of
+/// the next product.
+void BlockOrder::pinComputed() {
+  SmallVector<Value> computed;
+  for (Operation &op : llvm::make_early_inc_range(block)) {
+    if (isa<linalg::LinalgOp, scf::IfOp>(op)) {
+      for (Value v : op.getResults())
+        if (isInRegisters(v) &&
+            cast<RankedTensorType>(v.getType()).getRank() == 2)
+          computed.push_back(v);
+      continue;
+    }
+    if (!isa<WgmmaOp, WaitGroupOp>(op))
+      continue;
+    auto isUsedLater = [&](Value v) {
+      return llvm::any_of(v.getUsers(), [&](Operation *user) {
+        Operation *at = block.findAncestorOpInBlock(*user);
+        return at != &op && op.isBeforeInBlock(at);
+      });
+    };
+    llvm::erase_if(computed, [&](Value v) {
+      return !isUsedLater(v) ||
+             llvm::any_of(v.getUsers(), llvm::IsaPred<PinOp>);
+    });
+    if (computed.empty())
+      continue;
+    OpBuilder b(&op);
+    auto pin = PinOp::create(b, op.getLoc(), TypeRange(ValueRange(computed)),
+                             computed);
+    for (auto [v, pinned] : llvm::zip(computed, pin.getResults()))
+      v.replaceUsesWithIf(pinned, [&](OpOperand &use) {
+        Operation *at = block.findAncestorOpInBlock(*use.getOwner());
+        return at != pin && pin->isBeforeInBlock(at);
+      });
+    computed.clear();
+  }
+}
+
 void BlockOrder::run() {
   collect();
-  while (Operation *op = next()) {
-    llvm::erase(left, op);
-    placed.insert(op);
-    op->moveBefore(&block, block.without_terminator().end());
-    if (isa<WgmmaOp>(op))
-      inFlight.push_back(op);
-    if (auto wait = dyn_cast<WaitGroupOp>(op)) {
-      inFlight.erase(inFlight.begin(), inFlight.begin() + endedBy(wait));
-      wait.setPending(inFlight.size());
-    }
-  }
+  collectCarried();
+  measure();
+  while (Operation *op = next())
+    place(op);
+  pinComputed();
 }
 
 namespace {
@@ -182,7 +374,7 @@ struct OrderSteps : public fa::hopper::impl::OrderStepsPassBase<OrderSteps> {
       llvm::SetVector<Block *> blocks;
       role.walk([&](WgmmaOp product) { blocks.insert(product->getBlock()); });
       for (Block *block : blocks)
-        BlockOrder(*block).run();
+        BlockOrder(*block, role).run();
     });
   }
 };

@@ -20,6 +20,8 @@ namespace {
 /// A product in flight.
 struct Group {
   mutable WgmmaOp op; // MLIR's op classes lack const
+  /// Those that it reads.
+  SmallVector<int64_t, 2> slots;
   /// Which of all products of the tile it is.
   unsigned number;
 };
@@ -31,8 +33,8 @@ public:
   LogicalResult check(const Trace &trace);
 
 private:
-  /// A slot's state; in a loop that of its last tile.
   struct SlotState {
+    AcquireOp acquired;
     bool held = false;
     Operation *released = nullptr;
   };
@@ -44,10 +46,11 @@ private:
   };
 
   LogicalResult run(const Step &step);
-  LogicalResult start(WgmmaOp op);
+  LogicalResult read(Operation *op, ArrayRef<int64_t> read);
+  LogicalResult start(WgmmaOp op, ArrayRef<int64_t> read);
   LogicalResult wait(WaitGroupOp op);
-  LogicalResult acquire(AcquireOp op);
-  LogicalResult release(ReleaseOp op);
+  LogicalResult acquire(AcquireOp op, int64_t number);
+  LogicalResult release(ReleaseOp op, int64_t number);
   LogicalResult checkShares() const;
   LogicalResult turn(Operation *op);
   LogicalResult leave(Operation *op);
@@ -60,7 +63,9 @@ private:
   unsigned products = 0;
   /// The product that a pending value is of.
   DenseMap<Value, unsigned> productOf;
-  llvm::MapVector<Value, SlotState> slots;
+  llvm::MapVector<int64_t, SlotState> slots;
+  /// How many slots of an operation are held at a time.
+  DenseMap<Operation *, int64_t> heldOf;
   /// Of rings that the consumers fill: how often they fill a stage less how
   /// often they take one.
   llvm::MapVector<Value, int64_t> ahead;
@@ -78,20 +83,25 @@ InFlightDiagnostic ConsumersChecker::report(Operation *op,
   return diag;
 }
 
-LogicalResult ConsumersChecker::start(WgmmaOp op) {
-  for (Value operand : {op.getA(), Value(op.getB())}) {
-    auto it = slots.find(operand);
-    if (!isa<SlotType>(operand.getType()) ||
-        (it != slots.end() && it->second.held))
+LogicalResult ConsumersChecker::read(Operation *op, ArrayRef<int64_t> read) {
+  for (int64_t slot : read) {
+    auto it = slots.find(slot);
+    if (it != slots.end() && it->second.held)
       continue;
     InFlightDiagnostic diag = report(op, "reads a slot that was given back");
     if (it != slots.end() && it->second.released)
       diag.attachNote(it->second.released->getLoc()) << "here";
     return diag;
   }
+  return success();
+}
+
+LogicalResult ConsumersChecker::start(WgmmaOp op, ArrayRef<int64_t> read) {
+  if (failed(this->read(op, read)))
+    return failure();
   for (Value result : op.getResults())
     productOf[result] = products;
-  inFlight.push_back({op, products++});
+  inFlight.push_back({op, SmallVector<int64_t, 2>(read), products++});
   return success();
 }
 
@@ -113,7 +123,7 @@ LogicalResult ConsumersChecker::wait(WaitGroupOp op) {
   return success();
 }
 
-LogicalResult ConsumersChecker::acquire(AcquireOp op) {
+LogicalResult ConsumersChecker::acquire(AcquireOp op, int64_t number) {
   Value ring = op.getRing();
   if (polled && polled.getRing() != ring) {
     InFlightDiagnostic diag =
@@ -125,19 +135,20 @@ LogicalResult ConsumersChecker::acquire(AcquireOp op) {
   if (op.getPolled() && !polled)
     return report(op, "takes a stage as full that no hopper.poll waited for");
   polled = {};
-  SlotState &slot = slots[op.getSlot()];
-  if (slot.held)
+  // Those that a loop carries are held beside it, each in a stage.
+  if (heldOf[op] == op.getRing().getType().getStages())
     return report(op, "is reached again before its slot was given back: its "
                       "stage is lost");
-  slot = {true, nullptr};
+  ++heldOf[op];
+  slots[number] = {op, true, nullptr};
   if (isComputed(ring) && --ahead[ring] < 0)
     return report(op, "takes a tile of ring \"" + nameOf(ring) +
                           "\" that no hopper.share before it has filled");
   return success();
 }
 
-LogicalResult ConsumersChecker::release(ReleaseOp op) {
-  SlotState &slot = slots[op.getSlot()];
+LogicalResult ConsumersChecker::release(ReleaseOp op, int64_t number) {
+  SlotState &slot = slots[number];
   if (!slot.held) {
     InFlightDiagnostic diag = report(op, "gives a slot back twice");
     if (slot.released)
@@ -145,16 +156,17 @@ LogicalResult ConsumersChecker::release(ReleaseOp op) {
     return diag;
   }
   for (const Group &group : inFlight) {
-    WgmmaOp product = group.op;
-    if (product.getA() == op.getSlot() || product.getB() == op.getSlot()) {
+    if (llvm::is_contained(group.slots, number)) {
       InFlightDiagnostic diag =
           report(op, "gives back a slot that a product in flight reads; wait "
                      "for it first");
-      diag.attachNote(product.getLoc()) << "this one";
+      diag.attachNote(group.op.getLoc()) << "this one";
       return diag;
     }
   }
-  slot = {false, op};
+  --heldOf[slot.acquired];
+  slot.held = false;
+  slot.released = op;
   return success();
 }
 
@@ -176,7 +188,9 @@ LogicalResult ConsumersChecker::run(const Step &step) {
       return report(op, "is in a branch that begins while a product is in "
                         "flight; only hopper.poll may be");
   if (auto product = dyn_cast<WgmmaOp>(op))
-    return start(product);
+    return start(product, step.slots);
+  if (isa<ReadOp>(op))
+    return read(op, step.slots);
   if (auto waiting = dyn_cast<WaitGroupOp>(op))
     return wait(waiting);
   if (auto sharing = dyn_cast<ShareOp>(op)) {
@@ -184,9 +198,9 @@ LogicalResult ConsumersChecker::run(const Step &step) {
     return success();
   }
   if (auto taking = dyn_cast<AcquireOp>(op))
-    return acquire(taking);
+    return acquire(taking, step.slots[0]);
   if (auto giving = dyn_cast<ReleaseOp>(op))
-    return step.condition ? release(giving) : success();
+    return step.condition ? release(giving, step.slots[0]) : success();
   if (auto poll = dyn_cast<PollOp>(op)) {
     if (polled && polled.getRing() != poll.getRing())
       return report(op, "polls ring \"" + nameOf(poll.getRing()) +
@@ -237,7 +251,7 @@ LogicalResult ConsumersChecker::finish() {
   if (stays)
     for (auto &[slot, state] : slots)
       if (state.held)
-        return report(slot.getDefiningOp(),
+        return report(state.acquired,
                       "gets a slot that is not given back in this tile, and "
                       "the block has others");
   return success();
@@ -313,7 +327,7 @@ struct Agent {
   int64_t begun = 0, over = 0;
   llvm::DenseMap<Value, int64_t> acquired, shared;
   /// The ring's positions that slots hold.
-  llvm::DenseMap<Value, int64_t> held;
+  llvm::DenseMap<int64_t, int64_t> held;
 };
 
 struct RingState {
@@ -412,15 +426,14 @@ bool BlockRun::act(Agent &agent, int64_t index, const Step &step) {
     int64_t &position = agent.acquired[op.getRing()];
     if (rings[op.getRing()].loaded <= position)
       return false;
-    agent.held[op.getSlot()] = position++;
+    agent.held[step.slots[0]] = position++;
     return true;
   }
   if (auto op = dyn_cast<ReleaseOp>(step.op)) {
     if (!step.condition)
       return true;
-    auto acquire = op.getSlot().getDefiningOp<AcquireOp>();
-    RingState &ring = rings[acquire.getRing()];
-    int64_t position = agent.held[op.getSlot()];
+    RingState &ring = rings[ringOfSlot(op.getSlot()).getRing()];
+    int64_t position = agent.held[step.slots[0]];
     if (position >= static_cast<int64_t>(ring.given.size()))
       ring.given.resize(position + 1, 0);
     ++ring.given[position];

@@ -44,6 +44,10 @@ namespace fa::hopper {
 /// other types.
 mlir::RankedTensorType getTileType(mlir::Type type);
 
+/// The ring of whose tiles a slot is one, also where a loop carries slots from
+/// one iteration to the next; null where they are not all of one ring.
+RingOp ringOfSlot(mlir::Value slot);
+
 /// Whether the consumers fill a ring themselves.
 bool isComputed(mlir::Value ring);
 

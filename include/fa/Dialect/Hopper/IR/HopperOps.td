@@ -45,7 +45,8 @@ def Hopper_RingType : Hopper_Type<"Ring", "ring"> {
   let summary = "a ring of tiles in shared memory";
   let description = [{
     `stages` tiles of 16-bit elements. A tile lies as panels of 64 columns, each
-    row of a panel 128 bytes in TMA's and wgmma's 128-byte swizzle.
+    row of a panel 128 bytes in TMA's and wgmma's 128-byte swizzle. Or `stages`
+    vectors of numbers of 8 to 64 bits, as they lie in memory.
   }];
   let parameters = (ins "unsigned":$stages, "::mlir::RankedTensorType":$tile);
   let assemblyFormat = "`<` $stages `,` $tile `>`";
@@ -56,13 +57,24 @@ def Hopper_RingType : Hopper_Type<"Ring", "ring"> {
     /// Rows of the largest box of TMA, and columns of which 8 rows fit into
     /// shared memory.
     static constexpr int64_t maxRows = 256, maxCols = sharedBytes / 8 / 2;
+    /// Vectors hold at most as many elements as are in the largest panel.
+    static constexpr int64_t maxElements = maxRows * panelCols;
+    /// Whether a tile or vector can lie in a ring.
+    static bool takes(::mlir::RankedTensorType tile);
+    bool isVector() const { return getTile().getRank() == 1; }
+    int64_t elementBytes() const {
+      return getTile().getElementTypeBitWidth() / 8;
+    }
     int64_t rows() const { return getTile().getDimSize(0); }
     int64_t cols() const { return getTile().getDimSize(1); }
     int64_t panels() const { return (cols() + panelCols - 1) / panelCols; }
     int64_t panelBytes() const { return rows() * rowBytes; }
     /// Bytes of one tile, which is also what its TMA loads deliver: columns and
-    /// rows outside the tensor arrive as zeros.
-    int64_t tileBytes() const { return panels() * panelBytes(); }
+    /// rows outside the tensor arrive as zeros. A vector's are a multiple of 16.
+    int64_t tileBytes() const {
+      return isVector() ? (rows() * elementBytes() + 15) / 16 * 16
+                        : panels() * panelBytes();
+    }
   }];
 }
 
@@ -88,6 +100,8 @@ def Hopper_PendingType : Hopper_Type<"Pending", "pending"> {
 
 def Hopper_Tile : RankedTensorOf<[F16, BF16, F32]>;
 def Hopper_TileOrPending : AnyTypeOf<[Hopper_Tile, Hopper_PendingType]>;
+def Hopper_Vector : 1DTensorOf<[AnyType]>;
+def Hopper_Loaded : AnyTypeOf<[Hopper_Tile, Hopper_Vector]>;
 def Hopper_Computed : RankedTensorOf<[F16, BF16, F32, I1]>;
 def Hopper_SlotOrTile : AnyTypeOf<[Hopper_SlotType, Hopper_Tile]>;
 
@@ -176,8 +190,9 @@ def Hopper_ProducerOp : Hopper_Op<"producer",
     [SingleBlock, NoTerminator, HasParent<"::mlir::scf::ForallOp">]> {
   let summary = "the role that fills the rings";
   let description = [{
-    One thread of a warpgroup of its own runs the region; `registers` is what a
-    thread of that warpgroup keeps (setmaxnreg).
+    One thread of a warpgroup of its own runs the region, and, where there are
+    rings of vectors, another warp of it for those; `registers` is what a thread
+    of that warpgroup keeps (setmaxnreg).
   }];
   let arguments = (ins I64Attr:$registers);
   let regions = (region SizedRegion<1>:$body);
@@ -216,13 +231,14 @@ def Hopper_YieldOp : Hopper_Op<"yield",
 }
 
 def Hopper_LoadOp : Hopper_Op<"load"> {
-  let summary = "fills the next stage of a ring by TMA";
+  let summary = "fills the next stage of a ring from global memory";
   let description = [{
     Waits until the stage is empty, then starts loads of the panels of `tile`, a
     slice of a tensor in global memory (padded with zeros), that complete the
-    stage's full barrier after `bytes` bytes.
+    stage's full barrier after `bytes` bytes. A vector, padded with any number,
+    is copied by the lanes of a warp, which arrive at the barrier.
   }];
-  let arguments = (ins Hopper_Tile:$tile, Hopper_RingType:$ring,
+  let arguments = (ins Hopper_Loaded:$tile, Hopper_RingType:$ring,
                        I64Attr:$bytes);
   let assemblyFormat = [{
     $tile `into` $ring `bytes` $bytes attr-dict `:` type($tile) `,` type($ring)
@@ -256,7 +272,7 @@ def Hopper_AcquireOp : Hopper_Op<"acquire", [
     else; it says what they compute, and the producer is made of it. With
     `polled` the stage is known to be full, by a `hopper.poll` before.
   }];
-  let arguments = (ins Hopper_RingType:$ring, Hopper_Tile:$tile,
+  let arguments = (ins Hopper_RingType:$ring, Hopper_Loaded:$tile,
                        UnitAttr:$polled);
   let results = (outs Hopper_SlotType:$slot);
   let assemblyFormat = [{
@@ -281,6 +297,18 @@ def Hopper_ReleaseOp : Hopper_Op<"release"> {
   }];
   let arguments = (ins Hopper_SlotType:$slot, Optional<I1>:$condition);
   let assemblyFormat = "$slot (`if` $condition^)? attr-dict `:` type($slot)";
+  let hasVerifier = 1;
+}
+
+def Hopper_ReadOp : Hopper_Op<"read"> {
+  let summary = "a vector of a ring, in registers";
+  let description = [{
+    Each thread has the elements that go with the rows or columns that it has of
+    tiles.
+  }];
+  let arguments = (ins Hopper_SlotType:$slot);
+  let results = (outs Hopper_Vector:$result);
+  let assemblyFormat = "$slot attr-dict `:` type($slot) `->` type($result)";
   let hasVerifier = 1;
 }
 
@@ -379,13 +407,17 @@ def Hopper_ExceedsOp : Hopper_Op<"exceeds", [Pure]> {
 }
 
 def Hopper_StageOp : Hopper_Op<"stage", [AllTypesMatch<["tile", "result"]>]> {
-  let summary = "puts a computed tile into shared memory for a TMA store";
+  let summary = "puts a computed tile into shared memory for TMA";
   let description = [{
     The tile is laid out as in a ring, at byte `offset`; inserting the result
     into a tensor in global memory is then a TMA store by one thread of each
     warpgroup. No ring may use the memory. Where there is room for some
     `columns` only, as many are put there and stored at a time, each once the
     store before has read its own.
+
+    A tile of f32 lies as the parts of 16 rows that warps have of it, each as
+    panels of 16 columns; adding the result to a tensor in global memory
+    (`fa.accumulate_slice`) is then a TMA reduction by one thread of each warp.
   }];
   let arguments = (ins Hopper_Tile:$tile, I64Attr:$offset,
                        OptionalAttr<I64Attr>:$columns);
@@ -394,6 +426,10 @@ def Hopper_StageOp : Hopper_Op<"stage", [AllTypesMatch<["tile", "result"]>]> {
     $tile `at` $offset (`by` $columns^)? attr-dict `:` type($tile)
   }];
   let extraClassDeclaration = [{
+    /// What a warp has of a panel of f32.
+    static constexpr int64_t sumRows = 16, sumCols = 16;
+    /// Whether the parts that warps have of a tile of f32 are whole panels.
+    static bool takesSums(::mlir::RankedTensorType tile, int64_t warpgroups);
     /// How many columns are in shared memory at a time, in whole panels but for
     /// the tile's last ones.
     int64_t sectionCols();

@@ -50,4 +50,54 @@ def OrderStepsPass : Pass<"hopper-order", "::mlir::func::FuncOp"> {
   let dependentDialects = ["::fa::hopper::HopperDialect"];
 }
 
+def NarrowTilesPass : Pass<"hopper-narrow", "::mlir::func::FuncOp"> {
+  let summary = "tiles that products round wait rounded";
+  let description = [{
+    A loop's products read 16-bit roundings of what is computed in f32. Where
+    threads cannot hold what the loop carries and the results of all its products
+    at the same time, what has to wait for another product's result reads the
+    rounded tile too: half as many registers hold it. So attention's gradient
+    dS = P * (dP - D) is computed of the P that dV's product reads.
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect"];
+}
+
+def ScheduleLoopsPass : Pass<"hopper-schedule", "::mlir::func::FuncOp"> {
+  let summary = "which steps of a loop come an iteration later";
+  let description = [{
+    Says of a loop's operations, in the attribute `hopper.delay`, how many
+    iterations later than the others they are to run; `hopper-expand` has them
+    do so. A product that feeds no other product of its iteration only adds to
+    what the loop carries or gives away: it can come an iteration later, and
+    then the tensor cores have work while the next iteration's scores go through
+    the other units. With it come the wait for its result and what is computed
+    of that, the acquisition of tiles that only such products read, and the
+    release of all tiles that they read. In attention O's product comes later; in
+    its gradient those of dQ, dK and dV.
+
+    A slot that is held into the next iteration takes another stage of its ring.
+    A loop stays as it is, with a remark, where a ring has too few, where no
+    product feeds another, and where the next iteration needs the results.
+  }];
+  let dependentDialects = ["::fa::hopper::HopperDialect"];
+}
+
+def ExpandLoopsPass : Pass<"hopper-expand", "::mlir::func::FuncOp"> {
+  let summary = "steps with a delay run in a later iteration";
+  let description = [{
+    Pipelines each loop of consumers that has operations with `hopper.delay`, by
+    `scf::pipelineForLoop`: what has no delay begins before the loop, and what
+    has one ends behind it, in an `scf.if` that asks whether the loop has as many
+    iterations. Numbers are computed again where a delayed operation needs them;
+    tiles and slots are carried from one iteration to the next.
+
+    A delay must not be negative; the values that an operation uses must not
+    have a greater one, and those that it takes from the iteration before the
+    same one; a product has that of its wait. Errors name the operation.
+  }];
+  let dependentDialects = ["::fa::hopper::HopperDialect",
+                           "::mlir::arith::ArithDialect",
+                           "::mlir::scf::SCFDialect"];
+}
+
 #endif // FA_DIALECT_HOPPER_TRANSFORMS_PASSES

@@ -1,0 +1,32 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// How many iterations later than the others an operation of a loop runs.
+
+#ifndef FA_LIB_DIALECT_HOPPER_TRANSFORMS_DELAY_H
+#define FA_LIB_DIALECT_HOPPER_TRANSFORMS_DELAY_H
+
+#include "fa/Dialect/Hopper/IR/Hopper.h"
+
+namespace fa::hopper {
+
+inline constexpr llvm::StringLiteral delayName = "hopper.delay";
+
+/// Without the attribute 0.
+inline int64_t delayOf(mlir::Operation *op) {
+  auto delay = op->getAttrOfType<mlir::IntegerAttr>(delayName);
+  return delay ? delay.getInt() : 0;
+}
+
+inline void setDelay(mlir::Operation *op, int64_t delay) {
+  op->setAttr(delayName,
+              mlir::IntegerAttr::get(
+                  mlir::IntegerType::get(op->getContext(), 64), delay));
+}
+
+/// Whether one of its regions has a step of the schedule.
+bool holdsSteps(mlir::Operation *op);
+
+} // namespace fa::hopper
+
+#endif // FA_LIB_DIALECT_HOPPER_TRANSFORMS_DELAY_H

@@ -1,0 +1,287 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The pass hopper-expand: operations with a delay run in a later iteration.
+
+#include "Delay.h"
+
+#include "fa/Dialect/Hopper/Transforms/Passes.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/SCF/Transforms/Transforms.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "mlir/Transforms/RegionUtils.h"
+
+namespace fa::hopper {
+#define GEN_PASS_DEF_EXPANDLOOPSPASS
+#include "fa/Dialect/Hopper/Transforms/Passes.h.inc"
+} // namespace fa::hopper
+
+using namespace mlir;
+using namespace fa::hopper;
+
+//===----------------------------------------------------------------------===//
+// Delays that can be
+//===----------------------------------------------------------------------===//
+
+/// What an operation and its regions use of values from without.
+static llvm::SetVector<Value> usedBy(Operation *op) {
+  llvm::SetVector<Value> used(op->operand_begin(), op->operand_end());
+  getUsedValuesDefinedAbove(op->getRegions(), used);
+  return used;
+}
+
+static LogicalResult checkValue(scf::ForOp loop, Operation *op, Value value) {
+  int64_t delay = delayOf(op);
+  auto argument = dyn_cast<BlockArgument>(value);
+  if (!argument) {
+    Operation *made = value.getDefiningOp();
+    if (made->getBlock() != loop.getBody() || delayOf(made) <= delay)
+      return success();
+    InFlightDiagnostic diag = op->emitOpError("has a delay of ")
+                              << delay << ", and uses what has one of "
+                              << delayOf(made) << "; give it no smaller one";
+    diag.attachNote(made->getLoc()) << "this";
+    return diag;
+  }
+  if (argument.getOwner() != loop.getBody() ||
+      argument == loop.getInductionVar())
+    return success();
+  Operation *made =
+      loop.getTiedLoopYieldedValue(argument)->get().getDefiningOp();
+  if (!made || made->getBlock() != loop.getBody())
+    return loop.emitOpError("has operations with a delay, and carries a value "
+                            "that it does not compute; use that from outside");
+  if (delayOf(made) == delay)
+    return success();
+  InFlightDiagnostic diag = op->emitOpError("has a delay of ")
+                            << delay
+                            << ", and takes from the iteration before what has "
+                               "one of "
+                            << delayOf(made) << "; give both the same";
+  diag.attachNote(made->getLoc()) << "this";
+  return diag;
+}
+
+/// Tiles are taken and stages are filled in the order of the positions.
+static LogicalResult checkRing(Operation *op, Value ring,
+                               DenseMap<Value, Operation *> &known) {
+  Operation *other = known.insert({ring, op}).first->second;
+  if (delayOf(other) == delayOf(op))
+    return success();
+  InFlightDiagnostic diag = op->emitOpError("has a delay of ")
+                            << delayOf(op) << ", and another one of its ring "
+                            << delayOf(other)
+                            << "; give all the same, or each a ring";
+  diag.attachNote(other->getLoc()) << "this one";
+  return diag;
+}
+
+static LogicalResult checkDelays(scf::ForOp loop) {
+  DenseMap<Value, Operation *> acquires, shares;
+  for (Operation &op : loop.getBody()->without_terminator()) {
+    if (delayOf(&op) < 0)
+      return op.emitOpError("expected a delay of at least 0, got ")
+             << delayOf(&op);
+    for (Value used : usedBy(&op))
+      if (failed(checkValue(loop, &op, used)))
+        return failure();
+    if (auto acquire = dyn_cast<AcquireOp>(op))
+      if (failed(checkRing(&op, acquire.getRing(), acquires)))
+        return failure();
+    if (auto share = dyn_cast<ShareOp>(op))
+      if (failed(checkRing(&op, share.getRing(), shares)))
+        return failure();
+    if (!isa<WgmmaOp>(op))
+      continue;
+    for (Operation *user : op.getUsers())
+      if (delayOf(user) != delayOf(&op)) {
+        InFlightDiagnostic diag =
+            op.emitOpError("has a delay of ")
+            << delayOf(&op) << ", and what waits for it or adds to it one of "
+            << delayOf(user)
+            << "; no product is in flight where an iteration ends: give both "
+               "the same";
+        diag.attachNote(user->getLoc()) << "this";
+        return diag;
+      }
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// What is computed again
+//===----------------------------------------------------------------------===//
+
+/// Numbers and slices of memory, of what the loop does not carry: computed
+/// again they cost less than registers that hold them into the next iteration.
+static bool isCheap(Value value, scf::ForOp loop) {
+  if (auto argument = dyn_cast<BlockArgument>(value))
+    return argument.getOwner() != loop.getBody() ||
+           argument == loop.getInductionVar();
+  Operation *op = value.getDefiningOp();
+  if (op->getBlock() != loop.getBody())
+    return true;
+  bool isView = isa<tensor::ExtractSliceOp, tensor::PadOp, tensor::CastOp>(op);
+  bool isNumber = !op->getNumRegions() && isMemoryEffectFree(op) &&
+                  !isa<HopperDialect>(op->getDialect()) &&
+                  llvm::none_of(op->getResultTypes(),
+                                [](Type t) { return isa<TensorType>(t); });
+  return (isView || isNumber) && llvm::all_of(usedBy(op), [&](Value used) {
+           return isCheap(used, loop);
+         });
+}
+
+namespace {
+/// Copies of what is computed again, by operation and delay.
+using Copies = DenseMap<std::pair<Operation *, int64_t>, Operation *>;
+} // namespace
+
+static Value copyFor(Value value, int64_t delay, scf::ForOp loop,
+                     Copies &copies) {
+  Operation *op = value.getDefiningOp();
+  if (!op || op->getBlock() != loop.getBody() || delayOf(op) == delay)
+    return value;
+  Operation *&copy = copies[{op, delay}];
+  if (!copy) {
+    OpBuilder b(op->getContext());
+    b.setInsertionPointAfter(op);
+    Operation *made = b.clone(*op);
+    setDelay(made, delay);
+    for (Value used : usedBy(op)) {
+      Value its = copyFor(used, delay, loop, copies);
+      made->walk(
+          [&](Operation *inner) { inner->replaceUsesOfWith(used, its); });
+    }
+    copies[{op, delay}] = made;
+    return made->getResult(cast<OpResult>(value).getResultNumber());
+  }
+  return copy->getResult(cast<OpResult>(value).getResultNumber());
+}
+
+static void computeAgain(scf::ForOp loop) {
+  Copies copies;
+  for (Operation &op :
+       llvm::make_early_inc_range(loop.getBody()->without_terminator())) {
+    int64_t delay = delayOf(&op);
+    for (Value used : usedBy(&op)) {
+      if (!delay || !isCheap(used, loop))
+        continue;
+      Value its = copyFor(used, delay, loop, copies);
+      if (its != used)
+        op.walk([&](Operation *inner) { inner->replaceUsesOfWith(used, its); });
+    }
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// The pipelined loop
+//===----------------------------------------------------------------------===//
+
+static std::optional<int64_t> constantTrips(scf::ForOp loop) {
+  auto low = getConstantIntValue(loop.getLowerBound()),
+       high = getConstantIntValue(loop.getUpperBound()),
+       step = getConstantIntValue(loop.getStep());
+  if (!low || !high || !step || *step <= 0)
+    return std::nullopt;
+  return *low < *high ? (*high - *low + *step - 1) / *step : 0;
+}
+
+/// Puts the loop under the question whether it has as many iterations as the
+/// largest delay; else it runs as it was.
+static void guard(RewriterBase &b, scf::ForOp loop, int64_t delay) {
+  Location loc = loop.getLoc();
+  b.setInsertionPoint(loop);
+  Value before = arith::ConstantIndexOp::create(b, loc, delay - 1);
+  Value last = arith::AddIOp::create(
+      b, loc, loop.getLowerBound(),
+      arith::MulIOp::create(b, loc, before, loop.getStep()));
+  Value has = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt, last,
+                                    loop.getUpperBound());
+  auto branch = scf::IfOp::create(b, loc, loop.getResultTypes(), has,
+                                  /*withElseRegion=*/true);
+  b.replaceAllUsesWith(loop.getResults(), branch.getResults());
+  b.setInsertionPointToStart(branch.elseBlock());
+  ValueRange otherwise = loop.getInitArgs();
+  if (delay > 1) {
+    Operation *naive = b.clone(*loop);
+    naive->walk([](Operation *op) { op->removeAttr(delayName); });
+    otherwise = naive->getResults();
+  }
+  if (loop.getNumResults())
+    scf::YieldOp::create(b, loc, otherwise);
+  b.moveOpBefore(loop, branch.thenBlock(), branch.thenBlock()->begin());
+  b.setInsertionPointAfter(loop);
+  if (loop.getNumResults())
+    scf::YieldOp::create(b, loc, loop.getResults());
+}
+
+static LogicalResult expand(scf::ForOp loop) {
+  if (failed(checkDelays(loop)))
+    return failure();
+  computeAgain(loop);
+  int64_t most = 0;
+  for (Operation &op : *loop.getBody())
+    most = std::max(most, delayOf(&op));
+  IRRewriter b(loop.getContext());
+  if (constantTrips(loop).value_or(0) < most)
+    guard(b, loop, most);
+
+  SmallVector<OpOperand *> uses;
+  for (OpOperand &use : loop->getUses())
+    uses.push_back(&use);
+  scf::PipeliningOption options;
+  options.supportDynamicLoops = true;
+  options.getScheduleFn = [&](scf::ForOp loop, auto &schedule) {
+    for (int64_t delay = most; delay >= 0; --delay)
+      for (Operation &op : loop.getBody()->without_terminator())
+        if (delayOf(&op) == delay)
+          schedule.push_back({&op, delay});
+  };
+  // There are as many iterations: nothing depends on that.
+  options.predicateFn = [](RewriterBase &, Operation *op, Value) { return op; };
+  DenseSet<Operation *> copies;
+  options.annotateFn = [&](Operation *op, auto, unsigned) {
+    copies.insert(op);
+    op->removeAttr(delayName);
+  };
+  Location loc = loop.getLoc();
+  b.setInsertionPoint(loop);
+  FailureOr<scf::ForOp> kernel = scf::pipelineForLoop(b, loop, options);
+  if (failed(kernel))
+    return mlir::emitError(loc,
+                           "'scf.for' cannot be pipelined by these delays");
+  // Neither do results, which are asked as well.
+  for (OpOperand *use : uses)
+    if (auto select = use->get().getDefiningOp<arith::SelectOp>();
+        select && !copies.contains(select)) {
+      use->set(select.getTrueValue());
+      if (select.use_empty())
+        b.eraseOp(select);
+    }
+  return success();
+}
+
+namespace {
+struct ExpandLoops : public fa::hopper::impl::ExpandLoopsPassBase<ExpandLoops> {
+  void runOnOperation() override {
+    llvm::SetVector<scf::ForOp> loops;
+    WalkResult walk = getOperation().walk([&](Operation *op) {
+      if (!op->hasAttr(delayName))
+        return WalkResult::advance();
+      auto loop = dyn_cast<scf::ForOp>(op->getParentOp());
+      if (!loop || !loop->getParentOfType<ConsumersOp>())
+        return op->emitOpError("has a delay outside a loop of consumers"),
+               WalkResult::interrupt();
+      loops.insert(loop);
+      return WalkResult::advance();
+    });
+    if (walk.wasInterrupted())
+      return signalPassFailure();
+    for (scf::ForOp loop : loops)
+      if (failed(expand(loop)))
+        return signalPassFailure();
+  }
+};
+} // namespace

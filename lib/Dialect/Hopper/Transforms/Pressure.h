@@ -1,0 +1,62 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Registers of tiles, as a block's operations come one after the other.
+
+#ifndef FA_LIB_DIALECT_HOPPER_TRANSFORMS_PRESSURE_H
+#define FA_LIB_DIALECT_HOPPER_TRANSFORMS_PRESSURE_H
+
+#include "fa/Dialect/Hopper/IR/Hopper.h"
+
+namespace fa::hopper {
+
+/// Registers of each of the consumers' threads that are not for tiles:
+/// addresses, loop counters and temporaries take about 28, and ptxas 13 has
+/// products one after the other (C7512) where results in flight leave it fewer
+/// than this.
+inline constexpr int64_t otherRegisters = 56;
+
+/// Whether a value is a tile that threads hold in registers, complete or
+/// pending: products and what is computed give such, memory does not.
+bool isInRegisters(mlir::Value value);
+
+/// How many registers each thread has of a value; 0 where it is in none.
+int64_t registersOf(mlir::Value value, int64_t warpgroups);
+
+/// What the operations of a block that consumers run keep in registers, up to a
+/// point between them, where each so far has been told to `place`.
+class Pressure {
+public:
+  Pressure(mlir::Block &block, int64_t warpgroups);
+
+  /// Registers a thread now.
+  int64_t live() const { return liveNow; }
+  /// How many more there would be behind `op`: what it uses for the last time
+  /// gives its registers to what it makes.
+  int64_t growth(mlir::Operation *op) const;
+  void place(mlir::Operation *op);
+  /// How many of the products in flight, which end in the order of their
+  /// start, have ended when a wait gives its results.
+  size_t endedBy(WaitGroupOp wait) const;
+  size_t pendingProducts() const { return inFlight.size(); }
+
+private:
+  int64_t registersOf(mlir::Value value) const {
+    return fa::hopper::registersOf(value, warpgroups);
+  }
+  /// What of its values an operation uses for the last time.
+  llvm::SmallVector<mlir::Value> freedBy(mlir::Operation *op) const;
+  /// Values from registers that the products keep reading until they end.
+  mlir::Value heldBy(mlir::Operation *product) const;
+
+  int64_t warpgroups, liveNow = 0;
+  /// The operations that use a value and have not been placed, or are products
+  /// that have not ended.
+  llvm::DenseMap<mlir::Value, llvm::SmallPtrSet<mlir::Operation *, 4>> users;
+  llvm::DenseMap<mlir::Operation *, llvm::SmallVector<mlir::Value>> used;
+  llvm::SmallVector<WgmmaOp> inFlight;
+};
+
+} // namespace fa::hopper
+
+#endif // FA_LIB_DIALECT_HOPPER_TRANSFORMS_PRESSURE_H

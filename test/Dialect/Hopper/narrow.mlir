@@ -1,0 +1,21 @@
+// dS = P * (dP - D) reads the P that dV's product reads where registers are few, and
+// P itself where there are enough.
+
+// RUN: fa-opt %inputs/small/causal-dynamic.mlir --fa-pipeline="target=sm_90a backward=all rows=128 keys=128" --fa-hopper-place --hopper-narrow | FileCheck %s --check-prefix=FEW
+// RUN: fa-opt %inputs/small/causal-dynamic.mlir --fa-pipeline="target=sm_90a backward=all rows=64 keys=128" --fa-hopper-place --hopper-narrow | FileCheck %s --check-prefix=MANY
+
+// FEW: hopper.consumers
+// FEW: math.exp2
+// FEW: linalg.generic {{.*}} outs(%{{.*}} : tensor<128x128xbf16>)
+// FEW: arith.truncf
+// FEW: hopper.wgmma
+// FEW: linalg.generic {{.*}} ins(%{{.*}} : tensor<128x128xbf16>, tensor<128x128xf32>, tensor<128xf32>)
+// FEW-NEXT: ^bb0(%[[E:.*]]: bf16,
+// FEW: arith.extf %[[E]] : bf16 to f32
+// FEW: hopper.wgmma
+
+// MANY: hopper.consumers
+// MANY: math.exp2
+// MANY: hopper.wgmma
+// MANY: linalg.generic {{.*}} ins(%{{.*}} : tensor<128x64xf32>, tensor<128x64xf32>, tensor<64xf32>)
+// MANY: arith.truncf
