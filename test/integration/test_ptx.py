@@ -91,6 +91,15 @@ def test_bad_ptx_is_an_error():
         check_ptx.assemble_all([("planted", SPILLING.replace("ret;", "rat;"))], "sm_80")
 
 
+@pytest.mark.parametrize("dim", [64, 128, 256])
+@pytest.mark.parametrize("causal", [False, True])
+def test_forward_by_rules_assembles(dim, causal):
+    config = fa.AttentionConfig("bf16", 8, 8, dim, dim, is_causal=causal)
+    text = fa.compile(config, "sm_90a", schedule={"by": "rules"}).asm["ptx"]
+    (row,) = check_ptx.assemble_all([("by rules", text)], "sm_90a", {})
+    assert not row.messages and not row.stack
+
+
 @pytest.mark.parametrize("dim,rows,keys", [(64, 64, 128), (64, 128, 128), (128, 64, 128)])
 @pytest.mark.parametrize("words", ["", "causal", "grouped", "grouped causal"])
 def test_gradients_by_rules_assemble(words, dim, rows, keys):

@@ -60,13 +60,31 @@ KernelEmitter::SharedOperand KernelEmitter::sharedOperand(Value slot,
           panelBytes, isTransposed};
 }
 
-/// Of a step: along the columns of panels, or down their rows.
-Value KernelEmitter::stepOf(const SharedOperand &operand, int64_t step) {
+/// What a step adds to the descriptor: along the columns of panels, or down
+/// their rows.
+int64_t KernelEmitter::stepOf(const SharedOperand &operand, int64_t step) {
   constexpr int64_t perPanel = RingType::panelCols / stepK;
   int64_t bytes = operand.isTransposed ? step * stepK * rowBytes
                                        : step / perPanel * operand.panelBytes +
                                              step % perPanel * stepK * 2;
-  return addC(operand.descriptor, bytes >> 4);
+  return bytes >> 4;
+}
+
+/// Whether only products, and what touches no registers of theirs, come between
+/// the product before and this one.
+static bool followsProduct(WgmmaOp op) {
+  for (Operation *before = op->getPrevNode(); before;
+       before = before->getPrevNode()) {
+    if (isa<WgmmaOp>(before))
+      return true;
+    bool isNumber =
+        llvm::none_of(before->getResultTypes(), llvm::IsaPred<TensorType>) &&
+        isMemoryEffectFree(before);
+    if (!isNumber && !isa<AcquireOp, ReleaseOp, tensor::ExtractSliceOp,
+                          tensor::PadOp, tensor::CastOp>(before))
+      return false;
+  }
+  return false;
 }
 
 LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
@@ -103,6 +121,14 @@ LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
   if (!zero)
     tie(constraints, all);
   size_t next = zero ? all : 2 * all;
+  // Where registers are spared, the descriptors of steps are computed one by
+  // one: as operands all would be there at once.
+  bool oneByOne = sparesRegisters();
+  auto addDescriptor = [&](const SharedOperand &operand) {
+    operands.push_back(operand.descriptor);
+    constraints += ",l";
+    return "$" + std::to_string(next++);
+  };
   bool fromShared = isa<SlotType>(op.getA().getType());
   if (fromShared) {
     aShared =
@@ -133,22 +159,46 @@ LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
     text = "{\n.reg .pred p;\nsetp.ne.b32 p, $" + std::to_string(next++) +
            ", 0;\n";
   }
-  text += "wgmma.fence.sync.aligned;\n";
+  std::string aBase, bBase;
+  if (oneByOne) {
+    if (fromShared)
+      aBase = addDescriptor(aShared);
+    bBase = addDescriptor(bShared);
+    text += "{\n.reg .b64 a, b;\n";
+  }
+  // One fence is enough for products that follow each other.
+  if (!oneByOne || !followsProduct(op))
+    text += "wgmma.fence.sync.aligned;\n";
   for (int64_t step = 0; step < steps; ++step) {
+    auto descriptorOf = [&](const SharedOperand &operand, StringRef base,
+                            StringRef name) {
+      int64_t offset = stepOf(operand, step);
+      if (oneByOne)
+        return "add.s64 " + name.str() + ", " + base.str() + ", " +
+               std::to_string(offset) + ";\n";
+      operands.push_back(addC(operand.descriptor, offset));
+      constraints += ",l";
+      return "$" + std::to_string(next++);
+    };
+    std::string aStep, bStep = "b";
+    if (fromShared)
+      aStep = descriptorOf(aShared, aBase, "a");
+    if (oneByOne) {
+      text += aStep + descriptorOf(bShared, bBase, "b");
+      aStep = "a";
+    }
     text += name;
     if (fromShared) {
-      operands.push_back(stepOf(aShared, step));
-      constraints += ",l";
-      text += "$" + std::to_string(next++);
+      text += aStep;
     } else {
       operands.append(a.begin() + 4 * step, a.begin() + 4 * step + 4);
       constraints += ",r,r,r,r";
       text += registerList(next, 4);
       next += 4;
     }
-    operands.push_back(stepOf(bShared, step));
-    constraints += ",l";
-    text += ", $" + std::to_string(next++);
+    if (!oneByOne)
+      bStep = descriptorOf(bShared, bBase, "b");
+    text += ", " + bStep;
     text += step > 0 ? ", 1" : op.getCondition() ? ", p" : zero ? ", 0" : ", 1";
     text += ", 1, 1";
     if (fromShared)
@@ -156,6 +206,8 @@ LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
     text += transposed ? ", 1;\n" : ", 0;\n";
   }
   text += "wgmma.commit_group.sync.aligned;";
+  if (oneByOne)
+    text += "\n}";
   if (op.getCondition())
     text += "\n}";
   SmallVector<Type> types(all, b.getF32Type());

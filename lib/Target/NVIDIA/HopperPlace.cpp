@@ -518,12 +518,15 @@ void Placement::apply() {
   eraseDead(*forall.getBody());
 }
 
-/// What is computed of a vector, element by element, is computed where tiles
-/// use it: a thread has a column for a moment, not all of its columns.
+/// What is computed, element by element, of a vector along the columns of tiles
+/// is computed where a tile uses it: a thread has a column for a moment, not
+/// all of its columns.
 static void fuseVectors(scf::ForallOp forall) {
   auto isOfVector = [](OpOperand *operand) {
-    auto type = dyn_cast<RankedTensorType>(operand->get().getType());
-    return type && type.getRank() == 1 &&
+    auto user = cast<linalg::GenericOp>(operand->getOwner());
+    AffineMap map = user.getMatchingIndexingMap(operand);
+    return user.getNumLoops() == 2 && map.getNumResults() == 1 &&
+           map.isFunctionOfDim(1) && operand->get().hasOneUse() &&
            linalg::areElementwiseOpsFusable(operand);
   };
   IRRewriter b(forall.getContext());

@@ -512,7 +512,7 @@ private:
   };
   SharedOperand sharedOperand(mlir::Value slot, bool isTransposed,
                               mlir::Value number, int64_t size);
-  mlir::Value stepOf(const SharedOperand &operand, int64_t step);
+  static int64_t stepOf(const SharedOperand &operand, int64_t step);
   mlir::LogicalResult emitWgmma(hopper::WgmmaOp op);
   mlir::LogicalResult emitWaitGroup(hopper::WaitGroupOp op);
   mlir::LogicalResult emitPin(hopper::PinOp op);

@@ -228,9 +228,8 @@ static LogicalResult expand(scf::ForOp loop) {
   if (constantTrips(loop).value_or(0) < most)
     guard(b, loop, most);
 
-  SmallVector<OpOperand *> uses;
-  for (OpOperand &use : loop->getUses())
-    uses.push_back(&use);
+  DenseSet<Operation *> known;
+  loop->getBlock()->walk([&](arith::SelectOp op) { known.insert(op); });
   scf::PipeliningOption options;
   options.supportDynamicLoops = true;
   options.getScheduleFn = [&](scf::ForOp loop, auto &schedule) {
@@ -252,14 +251,16 @@ static LogicalResult expand(scf::ForOp loop) {
   if (failed(kernel))
     return mlir::emitError(loc,
                            "'scf.for' cannot be pipelined by these delays");
-  // Neither do results, which are asked as well.
-  for (OpOperand *use : uses)
-    if (auto select = use->get().getDefiningOp<arith::SelectOp>();
-        select && !copies.contains(select)) {
-      use->set(select.getTrueValue());
-      if (select.use_empty())
-        b.eraseOp(select);
-    }
+  // Neither do tiles and slots before the loop and behind it, each of which it
+  // asks too.
+  SmallVector<arith::SelectOp> asked;
+  (*kernel)->getBlock()->walk([&](arith::SelectOp select) {
+    if (isa<TensorType, SlotType>(select.getType()) &&
+        !known.contains(select) && !copies.contains(select))
+      asked.push_back(select);
+  });
+  for (arith::SelectOp select : asked)
+    b.replaceOp(select, select.getTrueValue());
   return success();
 }
 
