@@ -368,7 +368,8 @@ void KernelEmitter::waitStores() {
   ptx("cp.async.bulk.wait_group.read 0;", "~{memory}", {}, {});
 }
 
-/// The tile stays in registers until it is stored.
+/// The tile stays in registers until it is stored; sums are put into shared
+/// memory at once, which frees theirs.
 LogicalResult KernelEmitter::emitStage(StageOp op) {
   TileValue t;
   t.kind = TileValue::Kind::Registers;
@@ -379,6 +380,8 @@ LogicalResult KernelEmitter::emitStage(StageOp op) {
   t.regs = *words;
   t.valid.assign(2, Value());
   t.stage = op;
+  if (op.holdsSums())
+    stageSums(t);
   tiles[op.getResult()] = t;
   return success();
 }
@@ -469,35 +472,31 @@ LogicalResult KernelEmitter::storeStaged(const TileValue &source,
   return success();
 }
 
-/// Each warp adds its part by TMA, which leaves out what lies outside the
-/// tensor. Two rows of a panel are 128 bytes: a quarter of a warp stores four
-/// columns a lane of them, without conflicts of banks.
-LogicalResult KernelEmitter::reduceStaged(const TileValue &source,
-                                          const GlobalSlice &dest) {
-  constexpr int64_t cols = StageOp::sumCols, rows = StageOp::sumRows,
-                    sumRowBytes = 4 * cols, panelBytes = rows * sumRowBytes;
+/// Where this warp's part of staged sums lies, of a number of the warp that is
+/// the same in all lanes.
+Value KernelEmitter::stagedPart(const TileValue &source, Value number) {
+  StageOp stage = source.stage;
+  int64_t warpBytes = source.layout.numRegs() * 32 * 4;
+  return addC(add(smemAddress, mulC(number, warpBytes)), stage.getOffset());
+}
+
+/// Two rows of a panel are 128 bytes: a quarter of a warp stores four columns a
+/// lane of them, without conflicts of banks.
+void KernelEmitter::stageSums(const TileValue &source) {
+  constexpr int64_t sumRowBytes = 4 * StageOp::sumCols,
+                    panelBytes = StageOp::sumRows * sumRowBytes;
   llvm::SaveAndRestore thread(branchThread, again(threadId()));
   const FragmentLayout &layout = source.layout;
-  Operation *op = b.getInsertionBlock()->getParentOp();
-  FailureOr<Value> map =
-      mapAddress({dest.base->buffer, dest.dims[0], rows}, op);
-  if (failed(map))
-    return failure();
   // What was reduced before must have been read.
   waitStores();
   syncWarp();
-  unsigned panels = layout.colTiles() / 2;
-  int64_t warpBytes = panels * panelBytes;
-  StageOp stage = source.stage;
-  Value number = uniform(warp());
-  Value part =
-      addC(add(smemAddress, mulC(number, warpBytes)), stage.getOffset());
   Value place = remC(lane(), 4);
   Value chunk = add(mulC(remC(place, 2), 2), divC(place, 2));
-  Value own =
-      add(add(part, mulC(divC(lane(), 4), sumRowBytes)), mulC(chunk, 16));
+  Value own = add(add(stagedPart(source, uniform(warp())),
+                      mulC(divC(lane(), 4), sumRowBytes)),
+                  mulC(chunk, 16));
   for (unsigned half : {0, 1})
-    for (unsigned p = 0; p < panels; ++p) {
+    for (unsigned p = 0; p < layout.colTiles() / 2; ++p) {
       auto two = [&](unsigned n) {
         return ArrayRef(source.regs).slice(layout.reg(0, n, 2 * half), 2);
       };
@@ -507,8 +506,25 @@ LogicalResult KernelEmitter::reduceStaged(const TileValue &source,
       ptx("st.shared.v4.f32 [$0], {$1, $2, $3, $4};", "r,f,f,f,f,~{memory}",
           operands, {});
     }
+}
+
+/// Each warp adds its part by TMA, which leaves out what lies outside the
+/// tensor.
+LogicalResult KernelEmitter::reduceStaged(const TileValue &source,
+                                          const GlobalSlice &dest) {
+  constexpr int64_t cols = StageOp::sumCols, rows = StageOp::sumRows,
+                    panelBytes = rows * 4 * cols;
+  llvm::SaveAndRestore thread(branchThread, again(threadId()));
+  const FragmentLayout &layout = source.layout;
+  Operation *op = b.getInsertionBlock()->getParentOp();
+  FailureOr<Value> map =
+      mapAddress({dest.base->buffer, dest.dims[0], rows}, op);
+  if (failed(map))
+    return failure();
   ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
   syncWarp();
+  Value number = uniform(warp());
+  Value part = stagedPart(source, number);
   // Which rows and columns, of a number that is the same in all lanes.
   Value rowNumber = layout.rowWarps() == plan.warps()
                         ? number
@@ -524,7 +540,7 @@ LogicalResult KernelEmitter::reduceStaged(const TileValue &source,
                      std::to_string(rank) +
                      "d.global.shared::cta.add.tile.bulk_group [$1, " +
                      registerList(2, rank) + "], [$0];\n}";
-  for (unsigned p = 0; p < panels; ++p) {
+  for (unsigned p = 0; p < layout.colTiles() / 2; ++p) {
     SmallVector<Value> operands{addC(part, p * panelBytes), *map};
     for (unsigned d = rank; d-- > 0;) {
       Value offset = toI32(dest.offsets[d]);

@@ -489,6 +489,8 @@ private:
   mlir::LogicalResult emitRead(hopper::ReadOp op);
   void loadShared(mlir::Type element, const TileValue &vector, unsigned reg,
                   llvm::MutableArrayRef<mlir::Value> regs);
+  mlir::Value stagedPart(const TileValue &source, mlir::Value number);
+  void stageSums(const TileValue &source);
   mlir::LogicalResult reduceStaged(const TileValue &source,
                                    const GlobalSlice &dest);
   mlir::LogicalResult emitShare(hopper::ShareOp op);

@@ -585,7 +585,7 @@ bool StageOp::takesSums(RankedTensorType tile, int64_t warpgroups) {
 
 int64_t StageOp::bytes() {
   RankedTensorType tile = getTile().getType();
-  if (tile.getElementType().isF32())
+  if (holdsSums())
     return tile.getNumElements() * 4;
   auto section = RankedTensorType::get({tile.getDimSize(0), sectionCols()},
                                        tile.getElementType());
@@ -597,7 +597,7 @@ LogicalResult StageOp::verify() {
   auto role = (*this)->getParentOfType<ConsumersOp>();
   if (!role)
     return emitOpError("expected to be in hopper.consumers");
-  bool isSum = tile.getElementType().isF32();
+  bool isSum = holdsSums();
   if (isSum && (getColumns() || !takesSums(tile, role.getWarpgroups())))
     return emitOpError("expected a tile of f32 of 64 rows and a multiple of 16 "
                        "columns for each of ")

@@ -12,6 +12,7 @@
 //   stages given back     as soon as nothing reads them
 //   all else              in its own order
 //   waits                 when nothing else is left
+//   sums into memory      at the end: nothing waits for them
 //
 // Tiles are taken, and numbers and addresses are computed, where something
 // needs them. What fits in no registers waits until products have ended whose
@@ -48,7 +49,7 @@ public:
   void run();
 
 private:
-  enum Kind { Shrinks, Starts, GivesBack, Other, Waits, WhereNeeded };
+  enum Kind { Shrinks, Starts, GivesBack, Other, Waits, WhereNeeded, Leaves };
   static Kind kindOf(Operation *op);
   void collect();
   void collectRing(Operation *op);
@@ -107,7 +108,12 @@ BlockOrder::Kind BlockOrder::kindOf(Operation *op) {
     return Waits;
   if (isa<AcquireOp, ReadOp>(op) || isNumberOrView(op))
     return WhereNeeded;
-  return Other;
+  // What goes to memory, as sums do, is a tensor that is in no registers.
+  auto isMemory = [](Value v) {
+    return isa<TensorType>(v.getType()) && !isInRegisters(v);
+  };
+  return !isa<StageOp>(op) && llvm::any_of(op->getResults(), isMemory) ? Leaves
+                                                                       : Other;
 }
 
 void BlockOrder::depend(Operation *op, Operation *on) {

@@ -26,7 +26,10 @@ static bool isInRegisters(Value value, DenseSet<Value> &asked) {
     return isInRegisters(loop.getYieldedValues()[n], asked);
   if (auto branch = dyn_cast<scf::IfOp>(op))
     return isInRegisters(branch.thenYield().getOperand(n), asked);
-  return isa<WaitGroupOp, PinOp, PartialSumsOp, StageOp>(op) ||
+  // Sums that are staged lie in shared memory from there on.
+  if (auto stage = dyn_cast<StageOp>(op))
+    return !stage.holdsSums();
+  return isa<WaitGroupOp, PinOp, PartialSumsOp>(op) ||
          (isa<linalg::LinalgOp>(op) && !isa<linalg::FillOp>(op));
 }
 

@@ -415,9 +415,10 @@ def Hopper_StageOp : Hopper_Op<"stage", [AllTypesMatch<["tile", "result"]>]> {
     `columns` only, as many are put there and stored at a time, each once the
     store before has read its own.
 
-    A tile of f32 lies as the parts of 16 rows that warps have of it, each as
-    panels of 16 columns; adding the result to a tensor in global memory
-    (`fa.accumulate_slice`) is then a TMA reduction by one thread of each warp.
+    A tile of f32 is put there at once, as the parts of 16 rows that warps have of
+    it, each as panels of 16 columns; adding the result to a tensor in global
+    memory (`fa.accumulate_slice`) is then a TMA reduction by one thread of each
+    warp.
   }];
   let arguments = (ins Hopper_Tile:$tile, I64Attr:$offset,
                        OptionalAttr<I64Attr>:$columns);
@@ -430,6 +431,7 @@ def Hopper_StageOp : Hopper_Op<"stage", [AllTypesMatch<["tile", "result"]>]> {
     static constexpr int64_t sumRows = 16, sumCols = 16;
     /// Whether the parts that warps have of a tile of f32 are whole panels.
     static bool takesSums(::mlir::RankedTensorType tile, int64_t warpgroups);
+    bool holdsSums() { return getTile().getType().getElementType().isF32(); }
     /// How many columns are in shared memory at a time, in whole panels but for
     /// the tile's last ones.
     int64_t sectionCols();
