@@ -95,8 +95,8 @@ static const std::vector<Malformed> kMalformed = {
     {"dim=2", "dim=3", "line 5", "got rank 4 and dimension 3"},
     {"shape=?x12x?x64", "shape=?x?x?x?x?x?", "line 5", "rank 2 to 5"},
     {"tensor=0 dim=2", "tensor=2 dim=0", "line 5", "got rank 1 and dimension"},
-    {"type=bf16", "type=f32", "line 5", "tensor of f16 or bf16, got f32"},
-    {"type=bf16", "type=i16", "line 5", "tensor of f16 or bf16, got i16"},
+    {"type=bf16", "type=f64", "line 5", "tensor of f16, bf16 or f32, got f64"},
+    {"type=bf16", "type=i16", "line 5", "tensor of f16, bf16 or f32, got i16"},
     {" rows=128", "", "line 5", "'rows' is missing"},
     {"rows=128", "rows=0", "line 5", "from 1 to 256 for 'rows'"},
     {"rows=128", "rows=257", "line 5", "from 1 to 256 for 'rows'"},
@@ -299,6 +299,26 @@ TEST_F(TensorMap, IsOfATemporaryBufferToo) {
     EXPECT_EQ(maps[0].address, state().launches[0].params[5]);
     EXPECT_EQ(firstOf(maps[0].sizes, 2), (Words{128, 40}));
     EXPECT_EQ(firstOf(maps[0].strides, 1), (Words{256}));
+  });
+}
+
+TEST_F(TensorMap, OfF32HasBoxesOf16ColumnsAsTheyAre) {
+  onNewThread([] {
+    Program program =
+        load("//!fa.program version=2 name=p target=sm_90a\n"
+             "//!fa.arg index=0 name=x role=in type=bf16 shape=?x?\n"
+             "//!fa.temp index=1 type=f32 shape=a0.d0,128\n"
+             "//!fa.map index=0 tensor=1 dim=0 rows=16\n"
+             "//!fa.launch kernel=k block=128 grid=1 args=0,1 maps=0\n"
+             "//!fa.end\n" +
+             code({{"k", 10, 1}}, "sm_90a"));
+    std::vector<fake::TensorMap> maps =
+        mapsOf(program, {tensor(FA_RT_BF16, {40, 8})});
+    EXPECT_EQ(maps[0].type, 7u); // CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+    EXPECT_EQ(firstOf(maps[0].sizes, 2), (Words{128, 40}));
+    EXPECT_EQ(firstOf(maps[0].strides, 1), (Words{512}));
+    EXPECT_EQ(firstOf(maps[0].box, 2), (Box{16, 16}));
+    EXPECT_EQ(maps[0].swizzle, 0u); // CU_TENSOR_MAP_SWIZZLE_NONE
   });
 }
 
