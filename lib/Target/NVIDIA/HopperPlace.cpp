@@ -13,9 +13,8 @@
 //              where these hold its rows, else the warpgroups share it: in a
 //              ring that they fill themselves; a vector that is loaded in a
 //              loop and computed with has a ring too
-//   Sums       what is added to memory goes there by TMA, through shared
-//   memory,
-//              where that has room
+//   Sums       what is added to memory goes there by TMA, where shared memory
+//              has room for it
 //   Rings      two stages where the tile is loaded or computed in a loop and
 //              memory allows it, loaded ones first, else one
 //   Grid       a block for each multiprocessor takes tiles from a queue
@@ -43,8 +42,7 @@ using namespace fa::hopper;
 /// A producer that computes no tiles, and only addresses, needs few; consumers
 /// hold more tiles.
 static RoleRegisters registersOfRoles(int64_t warpgroups) {
-  RoleRegisters registers = roleRegisters(warpgroups);
-  return warpgroups == 2 ? RoleRegisters{24, 240} : registers;
+  return warpgroups == 2 ? RoleRegisters{24, 240} : roleRegisters(warpgroups);
 }
 
 namespace {

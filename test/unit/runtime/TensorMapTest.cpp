@@ -284,16 +284,24 @@ TEST_F(TensorMap, OneTensorMayHaveMapsOfSeveralBoxes) {
   });
 }
 
+/// A program with a map of a temporary buffer of 128 columns.
+static std::string imageOfTemporary(const std::string &type, int rows) {
+  return "//!fa.program version=2 name=p target=sm_90a\n"
+         "//!fa.arg index=0 name=x role=in type=bf16 shape=?x?\n"
+         "//!fa.temp index=1 type=" +
+         type +
+         " shape=a0.d0,128\n"
+         "//!fa.map index=0 tensor=1 dim=0 rows=" +
+         std::to_string(rows) +
+         "\n"
+         "//!fa.launch kernel=k block=128 grid=1 args=0,1 maps=0\n"
+         "//!fa.end\n" +
+         code({{"k", 10, 1}}, "sm_90a");
+}
+
 TEST_F(TensorMap, IsOfATemporaryBufferToo) {
   onNewThread([] {
-    Program program =
-        load("//!fa.program version=2 name=p target=sm_90a\n"
-             "//!fa.arg index=0 name=x role=in type=bf16 shape=?x?\n"
-             "//!fa.temp index=1 type=bf16 shape=a0.d0,128\n"
-             "//!fa.map index=0 tensor=1 dim=0 rows=64\n"
-             "//!fa.launch kernel=k block=128 grid=1 args=0,1 maps=0\n"
-             "//!fa.end\n" +
-             code({{"k", 10, 1}}, "sm_90a"));
+    Program program = load(imageOfTemporary("bf16", 64));
     std::vector<fake::TensorMap> maps =
         mapsOf(program, {tensor(FA_RT_BF16, {40, 8})});
     EXPECT_EQ(maps[0].address, state().launches[0].params[5]);
@@ -304,14 +312,7 @@ TEST_F(TensorMap, IsOfATemporaryBufferToo) {
 
 TEST_F(TensorMap, OfF32HasBoxesOf16ColumnsAsTheyAre) {
   onNewThread([] {
-    Program program =
-        load("//!fa.program version=2 name=p target=sm_90a\n"
-             "//!fa.arg index=0 name=x role=in type=bf16 shape=?x?\n"
-             "//!fa.temp index=1 type=f32 shape=a0.d0,128\n"
-             "//!fa.map index=0 tensor=1 dim=0 rows=16\n"
-             "//!fa.launch kernel=k block=128 grid=1 args=0,1 maps=0\n"
-             "//!fa.end\n" +
-             code({{"k", 10, 1}}, "sm_90a"));
+    Program program = load(imageOfTemporary("f32", 16));
     std::vector<fake::TensorMap> maps =
         mapsOf(program, {tensor(FA_RT_BF16, {40, 8})});
     EXPECT_EQ(maps[0].type, 7u); // CU_TENSOR_MAP_DATA_TYPE_FLOAT32

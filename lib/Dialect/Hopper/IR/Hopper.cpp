@@ -209,7 +209,8 @@ LogicalResult RingOp::verify() {
   int64_t end = std::max(offset + bytes(), barriersEnd());
   if (getRing().getType().isVector() && (getOnes() || getComputed()))
     return emitOpError("has ") << (getOnes() ? "ones" : "`computed`")
-                               << ", which rings of vectors do not";
+                               << ", which rings of vectors do not; leave it "
+                                  "out, the producer fills them";
   if (end > sharedBytes)
     return emitOpError("ends at byte ")
            << end << " of shared memory, and a block has " << sharedBytes

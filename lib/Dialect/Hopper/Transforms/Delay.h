@@ -27,6 +27,12 @@ inline void setDelay(mlir::Operation *op, int64_t delay) {
 /// Whether one of its regions has a step of the schedule.
 bool holdsSteps(mlir::Operation *op);
 
+/// Whether it cuts a tensor out of another one, to be read.
+bool isView(mlir::Operation *op);
+
+/// Whether it only computes numbers, of anything.
+bool isNumber(mlir::Operation *op);
+
 } // namespace fa::hopper
 
 #endif // FA_LIB_DIALECT_HOPPER_TRANSFORMS_DELAY_H

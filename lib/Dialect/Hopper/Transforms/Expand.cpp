@@ -9,7 +9,6 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/Transforms/Transforms.h"
-#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/Transforms/RegionUtils.h"
 
@@ -123,14 +122,9 @@ static bool isCheap(Value value, scf::ForOp loop) {
   Operation *op = value.getDefiningOp();
   if (op->getBlock() != loop.getBody())
     return true;
-  bool isView = isa<tensor::ExtractSliceOp, tensor::PadOp, tensor::CastOp>(op);
-  bool isNumber = !op->getNumRegions() && isMemoryEffectFree(op) &&
-                  !isa<HopperDialect>(op->getDialect()) &&
-                  llvm::none_of(op->getResultTypes(),
-                                [](Type t) { return isa<TensorType>(t); });
-  return (isView || isNumber) && llvm::all_of(usedBy(op), [&](Value used) {
-           return isCheap(used, loop);
-         });
+  return (isView(op) || (isNumber(op) && !op->getNumRegions())) &&
+         llvm::all_of(usedBy(op),
+                      [&](Value used) { return isCheap(used, loop); });
 }
 
 namespace {

@@ -90,13 +90,18 @@ bool fa::hopper::holdsSteps(Operation *op) {
                                   }).wasInterrupted();
 }
 
-/// What costs nothing but a few instructions where it is needed.
-static bool isNumberOrView(Operation *op) {
-  if (isa<tensor::ExtractSliceOp, tensor::PadOp, tensor::CastOp,
-          tensor::EmptyOp, linalg::FillOp>(op))
-    return true;
+bool fa::hopper::isView(Operation *op) {
+  return isa<tensor::ExtractSliceOp, tensor::PadOp, tensor::CastOp>(op);
+}
+
+bool fa::hopper::isNumber(Operation *op) {
   return !isa<HopperDialect>(op->getDialect()) && isMemoryEffectFree(op) &&
          llvm::none_of(op->getResultTypes(), llvm::IsaPred<TensorType>);
+}
+
+/// What costs nothing but a few instructions where it is needed.
+static bool isNumberOrView(Operation *op) {
+  return isView(op) || isNumber(op) || isa<tensor::EmptyOp, linalg::FillOp>(op);
 }
 
 BlockOrder::Kind BlockOrder::kindOf(Operation *op) {

@@ -33,7 +33,6 @@ private:
   template <typename Visit>
   void forUsers(Operation *op, bool acrossIterations, Visit visit);
   bool feedsProducts(WgmmaOp product);
-  void delay(Operation *op);
   void delayWhatFollows();
   bool delayTiles();
   bool fitsRings(std::string &why);
@@ -101,7 +100,6 @@ bool LoopSchedule::delayTiles() {
 /// A stage for each iteration in which a slot is held, and one that is filled
 /// while another is read.
 bool LoopSchedule::fitsRings(std::string &why) {
-  llvm::MapVector<Value, SmallVector<Operation *>> ofRing;
   auto isHeld = [&](AcquireOp acquire) {
     return !late.contains(acquire) &&
            llvm::any_of(acquire.getSlot().getUsers(),

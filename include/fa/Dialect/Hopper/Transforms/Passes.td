@@ -37,15 +37,18 @@ def OrderStepsPass : Pass<"hopper-order", "::mlir::func::FuncOp"> {
   let summary = "products start early and are awaited late";
   let description = [{
     Orders what consumers do between the begin and the end of each block that
-    has products, by list scheduling: products and the tiles that they read come
-    as early as their operands are there, waits when nothing else is left to do,
-    and a `hopper.wait_group` leaves in flight what has started after what it
-    gives. So a product runs under what does not need it: in a step of
-    attention's gradient dP under the exponentials, dV under dS. Stages are given
-    back when the products that read them have been waited for.
+    has products, by list scheduling: products start as early as their operands
+    are there and registers hold their results, those first that most is to
+    follow; waits come when nothing else is left to do, and a `hopper.wait_group`
+    leaves in flight what has started after what it gives. So a product runs
+    under what does not need it: in a step of attention's gradient dP under the
+    exponentials, dV under dS. Stages are given back when what reads them is
+    over, and sums leave for memory at the end. What is computed is pinned before
+    the next product or wait.
 
     Nothing moves into or out of a loop or branch, so no product is in flight
-    where an iteration ends; tiles are taken in the order in which they were.
+    where an iteration ends. Loaded tiles are taken in the order in which they
+    were, and those of a ring that consumers fill in that ring's.
   }];
   let dependentDialects = ["::fa::hopper::HopperDialect"];
 }
