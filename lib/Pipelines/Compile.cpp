@@ -13,6 +13,8 @@
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 
+#include "llvm/ADT/StringExtras.h"
+
 #include <mutex>
 
 using namespace mlir;
@@ -56,7 +58,22 @@ static llvm::Error addSchedule(OpPassManager &manager, StringRef target,
   return llvm::Error::success();
 }
 
-llvm::Error fa::checkOptions(const CompileRequest &request) {
+/// "by=ampere" is the base row of the target in its place.
+static CompileRequest withBase(CompileRequest request) {
+  if (request.schedule != "by=ampere")
+    return request;
+  llvm::Expected<TargetInfo> target = lookupTarget(request.pipeline.target);
+  if (!target)
+    llvm::consumeError(target.takeError()); // getStages says it
+  else if (target->kind == TargetInfo::Kind::NVIDIA)
+    request.schedule.clear();
+  if (request.schedule.empty() && !target->base.empty())
+    request.pipeline.target = target->base.str();
+  return request;
+}
+
+llvm::Error fa::checkOptions(const CompileRequest &given) {
+  CompileRequest request = withBase(given);
   llvm::Expected<SmallVector<Stage>> stages = getStages(request.pipeline);
   if (!stages)
     return stages.takeError();
@@ -122,13 +139,14 @@ private:
 };
 } // namespace
 
-/// The passes whose missed remarks become notes.
-static constexpr const char *kNoted = "fa-speculate-max|fa-schedule-hopper";
-
-static void collectNotes(MLIRContext &context,
+/// The missed remarks of these passes become notes. What fa-schedule-hopper
+/// leaves counts where no other pass may take it.
+static void collectNotes(MLIRContext &context, const CompileRequest &request,
                          std::vector<std::string> &notes) {
   remark::RemarkCategories categories;
-  categories.missed = kNoted;
+  categories.missed = "fa-speculate-max|fa-hopper-place";
+  if (!request.schedule.empty())
+    *categories.missed += "|fa-schedule-hopper";
   // Without an engine there are no notes, and nothing else is missing.
   (void)remark::enableOptimizationRemarks(
       context, std::make_unique<NoteStreamer>(notes),
@@ -147,6 +165,15 @@ static std::string withNotes(std::string ptx,
   for (const std::string &note : notes)
     text += "// fa.note: " + note + "\n";
   return ptx.insert(end + kEnd.size(), text);
+}
+
+/// An error with the notes behind it, which may say why.
+static llvm::Error withNotes(llvm::Error error,
+                             llvm::ArrayRef<std::string> notes) {
+  if (notes.empty())
+    return error;
+  return compileError(llvm::toString(std::move(error)) + " (" +
+                      llvm::join(notes, "; ") + ")");
 }
 
 /// The attention function to compile: the one named, or the only one.
@@ -245,13 +272,14 @@ llvm::Error fa::keepGradient(ModuleOp module, std::string &name) {
 }
 
 llvm::Expected<std::unique_ptr<CompiledKernel>>
-fa::compileKernel(StringRef ir, const CompileRequest &request) {
+fa::compileKernel(StringRef ir, const CompileRequest &given) {
+  CompileRequest request = withBase(given);
   llvm::Expected<SmallVector<Stage>> stages = getStages(request.pipeline);
   if (!stages)
     return stages.takeError();
   std::vector<std::string> notes; // of the context's remarks
   std::unique_ptr<MLIRContext> context = makeContext();
-  collectNotes(*context, notes);
+  collectNotes(*context, request, notes);
   Collector collector(context.get());
   OwningOpRef<ModuleOp> module =
       parseSourceString<ModuleOp>(ir, ParserConfig(context.get()));
@@ -298,7 +326,7 @@ fa::compileKernel(StringRef ir, const CompileRequest &request) {
   llvm::Expected<std::string> ptx =
       compileToPTX(*module, request.pipeline.target, request.schedule);
   if (!ptx)
-    return ptx.takeError();
+    return withNotes(ptx.takeError(), notes);
   kernel->ptx = withNotes(std::move(*ptx), notes);
   return kernel;
 }

@@ -38,8 +38,9 @@ stagesOf(const PipelineOptions &options, const TargetInfo &target,
         {"fa-differentiate", "wrt=" + options.backward}, {"fa-decompose", ""}};
     if (target.kind == TargetInfo::Kind::NVIDIA) {
       // Heads alone do not fill a GPU, and its tiles have one size.
-      stages.append({{"fa-parallelize", grid},
-                     {"fa-tile", tile},
+      std::string ordered = options.deterministic ? " ordered=1" : "";
+      stages.append({{"fa-parallelize", grid + ordered},
+                     {"fa-tile", tile + ordered},
                      {"fa-pad-tiles", ""},
                      {"fa-list-blocks", bits},
                      {"fa-split-mask-loops", bits},

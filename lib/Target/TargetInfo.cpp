@@ -48,6 +48,8 @@ static TargetInfo nvidia(llvm::StringRef name, TargetInfo::TensorCores cores,
   t.memoryBandwidth = bandwidth;
   t.ptxVersion = ptx;
   t.minDriver = driver;
+  if (cores == TargetInfo::TensorCores::Wgmma)
+    t.base = name.drop_back(); // the "a" of sm_90a
   return t;
 }
 
@@ -568,6 +570,57 @@ static TileSizes chooseForWgmma(const TargetInfo &target,
   return s;
 }
 
+/// The columns of a tile of 64 rows, as two warpgroups divide them: sums in
+/// whole boxes of 16.
+static bool dividesInTwo(int64_t cols) { return cols % 32 == 0 || cols == 16; }
+
+/// Gradients with wgmma: keys for two warpgroups of 64, which hold dK, dV, S
+/// and dP of theirs, or, where dK and dV are too wide, divide their columns. As
+/// many rows as leave registers for what else is kept. Measured on an H200
+/// (2026-11-25).
+static std::optional<TileSizes>
+chooseGradientsForWgmma(const TargetInfo &target, const TileProblem &p) {
+  if (!takesWgmma(target, p) || p.orderedTerms)
+    return std::nullopt;
+  int64_t d = std::max(p.headDim, p.valueDim);
+  bool divides = dividesInTwo(p.headDim);
+  TileSizes s;
+  s.stages = 2;
+  if (d <= (p.keepsProducts ? 32 : 64)) {
+    s.rows = s.keys = 128;
+  } else if (d <= 64 && divides) {
+    s.rows = 64;
+    s.keys = 128;
+  } else if (d <= 128 && divides) {
+    bool isFull = p.keepsProducts && d > 96;
+    s.rows = isFull ? 128 : 64;
+    s.keys = isFull ? 64 : 128;
+  } else if (d <= 128 || (divides && dividesInTwo(p.valueDim))) {
+    s.rows = s.keys = 64;
+  } else {
+    return std::nullopt;
+  }
+  s.warps = d <= 128 && s.rows == 64 && s.keys == 64 ? 4 : 8;
+  // K and V; Q, dO, the log-sum-exp and D in two stages; dS; dQ.
+  auto panels = [](int64_t cols) { return llvm::alignTo(cols, 64); };
+  int64_t dims = panels(p.headDim) + panels(p.valueDim);
+  s.sharedBytes =
+      2 * (s.keys * dims + s.stages * s.rows * dims + s.rows * s.keys) +
+      4 * (2 * s.stages * s.rows + s.rows * p.headDim);
+  s.registers = s.keys * (p.headDim + p.valueDim) / (32 * s.warps) +
+                2 * s.rows * s.keys / (32 * s.warps);
+  s.reason =
+      llvm::formatv(
+          "{0} for {1} keys hold dK and dV, S and dP in {2} registers of "
+          "a thread; {3} rows in {4} take about {5} of shared memory, "
+          "of which a block can have {6}",
+          counted(s.warps / 4, "warpgroup"), s.keys, s.registers, s.rows,
+          counted(s.stages, "stage"), kib(s.sharedBytes),
+          kib(target.sharedBytesPerBlock))
+          .str();
+  return s;
+}
+
 static llvm::Expected<TileSizes> chooseOnCPU(const TargetInfo &target,
                                              const TileProblem &p) {
   // Computation is in f32 where less is stored.
@@ -633,8 +686,11 @@ llvm::Expected<TileSizes> fa::chooseTileSizes(const TargetInfo &target,
                       "64 bits, got {0}, {1} and {2}",
                       problem.headDim, problem.valueDim, problem.elementBits)
             .str());
-  if (problem.gradients && target.kind == TargetInfo::Kind::NVIDIA)
+  if (problem.gradients && target.kind == TargetInfo::Kind::NVIDIA) {
+    if (auto sizes = chooseGradientsForWgmma(target, problem))
+      return *sizes;
     return chooseGradientsOnGPU(target, problem);
+  }
   return algorithm == TileAlgorithm::FA1 ? chooseFA1(target, problem)
          : algorithm == TileAlgorithm::FA2 && ::takesWgmma(target, problem)
              ? chooseForWgmma(target, problem)

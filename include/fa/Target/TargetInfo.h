@@ -26,6 +26,11 @@ struct TargetInfo {
   Kind kind;
   TensorCores tensorCores = TensorCores::None;
 
+  /// The row of the same chip that has fewer matrix instructions: what this
+  /// row's schedule does not take is tiled for that one's. Empty where there is
+  /// none.
+  llvm::StringRef base;
+
   /// NVIDIA: shared memory that one block can opt in to, and that of an SM, in
   /// bytes; 32-bit registers of an SM and of a thread at most.
   int64_t sharedBytesPerBlock = 0, sharedBytesPerSM = 0;
@@ -82,6 +87,11 @@ struct TileProblem {
   bool gradients = false;
   /// And those of captured tensors, of terms that are not the scores' gradient.
   bool otherTerms = false;
+  /// Captured tensors have gradients, which blocks add in an order.
+  bool orderedTerms = false;
+  /// The score function's derivative is computed of the products, beside the
+  /// weights.
+  bool keepsProducts = false;
   std::optional<int64_t> queryLength = std::nullopt, keyLength = std::nullopt;
 };
 

@@ -61,16 +61,10 @@ LogicalResult KernelEmitter::emitAccumulateSlice(AccumulateSliceOp op) {
   if (failed(dest))
     return failure();
   tiles[op.getResult()] = *to;
-  bool takesTurns = op.getOrdered().value_or(0) > 0;
-  if (from->stage && takesTurns)
-    return op.emitOpError("is ordered (")
-           << *op.getOrdered()
-           << "), and TMA adds what a hopper.stage has put into shared memory "
-              "in any order; add the tile itself";
+  if (op.getOrdered().value_or(0) > 0)
+    takeTurn(*dest);
   if (from->stage)
     return reduceStaged(*from, *dest);
-  if (takesTurns)
-    takeTurn(*dest);
   const FragmentLayout &layout = from->layout;
   Value rowLimit = from->valid[0] ? from->valid[0] : dest->valid[0],
         colLimit = from->valid[1] ? from->valid[1] : dest->valid[1];

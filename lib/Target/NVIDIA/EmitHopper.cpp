@@ -600,16 +600,15 @@ LogicalResult KernelEmitter::emitHopper(Operation *op) {
   }
   if (auto release = dyn_cast<ReleaseOp>(op)) {
     Slot &slot = slots[release.getSlot()];
-    Value who = lane();
+    // Each lane arrives for what it has read of a vector itself.
+    bool isVector = slot.ring.getRing().getType().isVector();
+    Value who = isVector ? i32(0) : lane();
     if (release.getCondition()) {
       Value condition = scalar(release.getCondition());
       if (!condition)
         return failure();
       who = arith::SelectOp::create(b, loc, condition, who, i32(1));
     }
-    // One lane arrives for what all of them have read.
-    if (slot.ring.getRing().getType().isVector())
-      syncWarp();
     emitArrival(barrierAddress(slot.ring, Barrier::Empty, slot.stage), who);
     return success();
   }

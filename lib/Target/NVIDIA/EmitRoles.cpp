@@ -55,20 +55,23 @@ void KernelEmitter::initBarriers(scf::ForallOp forall, ConsumersOp role) {
     ptx("mbarrier.init.shared::cta.b64 [$0], $1;", "r,r,~{memory}",
         {address, i32(count)}, {});
   };
-  // One arrival of each warp empties a stage, and fills one of a tile that they
-  // have computed; one of each lane fills one of a vector. The warp that copies
-  // vectors takes tiles from the queue as well.
+  // One arrival of each warp empties a stage of a tile, and fills one of a tile
+  // that they have computed; one of each lane empties and fills one of a
+  // vector. The warp that copies vectors takes tiles from the queue as well.
   int64_t warps = 4 * role.getWarpgroups();
   for (unsigned t = 0; t < plan.teams(); ++t) {
     int64_t begin = t * plan.teamBytes();
-    for (RingOp ring : forall.getBody()->getOps<RingOp>())
+    for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
+      bool isVector = ring.getRing().getType().isVector();
       for (unsigned s = 0; s < ring.getRing().getType().getStages(); ++s) {
         init(addC(barrierAddress(ring, Barrier::Full, i32(s)), begin),
-             ring.getRing().getType().isVector() ? 32
-             : ring.getComputed()                ? warps
-                                                 : 1);
-        init(addC(barrierAddress(ring, Barrier::Empty, i32(s)), begin), warps);
+             isVector             ? 32
+             : ring.getComputed() ? warps
+                                  : 1);
+        init(addC(barrierAddress(ring, Barrier::Empty, i32(s)), begin),
+             isVector ? 32 * warps : warps);
       }
+    }
     for (TileQueueOp queue : forall.getBody()->getOps<TileQueueOp>())
       for (unsigned s = 0; s < TileQueueOp::slots; ++s) {
         int64_t full = begin + queue.getBarriers() + barrierBytes * s;
@@ -319,7 +322,7 @@ LogicalResult KernelEmitter::emitTiles(scf::ForallOp forall,
   }
   return role == Role::Producer
              ? emitProducerTiles(forall, *queues.begin(), grid)
-             : emitConsumerTiles(forall, *queues.begin());
+             : emitConsumerTiles(forall, *queues.begin(), grid);
 }
 
 /// A loop over tiles that carries `carried` and the rings' positions. Its body
@@ -392,9 +395,15 @@ LogicalResult KernelEmitter::emitProducerTiles(scf::ForallOp forall,
       if (failed(readNumbersAgain(forall)))
         return failure();
     }
-    Value next = drawTile(grid, tiles.body->getArgument(0));
+    // Early, unless tiles wait for each other: the one whose turn comes first
+    // goes to the block that is free first.
+    Value own = tiles.body->getArgument(0), next;
+    if (!grid.turns)
+      next = drawTile(grid, own);
     if (failed(emitBlock(*forall.getBody())))
       return failure();
+    if (grid.turns)
+      next = drawTile(grid, own);
     endTile(tiles, {next, addC(tiles.body->getArgument(1), 1)});
   }
   returnQueue(grid);
@@ -435,7 +444,8 @@ LogicalResult KernelEmitter::readNumbersAgain(scf::ForallOp forall) {
 }
 
 LogicalResult KernelEmitter::emitConsumerTiles(scf::ForallOp forall,
-                                               TileQueueOp queue) {
+                                               TileQueueOp queue,
+                                               const TileGrid &grid) {
   TileLoop tiles = startTiles(forall, i32(0));
   OpBuilder::InsertionGuard guard(b);
   unsigned count = 1 + forall.getRank();
@@ -466,9 +476,20 @@ LogicalResult KernelEmitter::emitConsumerTiles(scf::ForallOp forall,
     bindTile(forall, ArrayRef(readSlot(slotAgain().words, count)).drop_front());
     return success();
   };
+  bool takesTurns = grid.turns && role == Role::Consumers;
+  if (takesTurns) {
+    SmallVector<Value> place;
+    for (Value iv : forall.getInductionVars())
+      place.push_back(scalar(iv));
+    beginTurns(grid.turns(place), grid.apart);
+  }
   if (failed(emitBlock(*forall.getBody())))
     return failure();
   rebindTile = nullptr;
+  if (takesTurns) {
+    endTurns();
+    meetForTurn();
+  }
   emitArrival(slotAgain().empty, lane());
   endTile(tiles, addC(number, 1));
   return success();

@@ -8,6 +8,9 @@
 // added to all that lies before that place of the tensor that they share. A
 // block adds to a slice when the block before it has gone past that slice.
 // Blocks take their numbers when they begin, so that who is waited for runs.
+//
+// Where a block has roles each of its consumers' warps has a word, and takes
+// turns by itself: in all blocks it adds to the same part of a slice.
 
 #include "KernelEmitter.h"
 
@@ -20,20 +23,22 @@ using namespace fa::nvidia;
 /// Past everything: the block has ended, and all before it.
 static constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
 
-Value KernelEmitter::turnWord(int64_t before) {
+/// The word of a warp (null where blocks have one) so many blocks before.
+Value KernelEmitter::turnWord(int64_t before, Value warp) {
+  Value place = warp ? addC(warp, -before * plan.warps()) : i32(-before);
   return LLVM::GEPOp::create(b, loc, globalPointer(), b.getI64Type(),
-                             turns.word,
-                             ArrayRef<LLVM::GEPArg>{int32_t(-before)});
+                             turns.words, ArrayRef<LLVM::GEPArg>{place});
 }
 
-/// Waits until the block that is so many before this one is past a place, and
-/// meanwhile says how far this one and those before it are, at most to `claim`
-/// (null: nothing). Of one thread.
-void KernelEmitter::waitForBlock(int64_t before, Value until, Value claim) {
+/// Waits until the block, or the warp of it, that is so many before this one is
+/// past a place, and meanwhile says how far this one and those before it are,
+/// at most to `claim` (null: nothing). Of one thread.
+void KernelEmitter::waitForBlock(int64_t before, Value warp, Value until,
+                                 Value claim) {
   Type word = b.getI64Type();
   auto say = [&](Value past) {
     ptx("st.release.gpu.global.s64 [$0], $1;", "l,l,~{memory}",
-        {turnWord(0), past}, {});
+        {turnWord(0, warp), past}, {});
   };
   Value has = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::uge,
                                     turns.number, index(before));
@@ -44,7 +49,7 @@ void KernelEmitter::waitForBlock(int64_t before, Value until, Value claim) {
   auto loop = scf::WhileOp::create(b, loc, TypeRange(), ValueRange());
   b.createBlock(&loop.getBefore());
   Value past = ptx("ld.acquire.gpu.global.s64 $0, [$1];", "=l,l,~{memory}",
-                   turnWord(before), word)
+                   turnWord(before, warp), word)
                    .front();
   if (claim)
     say(arith::MinSIOp::create(b, loc, past, claim));
@@ -86,9 +91,32 @@ void KernelEmitter::beginTurns(const Turns &given, int64_t apart) {
   {
     OpBuilder::InsertionGuard guard(b);
     enterWhere(isFirstThread());
-    waitForBlock(apart, i64(kEnd), /*claim=*/{});
+    // All of the block's warps.
+    int64_t words = role == Role::Consumers ? plan.warps() : 1;
+    for (int64_t warp = 0; warp < words; ++warp)
+      waitForBlock(apart, words > 1 ? i32(warp) : Value(), i64(kEnd),
+                   /*claim=*/{});
   }
   barrier();
+}
+
+/// The warp that takes turns by itself; null where the block does.
+Value KernelEmitter::turnWarp() {
+  return role == Role::Consumers ? warp() : Value();
+}
+
+/// Whether a thread is the one that waits, and says how far the others are.
+Value KernelEmitter::isTurnThread() {
+  return role == Role::Consumers ? less(lane(), i32(1)) : isFirstThread();
+}
+
+/// All threads that have a word together have made what was added before, or
+/// may go on.
+void KernelEmitter::meetForTurn() {
+  if (role == Role::Consumers)
+    syncWarp();
+  else
+    barrier();
 }
 
 /// Before additions to a slice: those of the blocks before have been made.
@@ -97,21 +125,28 @@ void KernelEmitter::takeTurn(const GlobalSlice &dest) {
   Value row = i64(0);
   for (auto [d, offset] : llvm::enumerate(ValueRange(dest.offsets).drop_back()))
     row = add(mul(row, toI64(dest.base->sizes[d])), toI64(offset));
-  // All threads have made what was added before.
-  barrier();
+  endAdditions();
   {
     OpBuilder::InsertionGuard guard(b);
-    enterWhere(isFirstThread());
-    waitForBlock(1, addC(row, 1), row);
+    enterWhere(isTurnThread());
+    waitForBlock(1, turnWarp(), addC(row, 1), row);
   }
-  barrier();
+  meetForTurn();
+}
+
+/// What has been added is there before a word says so: by all threads, and by
+/// TMA.
+void KernelEmitter::endAdditions() {
+  if (role == Role::Consumers)
+    ptx("cp.async.bulk.wait_group 0;", "~{memory}", {}, {});
+  meetForTurn();
 }
 
 void KernelEmitter::endTurns() {
-  barrier();
+  endAdditions();
   OpBuilder::InsertionGuard guard(b);
-  enterWhere(isFirstThread());
-  waitForBlock(1, i64(kEnd), i64(kEnd));
+  enterWhere(isTurnThread());
+  waitForBlock(1, turnWarp(), i64(kEnd), i64(kEnd));
 }
 
 /// What warps, or lanes of a warp, must do one after another.

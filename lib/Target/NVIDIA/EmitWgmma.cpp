@@ -104,8 +104,14 @@ LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
   bool transposed = op.getTransposed();
   int64_t k = bType.getTile().getDimSize(transposed ? 0 : 1);
   int64_t steps = (k + stepK - 1) / stepK;
-  SharedOperand bShared = sharedOperand(op.getB(), transposed, colGroup, n),
-                aShared;
+  // Columns that lie in two panels are those of several instructions.
+  int64_t piece = transposed && divideColumns && !fitsPanels(n) ? n & -n : n;
+  SmallVector<SharedOperand> bShared;
+  for (int64_t p = 0; p < n / piece; ++p)
+    bShared.push_back(sharedOperand(
+        op.getB(), transposed,
+        colGroup ? addC(mulC(colGroup, n / piece), p) : Value(), piece));
+  SharedOperand aShared;
 
   // Operands: accumulators (tied), then for each step those of A and B.
   SmallVector<Value> operands, a;
@@ -145,9 +151,10 @@ LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
   }
   bool bf16 = bType.getTile().getElementType().isBF16();
   StringRef element = bf16 ? ".bf16.bf16 " : ".f16.f16 ";
+  size_t pieceRegs = all * piece / n;
   std::string name = "wgmma.mma_async.sync.aligned.m64n" +
-                     std::to_string(n + (sums ? 8 : 0)) + "k16.f32" +
-                     element.str() + registerList(0, all) + ", ";
+                     std::to_string(piece + (sums ? 8 : 0)) + "k16.f32" +
+                     element.str();
   std::string text;
   if (op.getCondition()) {
     Value condition = scalar(op.getCondition());
@@ -159,52 +166,58 @@ LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
     text = "{\n.reg .pred p;\nsetp.ne.b32 p, $" + std::to_string(next++) +
            ", 0;\n";
   }
-  std::string aBase, bBase;
+  std::string aBase;
+  SmallVector<std::string> bBase(bShared.size());
   if (oneByOne) {
     if (fromShared)
       aBase = addDescriptor(aShared);
-    bBase = addDescriptor(bShared);
+    for (auto [base, operand] : llvm::zip(bBase, bShared))
+      base = addDescriptor(operand);
     text += "{\n.reg .b64 a, b;\n";
   }
   // One fence is enough for products that follow each other.
   if (!oneByOne || !followsProduct(op))
     text += "wgmma.fence.sync.aligned;\n";
-  for (int64_t step = 0; step < steps; ++step) {
-    auto descriptorOf = [&](const SharedOperand &operand, StringRef base,
-                            StringRef name) {
-      int64_t offset = stepOf(operand, step);
-      if (oneByOne)
-        return "add.s64 " + name.str() + ", " + base.str() + ", " +
-               std::to_string(offset) + ";\n";
-      operands.push_back(addC(operand.descriptor, offset));
-      constraints += ",l";
-      return "$" + std::to_string(next++);
-    };
-    std::string aStep, bStep = "b";
-    if (fromShared)
-      aStep = descriptorOf(aShared, aBase, "a");
-    if (oneByOne) {
-      text += aStep + descriptorOf(bShared, bBase, "b");
-      aStep = "a";
+  auto descriptorOf = [&](const SharedOperand &operand, int64_t step,
+                          StringRef base, StringRef name) {
+    int64_t offset = stepOf(operand, step);
+    if (oneByOne)
+      return "add.s64 " + name.str() + ", " + base.str() + ", " +
+             std::to_string(offset) + ";\n";
+    operands.push_back(addC(operand.descriptor, offset));
+    constraints += ",l";
+    return "$" + std::to_string(next++);
+  };
+  for (size_t p = 0; p < bShared.size(); ++p)
+    for (int64_t step = 0; step < steps; ++step) {
+      std::string aStep, bStep = "b";
+      if (fromShared)
+        aStep = descriptorOf(aShared, step, aBase, "a");
+      if (oneByOne) {
+        text += aStep + descriptorOf(bShared[p], step, bBase[p], "b");
+        aStep = "a";
+      }
+      text += name + registerList(p * pieceRegs, pieceRegs) + ", ";
+      if (fromShared) {
+        text += aStep;
+      } else {
+        operands.append(a.begin() + 4 * step, a.begin() + 4 * step + 4);
+        constraints += ",r,r,r,r";
+        text += registerList(next, 4);
+        next += 4;
+      }
+      if (!oneByOne)
+        bStep = descriptorOf(bShared[p], step, bBase[p], "b");
+      text += ", " + bStep;
+      text += step > 0            ? ", 1"
+              : op.getCondition() ? ", p"
+              : zero              ? ", 0"
+                                  : ", 1";
+      text += ", 1, 1";
+      if (fromShared)
+        text += op.getATransposed() ? ", 1" : ", 0";
+      text += transposed ? ", 1;\n" : ", 0;\n";
     }
-    text += name;
-    if (fromShared) {
-      text += aStep;
-    } else {
-      operands.append(a.begin() + 4 * step, a.begin() + 4 * step + 4);
-      constraints += ",r,r,r,r";
-      text += registerList(next, 4);
-      next += 4;
-    }
-    if (!oneByOne)
-      bStep = descriptorOf(bShared, bBase, "b");
-    text += ", " + bStep;
-    text += step > 0 ? ", 1" : op.getCondition() ? ", p" : zero ? ", 0" : ", 1";
-    text += ", 1, 1";
-    if (fromShared)
-      text += op.getATransposed() ? ", 1" : ", 0";
-    text += transposed ? ", 1;\n" : ", 0;\n";
-  }
   text += "wgmma.commit_group.sync.aligned;";
   if (oneByOne)
     text += "\n}";

@@ -30,6 +30,8 @@
 #include "mlir/IR/Remarks.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
+#include <limits>
+
 namespace fa {
 #define GEN_PASS_DEF_HOPPERPLACEPASS
 #include "fa/Target/NVIDIA/Passes.h.inc"
@@ -63,6 +65,7 @@ public:
   /// Whether the rules take the block's program; else says in `why` what they
   /// do not.
   bool match(std::string &why);
+  bool hasContractions() const { return !contractions.empty(); }
   void apply();
 
 private:
@@ -145,8 +148,8 @@ static bool isUnderKnownControl(Operation *op, scf::ForallOp forall) {
   return true;
 }
 
-/// As many as have 64 rows each of the largest result; twice as many where they
-/// have not the registers for theirs.
+/// As many as have 64 rows each of the largest result; twice as many where
+/// these have not the registers for theirs, or lack fewer.
 bool Placement::chooseWarpgroups(std::string &why) {
   int64_t most = 0;
   for (const Contraction &c : contractions) {
@@ -166,13 +169,15 @@ bool Placement::chooseWarpgroups(std::string &why) {
                           n);
     });
   };
+  int64_t leastMissing = std::numeric_limits<int64_t>::max();
   for (int64_t n = most / warpgroupRows; n <= maxWarpgroups; n *= 2) {
-    if (!takes(n))
+    int64_t missing =
+        plan.estimateRegisters(4 * n) - registersOfRoles(n).consumers;
+    if (!takes(n) || missing >= leastMissing)
       continue;
-    bool fits = plan.estimateRegisters(4 * n) <= registersOfRoles(n).consumers;
-    if (!warpgroups || fits)
-      warpgroups = n;
-    if (fits)
+    warpgroups = n;
+    leastMissing = missing;
+    if (missing <= 0)
       break;
   }
   if (!warpgroups)
@@ -222,14 +227,6 @@ bool Placement::matchOperand(const Contraction &c, OpOperand &operand,
 }
 
 bool Placement::matchContractions(std::string &why) {
-  forall.walk([&](linalg::LinalgOp op) {
-    if (auto c = matchContraction(op))
-      contractions.push_back(*c);
-  });
-  if (contractions.empty()) {
-    why = "it has no contraction";
-    return false;
-  }
   for (const Contraction &c : contractions) {
     if (!c.tensorCore() || getElementTypeOrSelf(c.b->get()) != c.elementType) {
       why = "its operands are not f16 or bf16";
@@ -253,23 +250,27 @@ bool Placement::matchContractions(std::string &why) {
   });
 }
 
-/// Adding to what blocks share, in any order.
-static bool isUnorderedSum(Operation *op) {
-  auto slice = dyn_cast<fa::AccumulateSliceOp>(op);
-  return slice && !slice.getOrdered();
+/// Terms of captured tensors' gradients in an order: warps and lanes would take
+/// turns while products are in flight.
+static bool isOrderedSum(Operation *op) {
+  auto sum = dyn_cast<fa::AccumulateOp>(op);
+  return sum && sum.getOrdered();
 }
 
 /// Operations that the consumers run as they are.
 bool Placement::matchRest(std::string &why) {
   WalkResult walk = forall.getBody()->walk([&](Operation *op) {
-    bool isKnown = isa<linalg::LinalgOp, scf::ForOp, scf::IfOp, scf::YieldOp,
-                       scf::InParallelOp, linalg::YieldOp, linalg::IndexOp,
-                       fa::ParallelAccumulateOp>(op) ||
-                   isUnorderedSum(op) ||
-                   op->getDialect()->getNamespace() == "tensor" ||
-                   (!op->getNumRegions() && isMemoryEffectFree(op));
+    bool isKnown =
+        isa<linalg::LinalgOp, scf::ForOp, scf::IfOp, scf::YieldOp,
+            scf::InParallelOp, linalg::YieldOp, linalg::IndexOp,
+            fa::ParallelAccumulateOp, fa::AccumulateOp, fa::YieldPlacesOp>(
+            op) ||
+        op->getDialect()->getNamespace() == "tensor" ||
+        (!op->getNumRegions() && isMemoryEffectFree(op));
+    isKnown &= !isOrderedSum(op);
     if (!isKnown)
-      why = "it has a " + op->getName().getStringRef().str();
+      why = (isOrderedSum(op) ? "it has an ordered " : "it has a ") +
+            op->getName().getStringRef().str();
     return isKnown ? WalkResult::advance() : WalkResult::interrupt();
   });
   return !walk.wasInterrupted();
@@ -325,7 +326,15 @@ bool Placement::chooseStages(std::string &why) {
 }
 
 bool Placement::match(std::string &why) {
-  if (!matchContractions(why) || !matchRest(why))
+  forall.walk([&](linalg::LinalgOp op) {
+    if (auto c = matchContraction(op))
+      contractions.push_back(*c);
+  });
+  if (contractions.empty()) {
+    why = "it has no contraction";
+    return false;
+  }
+  if (!matchRest(why) || !matchContractions(why))
     return false;
   matchVectors();
   return chooseStages(why);
@@ -374,6 +383,19 @@ static bool isOfBoth(Operation *op) {
                        [](Type type) { return isa<TensorType>(type); });
 }
 
+/// Registers that are no tiles' where blocks add in an order: what they wait
+/// for takes some (seen with ptxas 13 at head dims 64 to 256).
+static constexpr int64_t orderSpare = 72;
+
+static bool addsInOrder(scf::ForallOp forall) {
+  return forall
+      .walk([](fa::AccumulateSliceOp sum) {
+        return sum.getOrdered().value_or(0) > 0 ? WalkResult::interrupt()
+                                                : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
 void Placement::moveIntoConsumers(OpBuilder &b) {
   SetVector<Operation *> moved;
   for (Operation &op : forall.getBody()->without_terminator()) {
@@ -396,6 +418,8 @@ void Placement::moveIntoConsumers(OpBuilder &b) {
   consumers =
       ConsumersOp::create(b, forall.getLoc(), TypeRange(ValueRange(values)),
                           warpgroups, registers.consumers);
+  if (addsInOrder(forall))
+    consumers.setSpare(orderSpare);
   Block &body = consumers.getBody().emplaceBlock();
   for (Operation *op : moved)
     op->moveBefore(&body, body.end());
@@ -498,24 +522,6 @@ void Placement::stageSums() {
   });
 }
 
-void Placement::apply() {
-  OpBuilder b(forall.getBody()->getTerminator());
-  placeRings(b);
-  RoleRegisters registers = registersOfRoles(warpgroups);
-  auto producer = ProducerOp::create(b, forall.getLoc(), registers.producer);
-  producer.getBody().emplaceBlock();
-  moveIntoConsumers(b);
-  for (auto &[tile, placed] : tiles)
-    placeSlot(tile, placed);
-  for (const Contraction &c : contractions)
-    startProduct(c);
-  for (const Contraction &c : contractions)
-    c.op->erase();
-  stageSums();
-  buildProducer(producer, consumers);
-  eraseDead(*forall.getBody());
-}
-
 /// What is computed, element by element, of a vector along the columns of tiles
 /// is computed where a tile uses it: a thread has a column for a moment, not
 /// all of its columns.
@@ -558,6 +564,26 @@ static void fuseVectors(scf::ForallOp forall) {
   }
 }
 
+void Placement::apply() {
+  forall.walk([](scf::ForOp loop) { decideByWarp(loop); });
+  fuseVectors(forall);
+  OpBuilder b(forall.getBody()->getTerminator());
+  placeRings(b);
+  RoleRegisters registers = registersOfRoles(warpgroups);
+  auto producer = ProducerOp::create(b, forall.getLoc(), registers.producer);
+  producer.getBody().emplaceBlock();
+  moveIntoConsumers(b);
+  for (auto &[tile, placed] : tiles)
+    placeSlot(tile, placed);
+  for (const Contraction &c : contractions)
+    startProduct(c);
+  for (const Contraction &c : contractions)
+    c.op->erase();
+  stageSums();
+  buildProducer(producer, consumers);
+  eraseDead(*forall.getBody());
+}
+
 //===----------------------------------------------------------------------===//
 // The pass
 //===----------------------------------------------------------------------===//
@@ -571,13 +597,14 @@ struct HopperPlace : public fa::impl::HopperPlacePassBase<HopperPlace> {
     for (func::FuncOp func : collectPrograms(getOperation())) {
       splitRandomMasks(func);
       for (auto forall : func.getBody().front().getOps<scf::ForallOp>()) {
-        forall.walk([](scf::ForOp loop) { decideByWarp(loop); });
-        fuseVectors(forall);
-        Placement placement(forall, *target);
+        HopperProgram attention;
         std::string why;
+        if (leaveAttention && matchHopper(forall, attention, why))
+          continue;
+        Placement placement(forall, *target);
         if (placement.match(why))
           placement.apply();
-        else
+        else if (placement.hasContractions())
           remark::missed(
               forall.getLoc(),
               remark::RemarkOpts::name("place").category("fa-hopper-place"))

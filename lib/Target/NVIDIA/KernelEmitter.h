@@ -85,19 +85,24 @@ struct TensorMap {
 
 class KernelEmitter;
 
+/// Where a block stands among those that wait for each other: its words, behind
+/// those of the blocks before it, and how many these are (index).
+struct Turns {
+  mlir::Value words, number;
+};
+
 /// How a block comes by its tiles.
 struct TileGrid {
   /// The induction variables of a tile's number (all index).
   std::function<llvm::SmallVector<mlir::Value>(mlir::Value)> decode;
+  /// Where tiles wait for each other: the turns of one, by its induction
+  /// variables.
+  std::function<Turns(llvm::ArrayRef<mlir::Value>)> turns;
+  /// For the end of which tile one waits, counted back; 0: none.
+  int64_t apart = 0;
   /// The number of tiles (index); the counter and the host's flag of a queue
   /// (i64 addresses).
   mlir::Value count, counter, flag;
-};
-
-/// Where a block stands among those that wait for each other: its word, behind
-/// those of the blocks before it, and how many these are (index).
-struct Turns {
-  mlir::Value word, number;
 };
 
 class KernelEmitter {
@@ -264,9 +269,14 @@ private:
   void storeShared(const LoadPlan &to, const TileValue &source);
 
   //--- The order of blocks' additions (EmitTurns.cpp)
-  mlir::Value turnWord(int64_t before);
+  mlir::Value turnWord(int64_t before, mlir::Value warp);
   mlir::Value isFirstThread();
-  void waitForBlock(int64_t before, mlir::Value until, mlir::Value claim);
+  mlir::Value turnWarp();
+  mlir::Value isTurnThread();
+  void meetForTurn();
+  void endAdditions();
+  void waitForBlock(int64_t before, mlir::Value warp, mlir::Value until,
+                    mlir::Value claim);
   void takeTurn(const GlobalSlice &dest);
   mlir::LogicalResult inTurns(bool ofWarps, bool ofLanes,
                               llvm::function_ref<mlir::LogicalResult()> emit);
@@ -418,7 +428,8 @@ private:
                                         hopper::TileQueueOp queue,
                                         const TileGrid &grid);
   mlir::LogicalResult emitConsumerTiles(mlir::scf::ForallOp forall,
-                                        hopper::TileQueueOp queue);
+                                        hopper::TileQueueOp queue,
+                                        const TileGrid &grid);
   /// The two barriers and the words of the slot that the count-th tile has.
   struct TileSlot {
     mlir::Value full, empty, words, parity;

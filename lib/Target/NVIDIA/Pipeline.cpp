@@ -112,8 +112,10 @@ void fa::buildNVIDIALoweringPipeline(OpPassManager &pm) {
   gpu.addPass(createCSEPass());
 }
 
-void fa::buildHopperRules(OpPassManager &pm) {
-  pm.addPass(createHopperPlacePass());
+void fa::buildHopperRules(OpPassManager &pm, bool leaveAttention) {
+  HopperPlacePassOptions place;
+  place.leaveAttention = leaveAttention;
+  pm.addPass(createHopperPlacePass(place));
   OpPassManager &func = pm.nest<func::FuncOp>();
   func.addPass(hopper::createNarrowTilesPass());
   func.addPass(hopper::createScheduleLoopsPass());
@@ -124,9 +126,9 @@ void fa::buildHopperRules(OpPassManager &pm) {
 void fa::buildNVIDIAPipeline(OpPassManager &pm, const NVIDIAOptions &options) {
   if (const NVIDIATarget *target = lookupNVIDIATarget(options.chip);
       target && target->wgmma && options.hopper) {
-    if (options.schedule == NVIDIAOptions::Schedule::Rules) {
-      buildHopperRules(pm);
-    } else {
+    bool byRules = options.schedule == NVIDIAOptions::Schedule::Rules;
+    buildHopperRules(pm, /*leaveAttention=*/!byRules);
+    if (!byRules) {
       ScheduleHopperPassOptions schedule;
       schedule.chip = options.chip;
       pm.addPass(createScheduleHopperPass(schedule));
@@ -150,7 +152,8 @@ struct NVIDIAPipelineOptions : PassPipelineOptions<NVIDIAPipelineOptions> {
       *this, "schedule", llvm::cl::desc("who schedules for sm_90a"),
       llvm::cl::init(Schedule::Template),
       llvm::cl::values(
-          clEnumValN(Schedule::Template, "template", "fa-schedule-hopper"),
+          clEnumValN(Schedule::Template, "template",
+                     "fa-schedule-hopper what it takes, else fa-hopper-rules"),
           clEnumValN(Schedule::Rules, "rules", "fa-hopper-rules"))};
 };
 } // namespace
@@ -163,7 +166,9 @@ void fa::registerNVIDIAPasses() {
       [](OpPassManager &pm) { buildNVIDIALoweringPipeline(pm); });
   PassPipelineRegistration<>("fa-hopper-rules",
                              "tile programs as two roles on sm_90a, by rules",
-                             [](OpPassManager &pm) { buildHopperRules(pm); });
+                             [](OpPassManager &pm) {
+                               buildHopperRules(pm, /*leaveAttention=*/false);
+                             });
   PassPipelineRegistration<NVIDIAPipelineOptions>(
       "fa-lower-to-nvidia",
       "tile programs to kernels in the LLVM and NVVM dialects, by the chip's "

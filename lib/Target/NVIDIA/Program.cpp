@@ -278,6 +278,15 @@ static bool endsDependOn(scf::ForallOp forall, Value value) {
   return found;
 }
 
+/// Whether loops of blocks that come later in a dimension begin later.
+static bool beginsDependOn(scf::ForallOp forall, Value value) {
+  bool found = false;
+  forall.walk([&](scf::ForOp loop) {
+    found |= dependsOn(loop.getLowerBound(), value);
+  });
+  return found;
+}
+
 namespace {
 /// Makes one kernel.
 struct KernelBuilder {
@@ -301,7 +310,8 @@ struct KernelBuilder {
                                       ArrayRef<Value> counts, Value section,
                                       bool descending);
   Turns turnsOf(scf::ForallOp forall, ArrayRef<Value> ivs,
-                ArrayRef<Value> counts, const GlobalTensor &words);
+                ArrayRef<Value> counts, const GlobalTensor &words,
+                int64_t wordsPerBlock, bool backwards);
 };
 } // namespace
 
@@ -441,19 +451,28 @@ SmallVector<Value> KernelBuilder::decodeInSections(scf::ForallOp forall,
   return decode(forall, ordered, counts, /*descending=*/false);
 }
 
-/// Blocks that differ only in the last dimension follow each other.
+/// Blocks that differ only in the last dimension follow each other, backwards
+/// or not.
 Turns KernelBuilder::turnsOf(scf::ForallOp forall, ArrayRef<Value> ivs,
-                             ArrayRef<Value> counts,
-                             const GlobalTensor &words) {
+                             ArrayRef<Value> counts, const GlobalTensor &words,
+                             int64_t wordsPerBlock, bool backwards) {
   Value linear, number;
   for (auto [d, iv] : llvm::enumerate(ivs)) {
     number = b.createOrFold<arith::DivUIOp>(
         loc, iv, arith::ConstantIndexOp::create(b, loc, stepOf(forall, d)));
+    if (backwards && d + 1 == ivs.size())
+      number = arith::SubIOp::create(
+          b, loc,
+          arith::SubIOp::create(b, loc, counts[d],
+                                arith::ConstantIndexOp::create(b, loc, 1)),
+          number);
     if (linear)
       linear = b.createOrFold<arith::MulIOp>(loc, linear, counts[d]);
     linear =
         linear ? b.createOrFold<arith::AddIOp>(loc, linear, number) : number;
   }
+  linear = b.createOrFold<arith::MulIOp>(
+      loc, linear, arith::ConstantIndexOp::create(b, loc, wordsPerBlock));
   linear = arith::IndexCastOp::create(b, loc, b.getI64Type(), linear);
   return {LLVM::GEPOp::create(b, loc, words.pointer.getType(), b.getI64Type(),
                               words.pointer, ArrayRef<LLVM::GEPArg>{linear}),
@@ -655,19 +674,29 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
   }
   for (Value result : forall.getResults())
     use(bufferOf[result]);
+  auto queues = forall.getBody()->getOps<hopper::TileQueueOp>();
+  hopper::TileQueueOp queue =
+      queues.empty() ? hopper::TileQueueOp() : *queues.begin();
   unsigned words = 0, counter = 0;
+  int64_t wordsPerBlock = plan.consumers() ? plan.warps() : 1;
   if (apart) {
-    use(words = addWords(forall, sizes));
-    use(counter = addWords(forall, {"1"}));
+    if (plan.consumers() && !queue)
+      return forall.emitOpError(
+          "adds in an order, and its blocks take no tiles "
+          "from a hopper.tile_queue; add one");
+    SmallVector<std::string> wordSizes(sizes);
+    if (wordsPerBlock > 1)
+      wordSizes.push_back(std::to_string(wordsPerBlock));
+    use(words = addWords(forall, wordSizes));
+    // A queue has a counter of its own.
+    if (!queue)
+      use(counter = addWords(forall, {"1"}));
   }
   llvm::sort(order);
 
   Location loc = forall.getLoc();
   KernelBuilder k{
       OpBuilder::atBlockEnd(module.getBody()), loc, {}, order, {}, {}, {}, {}};
-  auto queues = forall.getBody()->getOps<hopper::TileQueueOp>();
-  hopper::TileQueueOp queue =
-      queues.empty() ? hopper::TileQueueOp() : *queues.begin();
   k.makeFunction(name, buffers, plan.blockThreads(), tensorMaps->size(),
                  queue != nullptr);
   auto shared = LLVM::AddressOfOp::create(
@@ -714,11 +743,24 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
     tiles.count = k.total(counts);
     tiles.counter = k.queueCounter;
     tiles.flag = k.queueFlag;
+    // The longest first. What is waited for comes before, and is the block that
+    // is further by itself: of two that begin at different places of what they
+    // add to, the one that begins later.
+    bool backwards = descending;
+    if (apart)
+      backwards = beginsDependOn(forall, forall.getInductionVars().back());
     tiles.decode = [&](Value tile) {
-      return section ? k.decodeInSections(forall, tile, counts, section,
-                                          /*descending=*/true)
-                     : k.decode(forall, tile, counts, descending);
+      return section
+                 ? k.decodeInSections(forall, tile, counts, section, backwards)
+                 : k.decode(forall, tile, counts, backwards);
     };
+    if (apart) {
+      tiles.apart = *apart;
+      tiles.turns = [&](ArrayRef<Value> ivs) {
+        return k.turnsOf(forall, ivs, counts, *tensorOf[words], wordsPerBlock,
+                         backwards);
+      };
+    }
     if (failed(emitter.emitSpecialized(forall, tiles)))
       return failure();
   } else {
@@ -737,7 +779,9 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
     for (auto [iv, value] : llvm::zip(forall.getInductionVars(), ivs))
       emitter.bindScalar(iv, value);
     if (apart)
-      emitter.beginTurns(k.turnsOf(forall, ivs, counts, *tensorOf[words]),
+      emitter.beginTurns(k.turnsOf(forall, ivs, counts, *tensorOf[words],
+                                   wordsPerBlock,
+                                   /*backwards=*/false),
                          *apart);
     if (failed(emitter.emitBlock(*forall.getBody())))
       return failure();

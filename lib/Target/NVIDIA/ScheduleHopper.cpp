@@ -122,6 +122,8 @@ struct ScheduleHopper
     for (func::FuncOp func : collectPrograms(getOperation())) {
       splitRandomMasks(func);
       for (auto forall : func.getBody().front().getOps<scf::ForallOp>()) {
+        if (!forall.getBody()->getOps<ConsumersOp>().empty())
+          continue; // scheduled by rules
         HopperProgram program;
         std::string why;
         if (!matchHopper(forall, program, why)) {

@@ -28,8 +28,8 @@ struct NVIDIAOptions {
   std::string chip = "sm_80";
   /// The Hopper schedule where the chip and the program allow it.
   bool hopper = true;
-  /// Who makes that: fa-schedule-hopper, for one shape of program, or
-  /// fa-hopper-rules, for any.
+  /// Who makes that: fa-schedule-hopper for the one shape of program that it
+  /// takes and fa-hopper-rules for others, or fa-hopper-rules for all.
   enum class Schedule { Template, Rules } schedule = Schedule::Template;
 };
 
@@ -52,8 +52,9 @@ struct NVIDIATarget {
 const NVIDIATarget *lookupNVIDIATarget(llvm::StringRef chip);
 
 /// The passes that schedule any tile program for sm_90a, by rules: who does
-/// what, which steps of a loop come an iteration later, and in which order.
-void buildHopperRules(mlir::OpPassManager &pm);
+/// what, which steps of a loop come an iteration later, and in which order;
+/// what fa-schedule-hopper takes may be left to that.
+void buildHopperRules(mlir::OpPassManager &pm, bool leaveAttention);
 
 /// Every pass, and the pipelines `fa-lower-to-nvidia`, `fa-lower-to-nvvm` and
 /// `fa-hopper-rules`.

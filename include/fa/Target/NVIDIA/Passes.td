@@ -110,12 +110,17 @@ def HopperPlacePass : Pass<"fa-hopper-place", "::mlir::ModuleOp"> {
     queue. Every product is awaited where it is started, and nothing overlaps
     but loads.
 
-    What the rules do not take (a computed second operand, a transposed first
-    one, results of other rows) stays as it is, with a remark that says why; the
-    Ampere schedule takes it.
+    What the rules do not take (operands of 32 bits, results of other rows, more
+    than shared memory holds) stays as it is, with a remark that says why; the
+    Ampere schedule takes it. A block without contractions stays without a
+    remark.
 
     Numeric contract: reassociated (sums follow the tensor cores' order).
   }];
+  let options = [
+    Option<"leaveAttention", "leave-attention", "bool", "false",
+           "leave what fa-schedule-hopper takes">
+  ];
   let dependentDialects = [
     "::fa::hopper::HopperDialect", "::mlir::arith::ArithDialect",
     "::mlir::linalg::LinalgDialect", "::mlir::scf::SCFDialect",

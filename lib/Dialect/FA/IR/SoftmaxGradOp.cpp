@@ -14,6 +14,7 @@
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Matchers.h"
+#include "mlir/Transforms/RegionUtils.h"
 
 #include <limits>
 
@@ -46,6 +47,24 @@ Value SoftmaxGradOp::getOperandAlong(unsigned dim) {
 /// Rows add to the gradients of keys, keys to those of rows, and both to those
 /// of captured tensors.
 bool SoftmaxGradOp::mustMaskPadding(unsigned dim) { return true; }
+
+bool SoftmaxGradOp::readsProduct(Value yielded) {
+  Block &block = getAdjoint().front();
+  SmallVector<Value> work{yielded};
+  DenseSet<Value> seen;
+  while (!work.empty()) {
+    Value v = work.pop_back_val();
+    if (v == block.getArgument(0))
+      return true;
+    Operation *op = v.getDefiningOp();
+    if (op && op->getBlock() == &block && seen.insert(v).second) {
+      llvm::SetVector<Value> used(op->operand_begin(), op->operand_end());
+      getUsedValuesDefinedAbove(op->getRegions(), used);
+      llvm::append_range(work, used);
+    }
+  }
+  return false;
+}
 
 bool SoftmaxGradOp::keepsAll() {
   return matchPattern(getKeep().front().getTerminator()->getOperand(0),
@@ -308,16 +327,20 @@ Value StepBuilder::adjoint(Value grads,
   YieldAdjointOp yield = op.getAdjointYield();
   if (choose(yield) == op.getAdjoint().front().getArgument(3))
     return grads;
+  // What is not read is not kept for it.
+  SmallVector<Value> read{grads};
+  if (op.readsProduct(choose(yield)))
+    read.push_back(op.getProducts());
   return b.elementwise(
-      {op.getProducts(), grads}, real,
+      read, real,
       [&](OpBuilder &nested, Location loc, ValueRange args) -> Value {
         IRMapping map;
         Block &block = op.getAdjoint().front();
-        map.map(block.getArgument(0), args[0]);
+        map.map(block.getArgument(0), args[read.size() - 1]);
         for (unsigned d = 0; d < 2; ++d)
           map.map(block.getArgument(1 + d),
                   linalg::IndexOp::create(nested, loc, d));
-        map.map(block.getArgument(3), args[1]);
+        map.map(block.getArgument(3), args[0]);
         for (Operation &inner : block.without_terminator())
           nested.clone(inner, map);
         Value result = map.lookupOrDefault(choose(yield));
@@ -325,7 +348,7 @@ Value StepBuilder::adjoint(Value grads,
         Value zero = arith::ConstantOp::create(nested, loc,
                                                nested.getFloatAttr(real, 0));
         Value any = arith::CmpFOp::create(
-            nested, loc, arith::CmpFPredicate::UNE, args[1], zero);
+            nested, loc, arith::CmpFPredicate::UNE, args[0], zero);
         return arith::SelectOp::create(nested, loc, any, result, zero);
       });
 }

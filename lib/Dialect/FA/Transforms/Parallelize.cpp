@@ -319,7 +319,7 @@ struct ParallelizePass : fa::impl::ParallelizePassBase<ParallelizePass> {
   FailureOr<TileSizes> tilesOf(SoftmaxGradOp step) {
     llvm::Expected<TileSizes> tiles = chooseTiles(
         step.getQuery(), step.getValue(), step.getScores().getType(), target,
-        "fa2", rows, keys, problemOf(step));
+        "fa2", rows, keys, problemOf(step, ordered));
     if (tiles)
       return *tiles;
     step.emitOpError() << llvm::toString(tiles.takeError());

@@ -159,7 +159,7 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
     for (SoftmaxGradOp op : gradients) {
       llvm::Expected<TileSizes> tiles =
           chooseTiles(op.getQuery(), op.getValue(), op.getScores().getType(),
-                      target, algorithm, rows, keys, problemOf(op));
+                      target, algorithm, rows, keys, problemOf(op, ordered));
       if (!tiles) {
         op.emitOpError() << llvm::toString(tiles.takeError());
         return signalPassFailure();

@@ -117,12 +117,16 @@ TileProblem fa::problemOf(OnlineSoftmaxOp step) {
   return problem;
 }
 
-TileProblem fa::problemOf(SoftmaxGradOp step) {
+TileProblem fa::problemOf(SoftmaxGradOp step, bool ordered) {
   TileProblem problem = problemOfScores(step.getScores());
+  problem.orderedTerms = ordered && !step.getCapturedGrads().empty();
   problem.gradients = true;
   problem.dropout = !step.keepsAll();
   Value given = step.getAdjoint().front().getArgument(3);
-  problem.otherTerms = llvm::any_of(step.getAdjointYield().getTerms(),
-                                    [&](Value term) { return term != given; });
+  YieldAdjointOp yield = step.getAdjointYield();
+  problem.otherTerms =
+      llvm::any_of(yield.getTerms(), [&](Value term) { return term != given; });
+  problem.keepsProducts = llvm::any_of(
+      yield->getOperands(), [&](Value v) { return step.readsProduct(v); });
   return problem;
 }

@@ -331,6 +331,10 @@ Division::Part Division::part(ArrayRef<int64_t> shape,
   return {i * row, (i + 1) * row, j * col, (j + 1) * col};
 }
 
+bool fa::hopper::fitsPanels(int64_t cols) {
+  return cols % RingType::panelCols == 0 || RingType::panelCols % cols == 0;
+}
+
 bool fa::hopper::takesProduct(RankedTensorType result, int64_t warpgroups) {
   int64_t rows = result.getDimSize(0), cols = result.getDimSize(1);
   if (rows < warpgroupRows || rows % warpgroupRows)
@@ -339,16 +343,16 @@ bool fa::hopper::takesProduct(RankedTensorType result, int64_t warpgroups) {
   int64_t part = cols / d.cols;
   return rows == d.rows * warpgroupRows && cols % d.cols == 0 &&
          part % 8 == 0 && part >= 8 && part <= 256 &&
-         (d.cols == 1 || part % RingType::panelCols == 0 ||
-          RingType::panelCols % part == 0);
+         (d.cols == 1 || fitsPanels(part) || part % 16 == 0);
 }
 
 bool fa::hopper::takesShare(RankedTensorType tile, int64_t warpgroups) {
   if (!takesProduct(tile, warpgroups))
     return false;
   // Warps write pairs of tiles of 8 columns, of which one may be padding.
-  int64_t cols = Division::of(tile.getShape(), warpgroups).cols;
-  return cols == 1 || tile.getDimSize(1) / cols % 16 == 0;
+  int64_t cols = Division::of(tile.getShape(), warpgroups).cols,
+          part = tile.getDimSize(1) / cols;
+  return cols == 1 || (part % 16 == 0 && fitsPanels(part));
 }
 
 int64_t fa::hopper::teamsOf(scf::ForallOp forall) {

@@ -25,7 +25,7 @@ class LoopTiles {
 public:
   LoopTiles(scf::ForOp loop, ConsumersOp role)
       : body(*loop.getBody()), warpgroups(role.getWarpgroups()),
-        most(role.getRegisters() - otherRegisters) {}
+        most(role.getRegisters() - role.getSpare()) {}
   bool fit() const;
   void narrow();
 

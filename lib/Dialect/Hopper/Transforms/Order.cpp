@@ -45,7 +45,7 @@ class BlockOrder {
 public:
   BlockOrder(Block &block, ConsumersOp role)
       : block(block), pressure(block, role.getWarpgroups()),
-        most(role.getRegisters() - otherRegisters) {}
+        most(role.getRegisters() - role.getSpare()) {}
   void run();
 
 private:
@@ -113,12 +113,16 @@ BlockOrder::Kind BlockOrder::kindOf(Operation *op) {
     return Waits;
   if (isa<AcquireOp, ReadOp>(op) || isNumberOrView(op))
     return WhereNeeded;
-  // What goes to memory, as sums do, is a tensor that is in no registers.
+  // What goes to memory, as sums do, is a tensor that is in no registers; what
+  // takes it from registers frees these.
   auto isMemory = [](Value v) {
     return isa<TensorType>(v.getType()) && !isInRegisters(v);
   };
-  return !isa<StageOp>(op) && llvm::any_of(op->getResults(), isMemory) ? Leaves
-                                                                       : Other;
+  return !isa<StageOp>(op) && llvm::any_of(op->getResults(), isMemory) &&
+                 llvm::none_of(op->getOperands(),
+                               [](Value v) { return isInRegisters(v); })
+             ? Leaves
+             : Other;
 }
 
 void BlockOrder::depend(Operation *op, Operation *on) {

@@ -10,12 +10,6 @@
 
 namespace fa::hopper {
 
-/// Registers of each of the consumers' threads that are not for tiles:
-/// addresses, loop counters and temporaries take about 28, and ptxas 13 has
-/// products one after the other (C7512) where results in flight leave it fewer
-/// than this.
-inline constexpr int64_t otherRegisters = 56;
-
 /// Whether a value is a tile that threads hold in registers, complete or
 /// pending: products and what is computed give such, memory does not.
 bool isInRegisters(mlir::Value value);

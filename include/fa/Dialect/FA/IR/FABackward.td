@@ -271,6 +271,8 @@ def FA_SoftmaxGradOp : FA_Op<"softmax_grad", [
     /// Whether every weight is kept.
     bool keepsAll();
     YieldAdjointOp getAdjointYield();
+    /// Whether what the adjoint yields is computed of the product.
+    bool readsProduct(::mlir::Value yielded);
     /// AggregatedOpInterface: `linalg.generic` and `fa.accumulate` ops.
     ::mlir::FailureOr<::mlir::SmallVector<::mlir::Value>>
     decomposeOperation(::mlir::OpBuilder &builder);

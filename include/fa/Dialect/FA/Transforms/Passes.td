@@ -153,7 +153,9 @@ def TilePass : FA_Pass<"fa-tile"> {
     Option<"algorithm", "algorithm", "std::string", "\"fa2\"",
            "fa1 or fa2: whose rule decides on the sizes">,
     Option<"rows", "rows", "int64_t", "0", "Br, rows of a block, 0 to choose">,
-    Option<"keys", "keys", "int64_t", "0", "Bc, keys of a block, 0 to choose">
+    Option<"keys", "keys", "int64_t", "0", "Bc, keys of a block, 0 to choose">,
+    Option<"ordered", "ordered", "bool", "false",
+           "what gradients' blocks share is to be added in an order">
   ];
 }
 
@@ -193,7 +195,9 @@ def ParallelizePass : FA_Pass<"fa-parallelize"> {
     Option<"target", "target", "std::string", "\"cpu\"",
            "the target whose memory decides on the sizes">,
     Option<"rows", "rows", "int64_t", "0", "Br, rows of a block, 0 to choose">,
-    Option<"keys", "keys", "int64_t", "0", "Bc, keys of a block, 0 to choose">
+    Option<"keys", "keys", "int64_t", "0", "Bc, keys of a block, 0 to choose">,
+    Option<"ordered", "ordered", "bool", "false",
+           "what gradients' blocks share is to be added in an order">
   ];
 }
 

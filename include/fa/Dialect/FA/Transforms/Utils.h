@@ -64,7 +64,7 @@ std::string describeTiles(int64_t rows, int64_t keys, const TileSizes &chosen,
 
 /// What tiles of a step must have room for, but for sizes.
 TileProblem problemOf(OnlineSoftmaxOp step);
-TileProblem problemOf(SoftmaxGradOp step);
+TileProblem problemOf(SoftmaxGradOp step, bool ordered);
 
 /// Tile sizes for one head by the target's memory, the given ones where they
 /// are not 0, with describeTiles as their reason. `query` is [Sq,D], `values`

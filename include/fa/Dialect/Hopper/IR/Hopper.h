@@ -68,8 +68,12 @@ struct Division {
   Part part(llvm::ArrayRef<int64_t> shape, int64_t warpgroup) const;
 };
 
-/// Whether the parts of a product's result are what the instruction gives: of
-/// 64 rows, and of columns that it can read from whole panels or from one.
+/// Whether parts of so many columns lie in whole panels each, or in one.
+bool fitsPanels(int64_t cols);
+
+/// Whether the parts of a product's result are what instructions give: of 64
+/// rows, and of columns that they read from whole panels, from one, or 16 or
+/// more at a time.
 bool takesProduct(mlir::RankedTensorType result, int64_t warpgroups);
 
 /// Whether warpgroups can write such a tile to shared memory.

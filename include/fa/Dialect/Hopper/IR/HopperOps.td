@@ -209,15 +209,19 @@ def Hopper_ConsumersOp : Hopper_Op<"consumers",
     block's queue has several); warpgroup `w` holds
     rows `64*w` to `64*w+63` of every tile, or of a tile of fewer rows some of
     the columns. `registers` is what each of their
-    threads takes (setmaxnreg). The results are the tiles that the block
-    produces.
+    threads takes (setmaxnreg), and `spare` how many of these `hopper-order` and
+    `hopper-narrow` leave to what is no tile: addresses, counters and temporaries
+    take about 28, and ptxas 13 has products one after the other (C7512) where
+    results in flight leave it fewer than 56. The results are the tiles that the
+    block produces.
   }];
-  let arguments = (ins I64Attr:$warpgroups, I64Attr:$registers);
+  let arguments = (ins I64Attr:$warpgroups, I64Attr:$registers,
+                       DefaultValuedAttr<I64Attr, "56">:$spare);
   let results = (outs Variadic<AnyType>:$results);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
-    $warpgroups `registers` $registers (`->` `(` type($results)^ `)`)?
-    attr-dict-with-keyword $body
+    $warpgroups `registers` $registers (`spare` $spare^)?
+    (`->` `(` type($results)^ `)`)? attr-dict-with-keyword $body
   }];
   let hasVerifier = 1;
 }
