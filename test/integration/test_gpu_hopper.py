@@ -151,7 +151,14 @@ GRADIENTS = {
     "window": {"mask_mod": fa.masks.sliding_window(100)},
     "softcap": {"score_mod": fa.scores.softcap(20.0), "is_causal": True},
 }
-TILES = {64: [(64, 128), (128, 128)], 128: [(64, 128)], 256: [(64, 64)], 96: [(128, 128)]}
+TILES = {
+    64: [(64, 128), (128, 128)],
+    80: [(64, 64)],
+    96: [(64, 128)],
+    128: [(64, 128), (128, 64)],
+    192: [(64, 64)],
+    256: [(64, 64)],
+}
 """Rows and keys of head dims."""
 
 
@@ -172,7 +179,9 @@ def test_gradients_by_rules(dtype, length, dim, rows, keys, name):
     out, lse = fa.attention(q, k, v, return_lse=True, **options)
     schedule = {"by": "rules", "rows": rows, "keys": keys}
     found = fa.attention_backward(q, k, v, out, lse, out_grad, schedule=schedule, **options)
-    ampere = fa.attention_backward(q, k, v, out, lse, out_grad, **options)
+    ampere = fa.attention_backward(
+        q, k, v, out, lse, out_grad, schedule={"by": "ampere"}, **options
+    )
     wide = [x.float() for x in (q, k, v)]
     exact_out, exact_lse = fa.attention(*wide, return_lse=True, **options)
     exact = fa.attention_backward(*wide, exact_out, exact_lse, out_grad.float(), **options)

@@ -200,10 +200,19 @@ def test_tiles_where_much_is_read(dtype, target, dims):
     assert "red." in fa.compile(config, target, backward="all").asm["ptx"]
 
 
-def gradient_of(dim, score_mod, chip="sm_90a"):
+def gradient_of(dim, score_mod, chip="sm_90", dtype="bf16", **options):
     variant = score_mod and fa.trace(score_mod=score_mod)
-    config = fa.AttentionConfig("bf16", 8, 8, dim, dim, variant=variant)
-    return fa.compile(config, chip, backward="all")
+    config = fa.AttentionConfig(dtype, 8, 8, dim, dim, variant=variant)
+    return fa.compile(config, chip, backward="all", **options)
+
+
+def tile_of(kernel):
+    """Rows and keys of a gradient's step, and the threads of its block."""
+    step = re.search(
+        r"fa\.softmax_grad.*?tensor<(\d+)x(\d+)xf32>", kernel.stages["fa-pad-tiles"], re.S
+    )
+    blocks = [int(n) for n in re.findall(r"//!fa.launch.* block=(\d+)", kernel.asm["ptx"])]
+    return tuple(map(int, step.groups())), max(blocks)
 
 
 SLOPES = scores.alibi(np.zeros(8, np.float32))
@@ -225,13 +234,65 @@ TABLE = scores.relative_position(np.zeros((8, 255), np.float32))
 )
 def test_tiles_of_a_gpus_gradient(dim, score_mod, tile, threads):
     """Up to D=96 two blocks fit a multiprocessor's registers, with a score function, too."""
-    kernel = gradient_of(dim, score_mod)
-    step = re.search(
-        r"fa\.softmax_grad.*?tensor<(\d+)x(\d+)xf32>", kernel.stages["fa-pad-tiles"], re.S
+    assert tile_of(gradient_of(dim, score_mod)) == (tile, threads)
+
+
+@pytest.mark.parametrize(
+    ("dim", "score_mod", "tile", "threads"),
+    [
+        (32, scores.softcap(20.0), (128, 128), 384),
+        (64, None, (128, 128), 384),
+        (64, scores.softcap(20.0), (64, 128), 384),  # whose derivative takes registers
+        (64, SLOPES, (128, 128), 384),
+        (64, TABLE, (128, 128), 384),
+        (40, scores.softcap(20.0), (64, 64), 256),  # of whose columns there are no halves
+        (80, None, (64, 64), 256),
+        (96, scores.softcap(20.0), (64, 128), 384),
+        (128, SLOPES, (64, 128), 384),
+        (128, scores.softcap(20.0), (128, 64), 384),
+        (192, None, (64, 64), 384),
+        (256, scores.softcap(20.0), (64, 64), 384),
+    ],
+)
+def test_tiles_of_a_gradient_with_wgmma(dim, score_mod, tile, threads):
+    """Two warpgroups, or one, and the producer's."""
+    kernel = gradient_of(dim, score_mod, "sm_90a")
+    assert tile_of(kernel) == (tile, threads)
+    assert kernel.asm["ptx"].count("wgmma.mma_async") >= 20
+    assert kernel.notes == []
+
+
+@pytest.mark.parametrize(
+    ("dim", "options", "why"),
+    [
+        (64, {"deterministic": True}, "an ordered fa.accumulate_slice"),
+        (64, {"dtype": "f32"}, "its operands are not f16 or bf16"),
+        (60, {}, "a multiple of 8 columns"),
+        (64, {"schedule": {"rows": 32}}, "expected results of 64, 128, 192 or 256 rows, got 32"),
+    ],
+)
+def test_gradients_left_to_the_ampere_schedule(dim, options, why):
+    kernel = gradient_of(dim, None, "sm_90a", **options)
+    assert "wgmma" not in kernel.asm["ptx"]
+    (note,) = kernel.notes
+    assert (
+        note.startswith("fa-hopper-place: left the kernel to the Ampere schedule") and why in note
     )
-    assert tuple(map(int, step.groups())) == tile
-    blocks = [int(n) for n in re.findall(r"//!fa.launch.* block=(\d+)", kernel.asm["ptx"])]
-    assert max(blocks) == threads
+
+
+def test_schedules_by_name():
+    """Each is the only one that may take the program."""
+    base = gradient_of(64, None)
+    ampere = gradient_of(64, None, "sm_90a", schedule={"by": "ampere"})
+    assert ampere.asm["ptx"] == base.asm["ptx"] and ampere.notes == []
+    same = gradient_of(64, None, "sm_80", schedule={"by": "ampere"})
+    assert same.asm["ptx"] == gradient_of(64, None, "sm_80").asm["ptx"]
+    rules = gradient_of(64, None, "sm_90a", schedule={"by": "rules"})
+    assert rules.asm["ptx"] == gradient_of(64, None, "sm_90a").asm["ptx"]
+    with pytest.raises(ValueError, match="does not take this program.*not f16 or bf16"):
+        gradient_of(64, None, "sm_90a", dtype="f32", schedule={"by": "rules"})
+    with pytest.raises(ValueError, match="for an NVIDIA target only, got 'by=ampere' for cpu"):
+        gradient_of(64, None, "cpu", schedule={"by": "ampere"})
 
 
 @pytest.mark.parametrize(("dim", "is_behind"), [(64, True), (128, False)])
