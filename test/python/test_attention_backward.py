@@ -265,19 +265,30 @@ def test_tiles_of_a_gradient_with_wgmma(dim, score_mod, tile, threads):
 @pytest.mark.parametrize(
     ("dim", "options", "why"),
     [
-        (64, {"deterministic": True}, "an ordered fa.accumulate_slice"),
+        (64, {"deterministic": True, "score_mod": SLOPES}, "an ordered fa.accumulate"),
         (64, {"dtype": "f32"}, "its operands are not f16 or bf16"),
         (60, {}, "a multiple of 8 columns"),
         (64, {"schedule": {"rows": 32}}, "expected results of 64, 128, 192 or 256 rows, got 32"),
     ],
 )
 def test_gradients_left_to_the_ampere_schedule(dim, options, why):
-    kernel = gradient_of(dim, None, "sm_90a", **options)
+    kernel = gradient_of(dim, options.pop("score_mod", None), "sm_90a", **options)
     assert "wgmma" not in kernel.asm["ptx"]
     (note,) = kernel.notes
     assert (
         note.startswith("fa-hopper-place: left the kernel to the Ampere schedule") and why in note
     )
+
+
+@pytest.mark.parametrize("dim", [64, 80, 128, 256])
+def test_the_same_bits_with_wgmma(dim):
+    """Each warp of the consumers has a word, and waits for that of the block before."""
+    kernel = gradient_of(dim, None, "sm_90a", deterministic=True)
+    assert "ld.acquire.gpu" in kernel.asm["ptx"] and kernel.notes == []
+    assert kernel.asm["ptx"].count("wgmma.mma_async") >= 20
+    rows, threads = tile_of(kernel)
+    words = re.search(r"//!fa.temp index=\d+ type=i64 shape=(\S+)", kernel.asm["ptx"])[1]
+    assert words == f"a0.d0,8,a1.d2/{rows[1]},{(threads - 128) // 32}"
 
 
 def test_schedules_by_name():
