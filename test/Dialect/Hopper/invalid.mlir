@@ -1476,3 +1476,16 @@ func.func @columns_divided_of_registers(%t: tensor<64x64xf16>, %f: tensor<64x64x
   }
   return
 }
+
+// -----
+
+func.func @spare() {
+  scf.forall (%i) in (1) {
+    hopper.producer registers 24 {
+    }
+    // expected-error @below {{'hopper.consumers' op expected to spare 0 registers or more, got -8}}
+    hopper.consumers 1 registers 112 spare -8 {
+    }
+  }
+  return
+}

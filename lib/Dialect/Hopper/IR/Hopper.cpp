@@ -368,6 +368,8 @@ LogicalResult ProducerOp::verify() {
 LogicalResult ConsumersOp::verify() {
   if (failed(verifyRegisters(*this, getRegisters())))
     return failure();
+  if (int64_t spare = getSpare(); spare < 0)
+    return emitOpError("expected to spare 0 registers or more, got ") << spare;
   int64_t teams = teamsOf(cast<scf::ForallOp>((*this)->getParentOp()));
   int64_t groups = getWarpgroups() * teams;
   if (getWarpgroups() < 1 || groups < 1 || groups > maxWarpgroups)
