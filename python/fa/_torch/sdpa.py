@@ -242,8 +242,9 @@ _ON_GPUS = (
     # none has been measured: "Gradients with the Ampere schedule, bf16" in
     # benchmarks/README.md. FlashAttention-2, which PyTorch runs up to sm_89, takes 1.07 to 1.52
     # times as long as fa at D=64; at D=128 it is 0.95 to 1.28, but with additions to memory
-    # that lesser GPUs lack; and cuDNN, which PyTorch runs on sm_90 and sm_100, is faster at
-    # every head dim (fa 0.50 to 0.93 of it).
+    # that lesser GPUs lack; and cuDNN, which PyTorch runs on sm_90 and sm_100, is faster (fa 0.63
+    # to 0.98 of its backward) but at D=64 on sm_90: there fa is at 1.01 to 1.12 ("Gradients by
+    # rules, bf16"), and forward and backward together have not been raced.
     _Won(("full", "causal"), _HALF, head_dim=64, below=(9, 0)),
     # A matrix of masks makes PyTorch run its memory-efficient kernel, on sm_90 and sm_100
     # cuDNN. Neither has been measured: fa takes the former's calls for the memory, which for
@@ -253,7 +254,7 @@ _ON_GPUS = (
 )
 _ON_GPUS_IN_ORDER = (
     # Under torch.use_deterministic_algorithms, where PyTorch leaves cuDNN for FlashAttention-2:
-    # forward and backward on an H200, 1.12 to 1.88 from 512 keys on, "The same bits each time"
+    # forward and backward on an H200, 1.20 to 2.47 from 512 keys on, "The same bits each time"
     # in benchmarks/README.md.
     _Won(("full", "causal"), _HALF, keys=512, since=(9, 0)),
     _Won(("function", "written"), _HALF),  # as above
