@@ -217,7 +217,7 @@ def test_notes(tmp_path, monkeypatch, capfd):
         notes = fa.compile(AttentionConfig("f32", 2, 2, 64, 64), "sm_90a").notes
         assert [note.partition(":")[0] for note in notes] == [
             "fa-speculate-max",
-            "fa-schedule-hopper",
+            "fa-hopper-place",
         ]
         assert "left the kernel to the Ampere schedule" in notes[1]
         said = capfd.readouterr().err

@@ -243,6 +243,13 @@ LogicalResult KernelEmitter::emitWaitGroup(WaitGroupOp op) {
   std::string constraints;
   repeat(constraints, "=f", values.size());
   tie(constraints, values.size());
+  size_t all = 0;
+  for (Value result : op.getResults())
+    all += flatSize(result);
+  if (all != values.size())
+    return op.emitOpError("waits for products of ")
+           << values.size() << " registers a thread, and its results have "
+           << all << "; choose tiles of other rows";
   SmallVector<Type> types(values.size(), b.getF32Type());
   SmallVector<Value> results = ptx(
       ("wgmma.wait_group.sync.aligned " + Twine(op.getPending()) + ";").str(),

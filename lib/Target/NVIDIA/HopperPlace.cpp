@@ -30,8 +30,6 @@
 #include "mlir/IR/Remarks.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
-#include <limits>
-
 namespace fa {
 #define GEN_PASS_DEF_HOPPERPLACEPASS
 #include "fa/Target/NVIDIA/Passes.h.inc"
@@ -149,8 +147,8 @@ static bool isUnderKnownControl(Operation *op, scf::ForallOp forall) {
   return true;
 }
 
-/// As many as have 64 rows each of the largest result; twice as many where
-/// these have not the registers for theirs, or lack fewer.
+/// As many as have 64 rows each of the largest result; where these have not the
+/// registers for theirs, twice as many if they have, or lack half of it.
 bool Placement::chooseWarpgroups(std::string &why) {
   int64_t most = 0;
   for (const Contraction &c : contractions) {
@@ -170,11 +168,12 @@ bool Placement::chooseWarpgroups(std::string &why) {
                           n);
     });
   };
-  int64_t leastMissing = std::numeric_limits<int64_t>::max();
+  int64_t leastMissing = 0;
   for (int64_t n = most / warpgroupRows; n <= maxWarpgroups; n *= 2) {
     int64_t missing =
         plan.estimateRegisters(4 * n) - registersOfRoles(n).consumers;
-    if (!takes(n) || missing >= leastMissing)
+    // More divide columns, and have to share what they compute.
+    if (!takes(n) || (warpgroups && missing > 0 && 2 * missing > leastMissing))
       continue;
     warpgroups = n;
     leastMissing = missing;
@@ -613,8 +612,6 @@ static void fuseVectors(scf::ForallOp forall) {
 }
 
 void Placement::apply() {
-  forall.walk([](scf::ForOp loop) { decideByWarp(loop); });
-  fuseVectors(forall);
   OpBuilder b(forall.getBody()->getTerminator());
   placeRings(b);
   RoleRegisters registers = registersOfRoles(warpgroups);
@@ -649,10 +646,19 @@ struct HopperPlace : public fa::impl::HopperPlacePassBase<HopperPlace> {
         std::string why;
         if (leaveAttention && matchHopper(forall, attention, why))
           continue;
-        Placement placement(forall, *target);
-        if (placement.match(why))
-          placement.apply();
-        else if (placement.hasContractions())
+        // What is left stays as it is; what is taken is made ready first, and
+        // looked at again.
+        Placement look(forall, *target);
+        bool isTaken = look.match(why);
+        if (isTaken) {
+          forall.walk([](scf::ForOp loop) { decideByWarp(loop); });
+          fuseVectors(forall);
+          Placement placement(forall, *target);
+          isTaken = placement.match(why);
+          if (isTaken)
+            placement.apply();
+        }
+        if (!isTaken && look.hasContractions())
           remark::missed(
               forall.getLoc(),
               remark::RemarkOpts::name("place").category("fa-hopper-place"))
