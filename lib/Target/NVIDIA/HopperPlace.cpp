@@ -78,7 +78,6 @@ private:
 
   void stageSums();
   void placeRings(OpBuilder &b);
-  Value headsInL2(int64_t most);
   void placeQueue(OpBuilder &b, int64_t barriers);
   void moveIntoConsumers(OpBuilder &b);
   void startProduct(const Contraction &c);
@@ -359,64 +358,17 @@ void Placement::placeRings(OpBuilder &b) {
   placeQueue(b, barriersEnd);
 }
 
-/// How many heads, at most so many, have in L2 what their loops load and add
-/// to, by the rows that these move over. Null where they do not.
-Value Placement::headsInL2(int64_t most) {
-  Value rows;
-  int64_t rowBytes = 0;
-  auto count = [&](Value memory, const llvm::SmallBitVector &dropped,
-                   int64_t cols) {
-    auto type = cast<RankedTensorType>(memory.getType());
-    unsigned dim = 0;
-    while (dim < dropped.size() && dropped.test(dim))
-      ++dim;
-    rowBytes += cols * type.getElementTypeBitWidth() / 8;
-    if (!rows && !forall.getRegion().isAncestor(memory.getParentRegion())) {
-      OpBuilder b(forall);
-      rows = b.createOrFold<tensor::DimOp>(forall.getLoc(), memory, dim);
-    }
-  };
-  for (auto &[tile, placed] : tiles) {
-    auto type = cast<RankedTensorType>(tile.getType());
-    if (placed.isComputed || type.getRank() != 2 ||
-        tile.getParentBlock() == forall.getBody())
-      continue;
-    auto slice = cast<tensor::ExtractSliceOp>(getLoadChain(tile).back());
-    count(slice.getSource(), slice.getDroppedDims(), type.getDimSize(1));
-  }
-  forall.walk([&](fa::AccumulateSliceOp sum) {
-    auto type = cast<RankedTensorType>(sum.getPart().getType());
-    count(sum.getInit(), sum.getDroppedDims(), type.getDimSize(1));
-  });
-  if (!rows)
-    return Value();
-  OpBuilder b(forall);
-  Location loc = forall.getLoc();
-  auto constant = [&](int64_t n) -> Value {
-    return arith::ConstantIndexOp::create(b, loc, n);
-  };
-  Value heads = constant(1);
-  for (int64_t n = 2; n <= most; ++n) {
-    // A division by what may be 0 would be no pure scalar.
-    Value fit = arith::CmpIOp::create(
-        b, loc, arith::CmpIPredicate::ule, rows,
-        constant(target.info.l2Bytes / (n * std::max<int64_t>(rowBytes, 1))));
-    heads = arith::SelectOp::create(b, loc, fit, constant(n), heads);
-  }
-  return heads;
-}
-
 /// Blocks stay and take tiles from a queue, the longest first where their
 /// lengths differ; if barriers leave it room before the first tile.
 void Placement::placeQueue(OpBuilder &b, int64_t barriers) {
-  // Heads whose blocks run side by side.
+  // Heads whose blocks run side by side and share what L2 holds: gradients read
+  // and add to 8 bytes an element of one.
   constexpr int64_t section = 4;
   if (barriers + TileQueueOp::bytes > tileAlignment)
     return;
   bool longestFirst = boundsDependOn(forall, forall.getInductionVars().back());
   TileQueueOp::create(b, forall.getLoc(), barriers, longestFirst,
-                      longestFirst ? section : 1,
-                      longestFirst ? headsInL2(section) : Value(), /*teams=*/1);
+                      longestFirst ? section : 1, /*teams=*/1);
 }
 
 /// Numbers, slices of memory and what is one number throughout: both roles can

@@ -739,9 +739,6 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
     Value section;
     if (queue && queue.getLongestFirst())
       section = arith::ConstantIndexOp::create(k.b, loc, queue.getSection());
-    if (section && queue.getMost())
-      section = arith::MinUIOp::create(k.b, loc, section,
-                                       emitter.scalar(queue.getMost()));
     TileGrid tiles;
     tiles.count = k.total(counts);
     tiles.counter = k.queueCounter;

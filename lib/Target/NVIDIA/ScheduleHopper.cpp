@@ -59,7 +59,7 @@ static void createQueue(OpBuilder &b, HopperProgram &program,
   scf::ForallOp forall = program.forall;
   bool longestFirst = boundsDependOn(forall, forall.getInductionVars().back());
   TileQueueOp::create(b, program.loop.getLoc(), rings.barriersEnd, longestFirst,
-                      heads, /*most=*/Value(), teams);
+                      heads, teams);
 }
 
 /// Rewrites the body of a scf.forall that was recognised.

@@ -108,10 +108,9 @@ func.func @roles(%q: tensor<128x64xbf16>, %k: tensor<256x64xbf16>, %v: tensor<25
 
 // CHECK-LABEL: func.func @teams(
 func.func @teams() {
-  %c3 = arith.constant 3 : index
   scf.forall (%i) in (1) {
-    // CHECK: hopper.tile_queue barriers 16 longest_first section 4 most %{{.*}} teams 2{{$}}
-    hopper.tile_queue barriers 16 longest_first section 4 most %c3 teams 2
+    // CHECK: hopper.tile_queue barriers 16 teams 2{{$}}
+    hopper.tile_queue barriers 16 teams 2
     hopper.producer registers 24 {
     }
     // CHECK: hopper.consumers 2 registers 112 spare 72 {

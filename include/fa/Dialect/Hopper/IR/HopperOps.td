@@ -159,8 +159,8 @@ def Hopper_TileQueueOp : Hopper_Op<"tile_queue",
     with a pair of mbarriers, in 96 bytes at `barriers`.
 
     With `longest_first` the last dimension runs backwards outside of the
-    others, in sections of `section` of these, and of no more than `most`: tiles
-    of equal length come together, and the blocks at work share what L2 holds.
+    others, in sections of `section` of these: tiles of equal length come
+    together, and the blocks at work share what L2 holds.
 
     With `teams` a block has its consumers that many times: each team takes
     tiles of its own, with rings and a queue of its own in the next part of
@@ -169,11 +169,10 @@ def Hopper_TileQueueOp : Hopper_Op<"tile_queue",
   }];
   let arguments = (ins I64Attr:$barriers, UnitAttr:$longest_first,
                        DefaultValuedAttr<I64Attr, "1">:$section,
-                       Optional<Index>:$most,
                        DefaultValuedAttr<I64Attr, "1">:$teams);
   let assemblyFormat = [{
     `barriers` $barriers (`longest_first` $longest_first^ `section` $section)?
-    (`most` $most^)? (`teams` $teams^)? attr-dict
+    (`teams` $teams^)? attr-dict
   }];
   let extraClassDeclaration = [{
     /// Tiles on their way to the consumers. Of each: whether there is one, and
