@@ -63,11 +63,14 @@ static CompileRequest withBase(CompileRequest request) {
   if (request.schedule != "by=ampere")
     return request;
   llvm::Expected<TargetInfo> target = lookupTarget(request.pipeline.target);
-  if (!target)
+  if (!target) {
     llvm::consumeError(target.takeError()); // getStages says it
-  else if (target->kind == TargetInfo::Kind::NVIDIA)
-    request.schedule.clear();
-  if (request.schedule.empty() && !target->base.empty())
+    return request;
+  }
+  if (target->kind != TargetInfo::Kind::NVIDIA)
+    return request; // addSchedule says it
+  request.schedule.clear();
+  if (!target->base.empty())
     request.pipeline.target = target->base.str();
   return request;
 }

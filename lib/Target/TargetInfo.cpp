@@ -586,6 +586,7 @@ chooseGradientsForWgmma(const TargetInfo &target, const TileProblem &p) {
   bool divides = dividesInTwo(p.headDim);
   TileSizes s;
   s.stages = 2;
+  s.warps = 8;
   if (d <= (p.keepsProducts ? 32 : 64)) {
     s.rows = s.keys = 128;
   } else if (d <= 64 && divides) {
@@ -597,10 +598,10 @@ chooseGradientsForWgmma(const TargetInfo &target, const TileProblem &p) {
     s.keys = isFull ? 64 : 128;
   } else if (d <= 128 || (divides && dividesInTwo(p.valueDim))) {
     s.rows = s.keys = 64;
+    s.warps = d <= 128 ? 4 : 8;
   } else {
     return std::nullopt;
   }
-  s.warps = d <= 128 && s.rows == 64 && s.keys == 64 ? 4 : 8;
   // K and V; Q, dO, the log-sum-exp and D in two stages; dS; dQ.
   auto panels = [](int64_t cols) { return llvm::alignTo(cols, 64); };
   int64_t dims = panels(p.headDim) + panels(p.valueDim);

@@ -272,7 +272,7 @@ def test_tiles_of_a_gradient_with_wgmma(dim, score_mod, tile, threads):
     ],
 )
 def test_gradients_left_to_the_ampere_schedule(dim, options, why):
-    kernel = gradient_of(dim, options.pop("score_mod", None), "sm_90a", **options)
+    kernel = gradient_of(dim, **{"score_mod": None, "chip": "sm_90a"} | options)
     assert "wgmma" not in kernel.asm["ptx"]
     (note,) = kernel.notes
     assert (

@@ -481,7 +481,7 @@ LogicalResult KernelEmitter::emitConsumerTiles(scf::ForallOp forall,
     SmallVector<Value> place;
     for (Value iv : forall.getInductionVars())
       place.push_back(scalar(iv));
-    beginTurns(grid.turns(place), grid.apart);
+    beginTurns(grid.turns(place), /*apart=*/0);
   }
   if (failed(emitBlock(*forall.getBody())))
     return failure();

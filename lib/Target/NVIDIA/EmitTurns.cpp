@@ -23,9 +23,10 @@ using namespace fa::nvidia;
 /// Past everything: the block has ended, and all before it.
 static constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
 
-/// The word of a warp (null where blocks have one) so many blocks before.
-Value KernelEmitter::turnWord(int64_t before, Value warp) {
-  Value place = warp ? addC(warp, -before * plan.warps()) : i32(-before);
+/// The block's word so many blocks before, or the warp's.
+Value KernelEmitter::turnWord(int64_t before) {
+  Value place = role == Role::Consumers ? addC(warp(), -before * plan.warps())
+                                        : i32(-before);
   return LLVM::GEPOp::create(b, loc, globalPointer(), b.getI64Type(),
                              turns.words, ArrayRef<LLVM::GEPArg>{place});
 }
@@ -33,12 +34,11 @@ Value KernelEmitter::turnWord(int64_t before, Value warp) {
 /// Waits until the block, or the warp of it, that is so many before this one is
 /// past a place, and meanwhile says how far this one and those before it are,
 /// at most to `claim` (null: nothing). Of one thread.
-void KernelEmitter::waitForBlock(int64_t before, Value warp, Value until,
-                                 Value claim) {
+void KernelEmitter::waitForBlock(int64_t before, Value until, Value claim) {
   Type word = b.getI64Type();
   auto say = [&](Value past) {
     ptx("st.release.gpu.global.s64 [$0], $1;", "l,l,~{memory}",
-        {turnWord(0, warp), past}, {});
+        {turnWord(0), past}, {});
   };
   Value has = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::uge,
                                     turns.number, index(before));
@@ -49,7 +49,7 @@ void KernelEmitter::waitForBlock(int64_t before, Value warp, Value until,
   auto loop = scf::WhileOp::create(b, loc, TypeRange(), ValueRange());
   b.createBlock(&loop.getBefore());
   Value past = ptx("ld.acquire.gpu.global.s64 $0, [$1];", "=l,l,~{memory}",
-                   turnWord(before, warp), word)
+                   turnWord(before), word)
                    .front();
   if (claim)
     say(arith::MinSIOp::create(b, loc, past, claim));
@@ -91,18 +91,9 @@ void KernelEmitter::beginTurns(const Turns &given, int64_t apart) {
   {
     OpBuilder::InsertionGuard guard(b);
     enterWhere(isFirstThread());
-    // All of the block's warps.
-    int64_t words = role == Role::Consumers ? plan.warps() : 1;
-    for (int64_t warp = 0; warp < words; ++warp)
-      waitForBlock(apart, words > 1 ? i32(warp) : Value(), i64(kEnd),
-                   /*claim=*/{});
+    waitForBlock(apart, i64(kEnd), /*claim=*/{});
   }
   barrier();
-}
-
-/// The warp that takes turns by itself; null where the block does.
-Value KernelEmitter::turnWarp() {
-  return role == Role::Consumers ? warp() : Value();
 }
 
 /// Whether a thread is the one that waits, and says how far the others are.
@@ -129,7 +120,7 @@ void KernelEmitter::takeTurn(const GlobalSlice &dest) {
   {
     OpBuilder::InsertionGuard guard(b);
     enterWhere(isTurnThread());
-    waitForBlock(1, turnWarp(), addC(row, 1), row);
+    waitForBlock(1, addC(row, 1), row);
   }
   meetForTurn();
 }
@@ -146,7 +137,7 @@ void KernelEmitter::endTurns() {
   endAdditions();
   OpBuilder::InsertionGuard guard(b);
   enterWhere(isTurnThread());
-  waitForBlock(1, turnWarp(), i64(kEnd), i64(kEnd));
+  waitForBlock(1, i64(kEnd), i64(kEnd));
 }
 
 /// What warps, or lanes of a warp, must do one after another.

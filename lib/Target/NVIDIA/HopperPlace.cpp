@@ -386,15 +386,6 @@ static bool isOfBoth(Operation *op) {
 /// for takes some (seen with ptxas 13 at head dims 64 to 256).
 static constexpr int64_t orderSpare = 72;
 
-static bool addsInOrder(scf::ForallOp forall) {
-  return forall
-      .walk([](fa::AccumulateSliceOp sum) {
-        return sum.getOrdered().value_or(0) > 0 ? WalkResult::interrupt()
-                                                : WalkResult::advance();
-      })
-      .wasInterrupted();
-}
-
 void Placement::moveIntoConsumers(OpBuilder &b) {
   SetVector<Operation *> moved;
   for (Operation &op : forall.getBody()->without_terminator()) {
@@ -521,6 +512,24 @@ void Placement::stageSums() {
   });
 }
 
+void Placement::apply() {
+  OpBuilder b(forall.getBody()->getTerminator());
+  placeRings(b);
+  RoleRegisters registers = registersOfRoles(warpgroups);
+  auto producer = ProducerOp::create(b, forall.getLoc(), registers.producer);
+  producer.getBody().emplaceBlock();
+  moveIntoConsumers(b);
+  for (auto &[tile, placed] : tiles)
+    placeSlot(tile, placed);
+  for (const Contraction &c : contractions)
+    startProduct(c);
+  for (const Contraction &c : contractions)
+    c.op->erase();
+  stageSums();
+  buildProducer(producer, consumers);
+  eraseDead(*forall.getBody());
+}
+
 /// What is computed, element by element, of a vector along the columns of tiles
 /// is computed where a tile uses it: a thread has a column for a moment, not
 /// all of its columns.
@@ -561,24 +570,6 @@ static void fuseVectors(scf::ForallOp forall) {
       break;
     }
   }
-}
-
-void Placement::apply() {
-  OpBuilder b(forall.getBody()->getTerminator());
-  placeRings(b);
-  RoleRegisters registers = registersOfRoles(warpgroups);
-  auto producer = ProducerOp::create(b, forall.getLoc(), registers.producer);
-  producer.getBody().emplaceBlock();
-  moveIntoConsumers(b);
-  for (auto &[tile, placed] : tiles)
-    placeSlot(tile, placed);
-  for (const Contraction &c : contractions)
-    startProduct(c);
-  for (const Contraction &c : contractions)
-    c.op->erase();
-  stageSums();
-  buildProducer(producer, consumers);
-  eraseDead(*forall.getBody());
 }
 
 //===----------------------------------------------------------------------===//

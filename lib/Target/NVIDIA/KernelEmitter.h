@@ -98,8 +98,6 @@ struct TileGrid {
   /// Where tiles wait for each other: the turns of one, by its induction
   /// variables.
   std::function<Turns(llvm::ArrayRef<mlir::Value>)> turns;
-  /// For the end of which tile one waits, counted back; 0: none.
-  int64_t apart = 0;
   /// The number of tiles (index); the counter and the host's flag of a queue
   /// (i64 addresses).
   mlir::Value count, counter, flag;
@@ -269,14 +267,12 @@ private:
   void storeShared(const LoadPlan &to, const TileValue &source);
 
   //--- The order of blocks' additions (EmitTurns.cpp)
-  mlir::Value turnWord(int64_t before, mlir::Value warp);
+  mlir::Value turnWord(int64_t before);
   mlir::Value isFirstThread();
-  mlir::Value turnWarp();
   mlir::Value isTurnThread();
   void meetForTurn();
   void endAdditions();
-  void waitForBlock(int64_t before, mlir::Value warp, mlir::Value until,
-                    mlir::Value claim);
+  void waitForBlock(int64_t before, mlir::Value until, mlir::Value claim);
   void takeTurn(const GlobalSlice &dest);
   mlir::LogicalResult inTurns(bool ofWarps, bool ofLanes,
                               llvm::function_ref<mlir::LogicalResult()> emit);

@@ -259,11 +259,11 @@ void Program::requireSameSizes(scf::ForallOp forall) {
 // Kernels
 //===----------------------------------------------------------------------===//
 
-bool fa::nvidia::boundsDependOn(scf::ForallOp forall, Value value) {
+/// Whether loops of blocks that come later in a dimension begin later.
+static bool beginsDependOn(scf::ForallOp forall, Value value) {
   bool found = false;
   forall.walk([&](scf::ForOp loop) {
-    found |= dependsOn(loop.getLowerBound(), value) ||
-             dependsOn(loop.getUpperBound(), value);
+    found |= dependsOn(loop.getLowerBound(), value);
   });
   return found;
 }
@@ -278,13 +278,8 @@ static bool endsDependOn(scf::ForallOp forall, Value value) {
   return found;
 }
 
-/// Whether loops of blocks that come later in a dimension begin later.
-static bool beginsDependOn(scf::ForallOp forall, Value value) {
-  bool found = false;
-  forall.walk([&](scf::ForOp loop) {
-    found |= dependsOn(loop.getLowerBound(), value);
-  });
-  return found;
+bool fa::nvidia::boundsDependOn(scf::ForallOp forall, Value value) {
+  return beginsDependOn(forall, value) || endsDependOn(forall, value);
 }
 
 namespace {
@@ -607,6 +602,10 @@ static std::optional<int64_t> findOrder(scf::ForallOp forall) {
   return apart;
 }
 
+bool fa::nvidia::addsInOrder(scf::ForallOp forall) {
+  return findOrder(forall).has_value();
+}
+
 /// Words of 64 bits that blocks share, 0 before the first kernel.
 unsigned Program::addWords(scf::ForallOp forall, ArrayRef<std::string> sizes) {
   SmallVector<int64_t> shape(sizes.size(), ShapedType::kDynamic);
@@ -684,6 +683,10 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
       return forall.emitOpError(
           "adds in an order, and its blocks take no tiles "
           "from a hopper.tile_queue; add one");
+    if (plan.consumers() && *apart > 0)
+      return forall.emitOpError("has roles, and an fa.accumulate for which "
+                                "blocks wait for the end of that ")
+             << *apart << " before; 0 is expected there, or no roles";
     SmallVector<std::string> wordSizes(sizes);
     if (wordsPerBlock > 1)
       wordSizes.push_back(std::to_string(wordsPerBlock));
@@ -754,13 +757,11 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
                  ? k.decodeInSections(forall, tile, counts, section, backwards)
                  : k.decode(forall, tile, counts, backwards);
     };
-    if (apart) {
-      tiles.apart = *apart;
+    if (apart)
       tiles.turns = [&](ArrayRef<Value> ivs) {
         return k.turnsOf(forall, ivs, counts, *tensorOf[words], wordsPerBlock,
                          backwards);
       };
-    }
     if (failed(emitter.emitSpecialized(forall, tiles)))
       return failure();
   } else {

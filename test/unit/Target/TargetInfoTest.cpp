@@ -64,6 +64,10 @@ TEST(TargetInfo, RowsAreComplete) {
     EXPECT_GE(t.minDriver, 525);
     EXPECT_GT(t.memoryBandwidth, 0);
     EXPECT_GE(t.threadsPerSM, t.threadsPerBlock);
+    if (t.tensorCores == TargetInfo::TensorCores::Wgmma)
+      EXPECT_EQ(target(t.base).tensorCores, TargetInfo::TensorCores::MmaSync);
+    else
+      EXPECT_EQ(t.base, "");
   }
 }
 

@@ -14,7 +14,6 @@
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Matchers.h"
-#include "mlir/Transforms/RegionUtils.h"
 
 #include <limits>
 
@@ -49,21 +48,7 @@ Value SoftmaxGradOp::getOperandAlong(unsigned dim) {
 bool SoftmaxGradOp::mustMaskPadding(unsigned dim) { return true; }
 
 bool SoftmaxGradOp::readsProduct(Value yielded) {
-  Block &block = getAdjoint().front();
-  SmallVector<Value> work{yielded};
-  DenseSet<Value> seen;
-  while (!work.empty()) {
-    Value v = work.pop_back_val();
-    if (v == block.getArgument(0))
-      return true;
-    Operation *op = v.getDefiningOp();
-    if (op && op->getBlock() == &block && seen.insert(v).second) {
-      llvm::SetVector<Value> used(op->operand_begin(), op->operand_end());
-      getUsedValuesDefinedAbove(op->getRegions(), used);
-      llvm::append_range(work, used);
-    }
-  }
-  return false;
+  return dependsOn(yielded, getAdjoint().front().getArgument(0));
 }
 
 bool SoftmaxGradOp::keepsAll() {
