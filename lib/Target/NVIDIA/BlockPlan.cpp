@@ -672,6 +672,67 @@ hopper::ConsumersOp BlockPlan::consumers() const {
   return roles.empty() ? hopper::ConsumersOp() : *roles.begin();
 }
 
+hopper::StageOp fa::nvidia::stageOf(AccumulateSliceOp sum) {
+  Value part = sum.getPart();
+  if (auto slice = part.getDefiningOp<tensor::ExtractSliceOp>())
+    part = slice.getSource();
+  return part.getDefiningOp<hopper::StageOp>();
+}
+
+std::pair<Value, unsigned> fa::nvidia::memoryOf(Value value, unsigned dim) {
+  while (true) {
+    Operation *op = value.getDefiningOp();
+    if (auto argument = dyn_cast<BlockArgument>(value)) {
+      auto loop = dyn_cast<scf::ForOp>(argument.getOwner()->getParentOp());
+      if (!loop)
+        return {value, dim};
+      value = loop.getTiedLoopInit(argument)->get();
+    } else if (auto loop = dyn_cast<scf::ForOp>(op)) {
+      value = loop.getInitArgs()[cast<OpResult>(value).getResultNumber()];
+    } else if (auto sum = dyn_cast<AccumulateSliceOp>(op)) {
+      value = sum.getInit();
+    } else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
+      llvm::SmallBitVector dropped = slice.getDroppedDims();
+      unsigned kept = 0, d = 0;
+      for (; d < dropped.size(); ++d)
+        if (!dropped.test(d) && kept++ == dim)
+          break;
+      dim = d;
+      value = slice.getSource();
+    } else {
+      return {value, dim};
+    }
+  }
+}
+
+/// What is handed to adders is one sum, or copies of it, and all that blocks
+/// add in an order.
+LogicalResult BlockPlan::findHandedSum() {
+  auto told = [](AccumulateSliceOp sum) {
+    hopper::StageOp stage = stageOf(sum);
+    return std::make_tuple(*stage.getAdders(), stage.getOffset(),
+                           stage.getTile().getType(),
+                           memoryOf(sum.getInit(), 0).first, sum.getOrdered());
+  };
+  SmallVector<AccumulateSliceOp> others;
+  forall.walk([&](AccumulateSliceOp sum) {
+    hopper::StageOp stage = stageOf(sum);
+    bool isHanded = stage && stage.getAdders();
+    if (isHanded && !handed)
+      handed = sum;
+    else if (isHanded ? told(sum) != told(handed)
+                      : sum.getOrdered().value_or(0) > 0)
+      others.push_back(sum);
+  });
+  if (!handed || others.empty())
+    return success();
+  InFlightDiagnostic diag = others.front().emitOpError(
+      "is another sum than the adders', and in an order or adders', too; they "
+      "take one, of one tensor and one tile: leave both to the consumers");
+  diag.attachNote(handed.getLoc()) << "the adders'";
+  return diag;
+}
+
 /// A Hopper schedule has decided already: its rings say where they lie.
 LogicalResult BlockPlan::placeRings() {
   numWarps = 4 * consumers().getWarpgroups();
@@ -681,8 +742,11 @@ LogicalResult BlockPlan::placeRings() {
       takes(ring.getOffset() + ring.bytes());
       takes(ring.barriersEnd());
     }
-    if (auto stage = dyn_cast<hopper::StageOp>(op))
+    if (auto stage = dyn_cast<hopper::StageOp>(op)) {
       takes(stage.getOffset() + stage.bytes());
+      if (stage.getAdders())
+        takes(stage.addersEnd());
+    }
     if (auto queue = dyn_cast<hopper::TileQueueOp>(op))
       takes(queue.getBarriers() + hopper::TileQueueOp::bytes);
   });
@@ -703,7 +767,8 @@ LogicalResult BlockPlan::compute() {
     return checkShared();
   }
   if (consumers()) {
-    if (failed(inferVectors()) || failed(placeRings()))
+    if (failed(inferVectors()) || failed(findHandedSum()) ||
+        failed(placeRings()))
       return failure();
     // What vectors meet says whether warps divide columns, too.
     inferClasses();

@@ -8,6 +8,7 @@
 #ifndef FA_LIB_TARGET_NVIDIA_BLOCKPLAN_H
 #define FA_LIB_TARGET_NVIDIA_BLOCKPLAN_H
 
+#include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Target/NVIDIA/Fragment.h"
 #include "fa/Target/NVIDIA/Passes.h"
 
@@ -80,6 +81,13 @@ struct ScheduleOptions {
   int inTurn = -1;
 };
 
+/// The memory that a block adds to, and which of its dimensions `dim` of the
+/// value is: through slices and loops that carry it.
+std::pair<mlir::Value, unsigned> memoryOf(mlir::Value value, unsigned dim);
+
+/// Where what is added is staged for TMA; null: it is not.
+hopper::StageOp stageOf(AccumulateSliceOp sum);
+
 class BlockPlan {
 public:
   BlockPlan(mlir::scf::ForallOp forall, const ScheduleOptions &options)
@@ -93,6 +101,9 @@ public:
   /// The role that computes, where the tile program is scheduled for Hopper;
   /// null elsewhere. Its warps are the first of the block.
   hopper::ConsumersOp consumers() const;
+  /// What adders add: one of the operations, whose memory and staged tiles are
+  /// all alike. Null where there are none.
+  AccumulateSliceOp handedSum() const { return handed; }
   /// How many times a block has those warps, and the shared memory of each.
   unsigned teams() const { return numTeams; }
   int64_t teamBytes() const { return smemBytes / numTeams; }
@@ -177,6 +188,7 @@ private:
   void chooseRings();
   int64_t placeLoads();
   mlir::LogicalResult placeShared();
+  mlir::LogicalResult findHandedSum();
   mlir::LogicalResult placeRings();
   mlir::LogicalResult checkShared();
   void chooseHoisted();
@@ -188,6 +200,7 @@ private:
   ScheduleOptions options;
   unsigned numWarps = 0, numTeams = 1;
   bool hasTileSums = false;
+  AccumulateSliceOp handed;
   int64_t smemBytes = 0, estimate = 0;
   llvm::MapVector<mlir::Value, LoadPlan> loads;
   /// Computed operands that pass through shared memory, and their tiles there.

@@ -61,10 +61,11 @@ LogicalResult KernelEmitter::emitAccumulateSlice(AccumulateSliceOp op) {
   if (failed(dest))
     return failure();
   tiles[op.getResult()] = *to;
-  if (op.getOrdered().value_or(0) > 0)
+  bool isHanded = from->stage && from->stage.getAdders();
+  if (op.getOrdered().value_or(0) > 0 && !isHanded)
     takeTurn(*dest);
   if (from->stage)
-    return reduceStaged(*from, *dest);
+    return addStaged(*from, *dest);
   const FragmentLayout &layout = from->layout;
   Value rowLimit = from->valid[0] ? from->valid[0] : dest->valid[0],
         colLimit = from->valid[1] ? from->valid[1] : dest->valid[1];

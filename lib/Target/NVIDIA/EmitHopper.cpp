@@ -27,6 +27,8 @@ static RingOp ringOf(Value ring) { return ring.getDefiningOp<RingOp>(); }
 SmallVector<KernelEmitter::RingEnd>
 KernelEmitter::ringEnds(scf::ForallOp forall) {
   SmallVector<RingEnd> ends;
+  if (role == Role::Adder)
+    return ends;
   for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
     if (isProducer() ? isFilledHere(ring) : ring.getComputed())
       ends.push_back({ring.getRing(), Fills});
@@ -472,92 +474,116 @@ LogicalResult KernelEmitter::storeStaged(const TileValue &source,
   return success();
 }
 
-/// Where this warp's part of staged sums lies, of a number of the warp that is
-/// the same in all lanes.
+/// How many warps have one part of staged sums: those of a warpgroup where it
+/// has an adder, which adds a panel of theirs at once.
+static int64_t warpsOfPart(const TileValue &source) {
+  StageOp stage = source.stage;
+  return stage.getAdders() ? 4 : 1;
+}
+
+/// Where a part of staged sums lies, of a number that is the same in all lanes.
 Value KernelEmitter::stagedPart(const TileValue &source, Value number) {
   StageOp stage = source.stage;
   int64_t warpBytes = source.layout.numRegs() * 32 * 4;
-  return addC(add(smemAddress, mulC(number, warpBytes)), stage.getOffset());
+  return addC(add(smemAddress, mulC(number, warpsOfPart(source) * warpBytes)),
+              stage.getOffset());
 }
 
 /// Two rows of a panel are 128 bytes: a quarter of a warp stores four columns a
 /// lane of them, without conflicts of banks.
 void KernelEmitter::stageSums(const TileValue &source) {
-  constexpr int64_t sumRowBytes = 4 * StageOp::sumCols,
-                    panelBytes = StageOp::sumRows * sumRowBytes;
+  constexpr int64_t sumRowBytes = 4 * StageOp::sumCols;
   llvm::SaveAndRestore thread(branchThread, again(threadId()));
   const FragmentLayout &layout = source.layout;
   // What was reduced before must have been read.
-  waitStores();
-  syncWarp();
+  if (StageOp stage = source.stage; stage.getAdders()) {
+    waitForAdder(stage);
+  } else {
+    waitStores();
+    syncWarp();
+  }
   Value place = remC(lane(), 4);
   Value chunk = add(mulC(remC(place, 2), 2), divC(place, 2));
-  Value own = add(add(stagedPart(source, uniform(warp())),
-                      mulC(divC(lane(), 4), sumRowBytes)),
-                  mulC(chunk, 16));
+  Value number = uniform(warp()),
+        part = stagedPart(source, divC(number, warpsOfPart(source)));
+  if (warpsOfPart(source) > 1)
+    part =
+        add(part, mulC(remC(number, warpsOfPart(source)), StageOp::panelBytes));
+  Value own =
+      add(add(part, mulC(divC(lane(), 4), sumRowBytes)), mulC(chunk, 16));
+  int64_t panelStride = warpsOfPart(source) * StageOp::panelBytes;
   for (unsigned half : {0, 1})
     for (unsigned p = 0; p < layout.colTiles() / 2; ++p) {
       auto two = [&](unsigned n) {
         return ArrayRef(source.regs).slice(layout.reg(0, n, 2 * half), 2);
       };
       SmallVector<Value> operands{
-          addC(own, p * panelBytes + half * 8 * sumRowBytes)};
+          addC(own, p * panelStride + half * 8 * sumRowBytes)};
       llvm::append_range(operands, gatherFour(two(2 * p), two(2 * p + 1)));
       ptx("st.shared.v4.f32 [$0], {$1, $2, $3, $4};", "r,f,f,f,f,~{memory}",
           operands, {});
     }
 }
 
-/// Each warp adds its part by TMA, which leaves out what lies outside the
-/// tensor.
-LogicalResult KernelEmitter::reduceStaged(const TileValue &source,
-                                          const GlobalSlice &dest) {
-  constexpr int64_t cols = StageOp::sumCols, rows = StageOp::sumRows,
-                    panelBytes = rows * 4 * cols;
-  llvm::SaveAndRestore thread(branchThread, again(threadId()));
+/// Adds a part of staged sums by TMA, which leaves out what lies outside the
+/// tensor. Its number is the same in all lanes. One thread does it, of a warp
+/// the one that `before` and `after` each instruction choose.
+LogicalResult KernelEmitter::addPart(const TileValue &source,
+                                     const GlobalSlice &dest, Value number,
+                                     StringRef before, StringRef after) {
   const FragmentLayout &layout = source.layout;
+  int64_t rows = warpsOfPart(source) * StageOp::sumRows,
+          rowParts = layout.rowWarps() / warpsOfPart(source),
+          parts = plan.warps() / warpsOfPart(source);
   Operation *op = b.getInsertionBlock()->getParentOp();
   FailureOr<Value> map =
       mapAddress({dest.base->buffer, dest.dims[0], rows}, op);
   if (failed(map))
     return failure();
-  ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
-  syncWarp();
-  Value number = uniform(warp());
   Value part = stagedPart(source, number);
-  // Which rows and columns, of a number that is the same in all lanes.
-  Value rowNumber = layout.rowWarps() == plan.warps()
-                        ? number
-                        : remC(number, layout.rowWarps());
-  Value row = mulC(rowNumber, rows), col;
+  Value row = mulC(rowParts == parts ? number : remC(number, rowParts), rows),
+        col;
   if (layout.colWarps() > 1)
-    col = mulC(divC(number, layout.rowWarps()), 8 * layout.colTiles());
+    col = mulC(divC(number, rowParts), 8 * layout.colTiles());
   unsigned rank = dest.offsets.size();
   std::string constraints = "r,l";
   repeat(constraints, "r", rank);
-  std::string text = "{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n"
-                     "@p cp.reduce.async.bulk.tensor." +
-                     std::to_string(rank) +
-                     "d.global.shared::cta.add.tile.bulk_group [$1, " +
-                     registerList(2, rank) + "], [$0];\n}";
+  std::string text = (before + "cp.reduce.async.bulk.tensor." + Twine(rank) +
+                      "d.global.shared::cta.add.tile.bulk_group [$1, " +
+                      registerList(2, rank) + "], [$0];" + after)
+                         .str();
   for (unsigned p = 0; p < layout.colTiles() / 2; ++p) {
-    SmallVector<Value> operands{addC(part, p * panelBytes), *map};
+    SmallVector<Value> operands{
+        addC(part, p * warpsOfPart(source) * StageOp::panelBytes), *map};
     for (unsigned d = rank; d-- > 0;) {
       Value offset = toI32(dest.offsets[d]);
       if (d == dest.dims[0])
         offset = add(offset, row);
       if (d + 1 == rank) {
-        offset = addC(offset, p * cols);
+        offset = addC(offset, p * StageOp::sumCols);
         offset = col ? add(offset, col) : offset;
       }
       operands.push_back(offset);
     }
     ptx(text, constraints + ",~{memory}", operands, {});
   }
-  ptx("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n"
-      "@p cp.async.bulk.commit_group;\n}",
-      "~{memory}", {}, {});
+  ptx((before + "cp.async.bulk.commit_group;" + after).str(), "~{memory}", {},
+      {});
   return success();
+}
+
+/// What a warp has staged: it adds it, or tells its adder where.
+LogicalResult KernelEmitter::addStaged(const TileValue &source,
+                                       const GlobalSlice &dest) {
+  llvm::SaveAndRestore thread(branchThread, again(threadId()));
+  ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
+  if (StageOp stage = source.stage; stage.getAdders()) {
+    tellAdder(stage, dest.offsets);
+    return success();
+  }
+  syncWarp();
+  return addPart(source, dest, uniform(warp()),
+                 "{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n@p ", "\n}");
 }
 
 /// One arrival of the thread whose `who` is 0: a predicate, not a branch, since

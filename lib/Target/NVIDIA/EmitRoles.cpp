@@ -57,8 +57,11 @@ void KernelEmitter::initBarriers(scf::ForallOp forall, ConsumersOp role) {
   };
   // One arrival of each warp empties a stage of a tile, and fills one of a tile
   // that they have computed; one of each lane empties and fills one of a
-  // vector. The warp that copies vectors takes tiles from the queue as well.
+  // vector. The warp that copies vectors and adders take tiles from the queue
+  // as well.
   int64_t warps = 4 * role.getWarpgroups();
+  AccumulateSliceOp handed = plan.handedSum();
+  int64_t adders = handed ? role.getWarpgroups() : 0;
   for (unsigned t = 0; t < plan.teams(); ++t) {
     int64_t begin = t * plan.teamBytes();
     for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
@@ -77,8 +80,17 @@ void KernelEmitter::initBarriers(scf::ForallOp forall, ConsumersOp role) {
         int64_t full = begin + queue.getBarriers() + barrierBytes * s;
         init(addC(smemAddress, full), 1);
         init(addC(smemAddress, full + TileQueueOp::emptyOffset),
-             hasVectors(forall) ? warps + 1 : warps);
+             warps + hasVectors(forall) + adders);
       }
+  }
+  for (int64_t w = 0; w < adders; ++w) {
+    int64_t begin = *stageOf(handed).getAdders() + w * StageOp::adderBytes;
+    init(addC(smemAddress, begin), 4);
+    init(addC(smemAddress, begin + StageOp::emptyOffset), 1);
+    for (int64_t warp = 0; warp < 4; ++warp)
+      ptx("st.shared.u32 [$0], $1;", "r,r,~{memory}",
+          {addC(smemAddress, begin + StageOp::phasesOffset + 4 * warp), i32(0)},
+          {});
   }
   ptx("fence.mbarrier_init.release.cluster;", "~{memory}", {}, {});
   ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
@@ -169,6 +181,9 @@ LogicalResult KernelEmitter::emitSpecialized(scf::ForallOp forall,
                           emitter.alignedBuffers.end());
     b.setInsertionPointToEnd(roles.thenBlock());
     if (hasVectors(forall) && failed(emitVectorProducer(forall, grid)))
+      return failure();
+    b.setInsertionPointToEnd(roles.thenBlock());
+    if (plan.handedSum() && failed(emitAdders(forall, grid)))
       return failure();
     b.setInsertionPointToEnd(roles.thenBlock());
     scf::YieldOp::create(b, loc);
@@ -297,10 +312,12 @@ KernelEmitter::TileSlot KernelEmitter::tileSlot(TileQueueOp queue,
 /// Words of a slot.
 SmallVector<Value> KernelEmitter::readSlot(Value words, unsigned count) {
   SmallVector<Value> values;
-  for (unsigned i = 0; i < count; ++i)
-    values.push_back(uniform(ptx("ld.shared.u32 $0, [$1];", "=r,r,~{memory}",
-                                 addC(words, 4 * i), b.getI32Type())
-                                 .front()));
+  for (unsigned i = 0; i < count; ++i) {
+    Value word = ptx("ld.shared.u32 $0, [$1];", "=r,r,~{memory}",
+                     addC(words, 4 * i), b.getI32Type())
+                     .front();
+    values.push_back(role == Role::Adder ? word : uniform(word));
+  }
   return values;
 }
 
@@ -446,7 +463,10 @@ LogicalResult KernelEmitter::readNumbersAgain(scf::ForallOp forall) {
 LogicalResult KernelEmitter::emitConsumerTiles(scf::ForallOp forall,
                                                TileQueueOp queue,
                                                const TileGrid &grid) {
-  TileLoop tiles = startTiles(forall, i32(0));
+  // Carried: how many tiles came before, and how often an adder was told
+  // something.
+  SmallVector<Value> carried(role == Role::Adder ? 2 : 1, i32(0));
+  TileLoop tiles = startTiles(forall, carried);
   OpBuilder::InsertionGuard guard(b);
   unsigned count = 1 + forall.getRank();
   {
@@ -476,22 +496,33 @@ LogicalResult KernelEmitter::emitConsumerTiles(scf::ForallOp forall,
     bindTile(forall, ArrayRef(readSlot(slotAgain().words, count)).drop_front());
     return success();
   };
-  bool takesTurns = grid.turns && role == Role::Consumers;
+  AccumulateSliceOp handed = plan.handedSum();
+  bool takesTurns =
+      grid.turns && role == (handed ? Role::Adder : Role::Consumers);
   if (takesTurns) {
     SmallVector<Value> place;
     for (Value iv : forall.getInductionVars())
       place.push_back(scalar(iv));
     beginTurns(grid.turns(place), /*apart=*/0);
   }
-  if (failed(emitBlock(*forall.getBody())))
+  FailureOr<Value> told;
+  if (role == Role::Adder)
+    told = emitAdditions(tiles.body->getArgument(1));
+  if (role == Role::Adder ? failed(told) : failed(emitBlock(*forall.getBody())))
     return failure();
   rebindTile = nullptr;
-  if (takesTurns) {
+  if (role == Role::Consumers && handed) {
+    waitForAdder(stageOf(handed));
+    tellAdder(stageOf(handed), {});
+  } else if (role == Role::Consumers && takesTurns) {
     endTurns();
     meetForTurn();
   }
   emitArrival(slotAgain().empty, lane());
-  endTile(tiles, addC(number, 1));
+  carried = {addC(number, 1)};
+  if (succeeded(told))
+    carried.push_back(*told);
+  endTile(tiles, carried);
   return success();
 }
 

@@ -9,37 +9,43 @@
 // block adds to a slice when the block before it has gone past that slice.
 // Blocks take their numbers when they begin, so that who is waited for runs.
 //
-// Where a block has roles each of its consumers' warps has a word, and takes
-// turns by itself: in all blocks it adds to the same part of a slice.
+// Where a block has roles each of its adders (EmitAdders.cpp), or if it has
+// none each of the consumers' warps, has a word, and takes turns by itself: in
+// all blocks it adds to the same part of a slice.
 
 #include "KernelEmitter.h"
-
-#include <limits>
 
 using namespace mlir;
 using namespace fa;
 using namespace fa::nvidia;
 
-/// Past everything: the block has ended, and all before it.
-static constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
-
-/// The block's word so many blocks before, or the warp's.
+/// The block's word so many blocks before, or the adder's or the warp's.
 Value KernelEmitter::turnWord(int64_t before) {
-  Value place = role == Role::Consumers ? addC(warp(), -before * plan.warps())
-                                        : i32(-before);
+  Value place = i32(-before);
+  if (role == Role::Consumers)
+    place = addC(warp(), -before * plan.warps());
+  if (role == Role::Adder)
+    place = addC(warpgroup(), -before * plan.warps() / 4);
   return LLVM::GEPOp::create(b, loc, globalPointer(), b.getI64Type(),
                              turns.words, ArrayRef<LLVM::GEPArg>{place});
+}
+
+/// Says that this block and those before it are past a place.
+void KernelEmitter::sayPast(Value place) {
+  ptx("st.release.gpu.global.s64 [$0], $1;", "l,l,~{memory}",
+      {turnWord(0), place}, {});
+}
+
+Value KernelEmitter::readPast(int64_t before) {
+  return ptx("ld.acquire.gpu.global.s64 $0, [$1];", "=l,l,~{memory}",
+             turnWord(before), b.getI64Type())
+      .front();
 }
 
 /// Waits until the block, or the warp of it, that is so many before this one is
 /// past a place, and meanwhile says how far this one and those before it are,
 /// at most to `claim` (null: nothing). Of one thread.
 void KernelEmitter::waitForBlock(int64_t before, Value until, Value claim) {
-  Type word = b.getI64Type();
-  auto say = [&](Value past) {
-    ptx("st.release.gpu.global.s64 [$0], $1;", "l,l,~{memory}",
-        {turnWord(0), past}, {});
-  };
   Value has = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::uge,
                                     turns.number, index(before));
   auto branch =
@@ -48,17 +54,15 @@ void KernelEmitter::waitForBlock(int64_t before, Value until, Value claim) {
   b.setInsertionPointToStart(branch.thenBlock());
   auto loop = scf::WhileOp::create(b, loc, TypeRange(), ValueRange());
   b.createBlock(&loop.getBefore());
-  Value past = ptx("ld.acquire.gpu.global.s64 $0, [$1];", "=l,l,~{memory}",
-                   turnWord(before), word)
-                   .front();
+  Value past = readPast(before);
   if (claim)
-    say(arith::MinSIOp::create(b, loc, past, claim));
+    sayPast(arith::MinSIOp::create(b, loc, past, claim));
   scf::ConditionOp::create(b, loc, less(past, until), ValueRange());
   b.createBlock(&loop.getAfter());
   scf::YieldOp::create(b, loc);
   if (claim) {
     b.setInsertionPointToStart(branch.elseBlock());
-    say(claim);
+    sayPast(claim);
   }
 }
 
@@ -91,7 +95,7 @@ void KernelEmitter::beginTurns(const Turns &given, int64_t apart) {
   {
     OpBuilder::InsertionGuard guard(b);
     enterWhere(isFirstThread());
-    waitForBlock(apart, i64(kEnd), /*claim=*/{});
+    waitForBlock(apart, i64(pastEnd), /*claim=*/{});
   }
   barrier();
 }
@@ -110,12 +114,18 @@ void KernelEmitter::meetForTurn() {
     barrier();
 }
 
-/// Before additions to a slice: those of the blocks before have been made.
-void KernelEmitter::takeTurn(const GlobalSlice &dest) {
-  // Rows of the tensor, in the order in which they lie in memory.
+/// Which row of the tensor a slice begins at, in the order in which they lie in
+/// memory.
+Value KernelEmitter::rowInMemory(const GlobalSlice &dest) {
   Value row = i64(0);
   for (auto [d, offset] : llvm::enumerate(ValueRange(dest.offsets).drop_back()))
     row = add(mul(row, toI64(dest.base->sizes[d])), toI64(offset));
+  return row;
+}
+
+/// Before additions to a slice: those of the blocks before have been made.
+void KernelEmitter::takeTurn(const GlobalSlice &dest) {
+  Value row = rowInMemory(dest);
   endAdditions();
   {
     OpBuilder::InsertionGuard guard(b);
@@ -137,7 +147,7 @@ void KernelEmitter::endTurns() {
   endAdditions();
   OpBuilder::InsertionGuard guard(b);
   enterWhere(isTurnThread());
-  waitForBlock(1, i64(kEnd), i64(kEnd));
+  waitForBlock(1, i64(pastEnd), i64(pastEnd));
 }
 
 /// What warps, or lanes of a warp, must do one after another.

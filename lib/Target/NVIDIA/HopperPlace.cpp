@@ -76,9 +76,10 @@ private:
   void matchVectors();
   bool chooseStages(std::string &why);
 
+  int64_t registersOfResults() const;
   void stageSums();
   void placeRings(OpBuilder &b);
-  void placeQueue(OpBuilder &b, int64_t barriers);
+  void placeQueue(OpBuilder &b);
   void moveIntoConsumers(OpBuilder &b);
   void startProduct(const Contraction &c);
   void placeSlot(Value tile, PlacedTile &placed);
@@ -89,8 +90,8 @@ private:
   SmallVector<Contraction> contractions;
   int64_t warpgroups = 0;
   llvm::MapVector<Value, PlacedTile> tiles;
-  /// Where shared memory is free.
-  int64_t tilesEnd = tileAlignment;
+  /// Where shared memory is free: for tiles, and before them.
+  int64_t tilesEnd = tileAlignment, barriersEnd = 0;
   /// Operands of products in registers.
   DenseSet<OpOperand *> inRegisters;
   ConsumersOp consumers;
@@ -344,7 +345,6 @@ bool Placement::match(std::string &why) {
 //===----------------------------------------------------------------------===//
 
 void Placement::placeRings(OpBuilder &b) {
-  int64_t barriersEnd = 0;
   for (auto [n, entry] : llvm::enumerate(tiles)) {
     auto &[tile, placed] = entry;
     auto type = RingType::get(b.getContext(), placed.stages,
@@ -355,20 +355,21 @@ void Placement::placeRings(OpBuilder &b) {
     tilesEnd += llvm::alignTo(placed.ring.bytes(), tileAlignment);
     barriersEnd = placed.ring.barriersEnd();
   }
-  placeQueue(b, barriersEnd);
+  placeQueue(b);
 }
 
 /// Blocks stay and take tiles from a queue, the longest first where their
 /// lengths differ; if barriers leave it room before the first tile.
-void Placement::placeQueue(OpBuilder &b, int64_t barriers) {
+void Placement::placeQueue(OpBuilder &b) {
   // Heads whose blocks run side by side and share what L2 holds: gradients read
   // and add to 8 bytes an element of one.
   constexpr int64_t section = 4;
-  if (barriers + TileQueueOp::bytes > tileAlignment)
+  if (barriersEnd + TileQueueOp::bytes > tileAlignment)
     return;
   bool longestFirst = boundsDependOn(forall, forall.getInductionVars().back());
-  TileQueueOp::create(b, forall.getLoc(), barriers, longestFirst,
+  TileQueueOp::create(b, forall.getLoc(), barriersEnd, longestFirst,
                       longestFirst ? section : 1, /*teams=*/1);
+  barriersEnd += TileQueueOp::bytes;
 }
 
 /// Numbers, slices of memory and what is one number throughout: both roles can
@@ -381,10 +382,6 @@ static bool isOfBoth(Operation *op) {
          llvm::none_of(op->getResultTypes(),
                        [](Type type) { return isa<TensorType>(type); });
 }
-
-/// Registers that are no tiles' where blocks add in an order: what they wait
-/// for takes some (seen with ptxas 13 at head dims 64 to 256).
-static constexpr int64_t orderSpare = 72;
 
 void Placement::moveIntoConsumers(OpBuilder &b) {
   SetVector<Operation *> moved;
@@ -408,8 +405,6 @@ void Placement::moveIntoConsumers(OpBuilder &b) {
   consumers =
       ConsumersOp::create(b, forall.getLoc(), TypeRange(ValueRange(values)),
                           warpgroups, registers.consumers);
-  if (addsInOrder(forall))
-    consumers.setSpare(orderSpare);
   Block &body = consumers.getBody().emplaceBlock();
   for (Operation *op : moved)
     op->moveBefore(&body, body.end());
@@ -489,10 +484,31 @@ void Placement::startProduct(const Contraction &c) {
   c.op->getResult(0).replaceAllUsesWith(wait.getResults()[0]);
 }
 
+/// Registers of a thread for the results of all products.
+int64_t Placement::registersOfResults() const {
+  int64_t elements = 0;
+  for (const Contraction &c : contractions)
+    elements += c.m * c.n;
+  return elements / (warpgroups * warpgroupThreads);
+}
+
 /// Each warp's part of what is added lies in shared memory until TMA has read
-/// it.
+/// it. Adders add it where blocks add in an order, so that the consumers need
+/// not wait for turns, and where a row is so long that the instructions take
+/// longer than to wait for the adder (an H200, benchmarks/README.md, "What
+/// adders give").
 void Placement::stageSums() {
-  consumers.walk([&](fa::AccumulateSliceOp sum) {
+  constexpr int64_t shortRow = 64;
+  SmallVector<fa::AccumulateSliceOp> sums;
+  consumers.walk([&](fa::AccumulateSliceOp sum) { sums.push_back(sum); });
+  bool inOrder = llvm::any_of(sums, [](fa::AccumulateSliceOp sum) {
+    return sum.getOrdered().value_or(0) > 0;
+  });
+  int64_t adderBytes = warpgroups * StageOp::adderBytes;
+  bool canHaveAdders = sums.size() == 1 && warpgroups <= StageOp::maxAdders &&
+                       barriersEnd + adderBytes <= tileAlignment;
+  bool areStaged = false;
+  for (fa::AccumulateSliceOp sum : sums) {
     Value part = sum.getPart();
     auto slice = part.getDefiningOp<tensor::ExtractSliceOp>();
     if (slice)
@@ -502,14 +518,25 @@ void Placement::stageSums() {
         !StageOp::takesSums(type, warpgroups) ||
         sum.getInit().getType().getShape().back() != type.getDimSize(1) ||
         tilesEnd + type.getNumElements() * 4 > target.sharedMemory)
-      return;
+      continue;
     OpBuilder b(slice ? slice.getOperation() : sum.getOperation());
-    auto stage =
-        StageOp::create(b, sum.getLoc(), type, part, tilesEnd, IntegerAttr());
+    IntegerAttr adders;
+    if (canHaveAdders && (inOrder || type.getDimSize(1) > shortRow)) {
+      adders = b.getI64IntegerAttr(barriersEnd);
+      barriersEnd += adderBytes;
+    }
+    auto stage = StageOp::create(b, sum.getLoc(), type, part, tilesEnd,
+                                 IntegerAttr(), adders);
     (slice ? slice.getOperation() : sum.getOperation())
         ->replaceUsesOfWith(part, stage.getResult());
     tilesEnd += llvm::alignTo(stage.bytes(), tileAlignment);
-  });
+    areStaged = true;
+  }
+  // Fewer products at a time, where their results do not need most registers
+  // anyway, or sums are added from there: as measured.
+  constexpr int64_t mostRegisters = 200, moreSpare = 96;
+  if (!sums.empty() && (!areStaged || registersOfResults() <= mostRegisters))
+    consumers.setSpare(moreSpare);
 }
 
 void Placement::apply() {

@@ -84,7 +84,7 @@ void fa::nvidia::stageStores(HopperProgram &program, HopperConsumers &consumers,
                            : IntegerAttr();
         // Where nothing else lies.
         Value staged = StageOp::create(b, tile.getLoc(), type, tile,
-                                       rings.tilesEnd, columns);
+                                       rings.tilesEnd, columns, IntegerAttr());
         if (slice)
           slice.getSourceMutable().set(staged);
         else

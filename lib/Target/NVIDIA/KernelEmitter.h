@@ -18,6 +18,7 @@
 #include "mlir/IR/IRMapping.h"
 
 #include <functional>
+#include <limits>
 
 namespace fa::nvidia {
 
@@ -272,10 +273,26 @@ private:
   mlir::Value isTurnThread();
   void meetForTurn();
   void endAdditions();
+  /// Past everything: a block has ended, and all before it.
+  static constexpr int64_t pastEnd = std::numeric_limits<int64_t>::max();
+  void sayPast(mlir::Value place);
+  mlir::Value readPast(int64_t before);
   void waitForBlock(int64_t before, mlir::Value until, mlir::Value claim);
+  mlir::Value rowInMemory(const GlobalSlice &dest);
   void takeTurn(const GlobalSlice &dest);
   mlir::LogicalResult inTurns(bool ofWarps, bool ofLanes,
                               llvm::function_ref<mlir::LogicalResult()> emit);
+
+  //--- Threads that add what consumers stage (EmitAdders.cpp)
+  mlir::Value adderAddress(hopper::StageOp stage, int64_t offset);
+  void waitForAdder(hopper::StageOp stage);
+  void storeWhere(mlir::Value who, mlir::Value address, mlir::Value word);
+  void tellAdder(hopper::StageOp stage, mlir::ValueRange coordinates);
+  mlir::LogicalResult emitAdders(mlir::scf::ForallOp forall,
+                                 const TileGrid &grid);
+  mlir::Value waitForTurn(mlir::Value known, mlir::Value until,
+                          mlir::Value claim);
+  mlir::FailureOr<mlir::Value> emitAdditions(mlir::Value told);
 
   //--- Sums that blocks share (EmitAccumulate.cpp)
   mlir::LogicalResult emitAccumulateSlice(AccumulateSliceOp op);
@@ -394,8 +411,8 @@ private:
 
   //--- Hopper's roles and their tiles (EmitRoles.cpp)
   /// The producer is one thread that starts TMA's loads, and a warp that copies
-  /// vectors.
-  enum class Role { Both, Producer, VectorProducer, Consumers };
+  /// vectors; adders are threads of its warpgroup.
+  enum class Role { Both, Producer, VectorProducer, Adder, Consumers };
   bool isProducer() const {
     return role == Role::Producer || role == Role::VectorProducer;
   }
@@ -498,8 +515,11 @@ private:
                   llvm::MutableArrayRef<mlir::Value> regs);
   mlir::Value stagedPart(const TileValue &source, mlir::Value number);
   void stageSums(const TileValue &source);
-  mlir::LogicalResult reduceStaged(const TileValue &source,
-                                   const GlobalSlice &dest);
+  mlir::LogicalResult addPart(const TileValue &source, const GlobalSlice &dest,
+                              mlir::Value number, llvm::StringRef before,
+                              llvm::StringRef after);
+  mlir::LogicalResult addStaged(const TileValue &source,
+                                const GlobalSlice &dest);
   mlir::LogicalResult emitShare(hopper::ShareOp op);
   void emitArrival(mlir::Value barrier, mlir::Value who);
   mlir::LogicalResult emitStage(hopper::StageOp op);

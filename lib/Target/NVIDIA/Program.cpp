@@ -474,34 +474,6 @@ Turns KernelBuilder::turnsOf(scf::ForallOp forall, ArrayRef<Value> ivs,
           number};
 }
 
-/// The memory that a block adds to, and which of its dimensions `dim` of the
-/// value is: through slices and loops that carry it.
-static std::pair<Value, unsigned> findMemory(Value value, unsigned dim) {
-  while (true) {
-    Operation *op = value.getDefiningOp();
-    if (auto argument = dyn_cast<BlockArgument>(value)) {
-      auto loop = dyn_cast<scf::ForOp>(argument.getOwner()->getParentOp());
-      if (!loop)
-        return {value, dim};
-      value = loop.getTiedLoopInit(argument)->get();
-    } else if (auto loop = dyn_cast<scf::ForOp>(op)) {
-      value = loop.getInitArgs()[cast<OpResult>(value).getResultNumber()];
-    } else if (auto sum = dyn_cast<AccumulateSliceOp>(op)) {
-      value = sum.getInit();
-    } else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
-      llvm::SmallBitVector dropped = slice.getDroppedDims();
-      unsigned kept = 0, d = 0;
-      for (; d < dropped.size(); ++d)
-        if (!dropped.test(d) && kept++ == dim)
-          break;
-      dim = d;
-      value = slice.getSource();
-    } else {
-      return {value, dim};
-    }
-  }
-}
-
 /// The tensor maps that a block's TMA loads, stores and reductions need.
 FailureOr<SmallVector<TensorMap>> Program::collectMaps(scf::ForallOp forall) {
   SmallVector<TensorMap> found;
@@ -523,21 +495,20 @@ FailureOr<SmallVector<TensorMap>> Program::collectMaps(scf::ForallOp forall) {
     if (!llvm::is_contained(found, map))
       found.push_back(map);
   });
-  // Sums of what is staged, by warp.
+  // Sums of what is staged, by warp or by warpgroup.
   forall.walk([&](AccumulateSliceOp sum) {
-    Value part = sum.getPart();
-    if (auto slice = part.getDefiningOp<tensor::ExtractSliceOp>())
-      part = slice.getSource();
-    if (!part.getDefiningOp<hopper::StageOp>())
+    hopper::StageOp stage = stageOf(sum);
+    if (!stage)
       return;
     auto [memory, dim] =
-        findMemory(sum.getInit(), firstKeptDim(sum.getDroppedDims()));
+        memoryOf(sum.getInit(), firstKeptDim(sum.getDroppedDims()));
     auto argument = dyn_cast<BlockArgument>(memory);
     if (!argument || argument.getOwner() != forall.getBody())
       return;
     TensorMap map{
         bufferOf[forall.getTiedOpResult(forall.getTiedOpOperand(argument))],
-        dim, hopper::StageOp::sumRows};
+        dim,
+        stage.getAdders() ? hopper::warpgroupRows : hopper::StageOp::sumRows};
     if (!llvm::is_contained(found, map))
       found.push_back(map);
   });
@@ -600,10 +571,6 @@ static std::optional<int64_t> findOrder(scf::ForallOp forall) {
       apart = *sum.getOrdered();
   });
   return apart;
-}
-
-bool fa::nvidia::addsInOrder(scf::ForallOp forall) {
-  return findOrder(forall).has_value();
 }
 
 /// Words of 64 bits that blocks share, 0 before the first kernel.
@@ -677,7 +644,9 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
   hopper::TileQueueOp queue =
       queues.empty() ? hopper::TileQueueOp() : *queues.begin();
   unsigned words = 0, counter = 0;
-  int64_t wordsPerBlock = plan.consumers() ? plan.warps() : 1;
+  int64_t wordsPerBlock = plan.handedSum()   ? plan.consumers().getWarpgroups()
+                          : plan.consumers() ? plan.warps()
+                                             : 1;
   if (apart) {
     if (plan.consumers() && !queue)
       return forall.emitOpError(

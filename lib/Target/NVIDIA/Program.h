@@ -31,9 +31,6 @@ void splitRandomMasks(mlir::func::FuncOp func);
 /// is the block's number, blocks differ in length.
 bool boundsDependOn(mlir::scf::ForallOp forall, mlir::Value value);
 
-/// Whether blocks add to what they share in an order, and wait for each other.
-bool addsInOrder(mlir::scf::ForallOp forall);
-
 } // namespace fa::nvidia
 
 #endif // FA_LIB_TARGET_NVIDIA_PROGRAM_H

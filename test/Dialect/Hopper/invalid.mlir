@@ -1095,6 +1095,86 @@ func.func @sums_vector(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<
 
 // -----
 
+func.func @adders_f16(%h: tensor<64x64xf16>, %f: tensor<64x64xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 32
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{'hopper.stage' op expected a tile of f32 for adders, got 'tensor<64x64xf16>'}}
+      %o = hopper.stage %h at 17408 adders 128 : tensor<64x64xf16>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @adders_many(%h: tensor<64x64xf16>, %f: tensor<192x64xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 32
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 3 registers 160 {
+      // expected-error @below {{'hopper.stage' op expected at most 2 warpgroups where each has an adder, got 3}}
+      %o = hopper.stage %f at 17408 adders 128 : tensor<192x64xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @adders_place(%h: tensor<64x64xf16>, %f: tensor<64x64xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 32
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{'hopper.stage' op expected the adders' bytes at a multiple of 8, at most 232384, got 129}}
+      %o = hopper.stage %f at 17408 adders 129 : tensor<64x64xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @adders_taken(%h: tensor<64x64xf16>, %f: tensor<64x64xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    // expected-note @below {{by this, from 32 to 128}}
+    hopper.tile_queue barriers 32
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{'hopper.stage' op takes bytes 64 to 128 of shared memory, some of which are taken; choose another offset}}
+      %o = hopper.stage %f at 17408 adders 64 : tensor<64x64xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @adders_alone(%h: tensor<64x64xf16>, %f: tensor<64x64xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{'hopper.stage' op expected a block with adders to take tiles from a hopper.tile_queue without teams}}
+      %o = hopper.stage %f at 17408 adders 128 : tensor<64x64xf32>
+    }
+  }
+  return
+}
+
+// -----
+
 func.func @stage_f32(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
   scf.forall (%i) in (1) {
     %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>

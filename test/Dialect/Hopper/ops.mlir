@@ -141,6 +141,10 @@ func.func @no_results(%t: tensor<64x64xf16>) {
       %w = tensor.empty() : tensor<64x256xf16>
       // CHECK-NEXT: hopper.stage %{{.*}} at 17408 by 64 : tensor<64x256xf16>
       %ws = hopper.stage %w at 17408 by 64 : tensor<64x256xf16>
+      // CHECK-NEXT: tensor.empty
+      %f = tensor.empty() : tensor<64x64xf32>
+      // CHECK-NEXT: hopper.stage %{{.*}} at 17408 adders 112 : tensor<64x64xf32>
+      %fs = hopper.stage %f at 17408 adders 112 : tensor<64x64xf32>
       // CHECK-NEXT: }
     }
   }

@@ -168,7 +168,10 @@ static SmallVector<Interval, 2> takenBy(Operation *op) {
   }
   if (auto stage = dyn_cast<StageOp>(op)) {
     int64_t begin = stage.getOffset();
-    return {{begin, begin + stage.bytes()}};
+    SmallVector<Interval, 2> taken{{begin, begin + stage.bytes()}};
+    if (std::optional<int64_t> adders = stage.getAdders())
+      taken.push_back({*adders, stage.addersEnd()});
+    return taken;
   }
   return {};
 }
@@ -590,6 +593,11 @@ bool StageOp::takesSums(RankedTensorType tile, int64_t warpgroups) {
          tile.getDimSize(1) % (own.cols * sumCols) == 0;
 }
 
+int64_t StageOp::addersEnd() {
+  auto role = (*this)->getParentOfType<ConsumersOp>();
+  return *getAdders() + adderBytes * role.getWarpgroups();
+}
+
 int64_t StageOp::bytes() {
   RankedTensorType tile = getTile().getType();
   if (holdsSums())
@@ -625,5 +633,21 @@ LogicalResult StageOp::verify() {
     return emitOpError("expected an offset that is a multiple of ")
            << tileAlignment << ", at most " << sharedBytes - bytes << ", got "
            << offset;
+  if (std::optional<int64_t> adders = getAdders()) {
+    if (!isSum)
+      return emitOpError("expected a tile of f32 for adders, got ") << tile;
+    if (role.getWarpgroups() > maxAdders)
+      return emitOpError("expected at most ")
+             << maxAdders << " warpgroups where each has an adder, got "
+             << role.getWarpgroups();
+    if (*adders < 0 || *adders % barrierBytes || addersEnd() > sharedBytes)
+      return emitOpError("expected the adders' bytes at a multiple of ")
+             << barrierBytes << ", at most "
+             << sharedBytes - (addersEnd() - *adders) << ", got " << *adders;
+    auto block = role->getParentOfType<scf::ForallOp>();
+    if (block.getBody()->getOps<TileQueueOp>().empty() || teamsOf(block) > 1)
+      return emitOpError("expected a block with adders to take tiles from a "
+                         "hopper.tile_queue without teams");
+  }
   return verifyApart(*this, role);
 }

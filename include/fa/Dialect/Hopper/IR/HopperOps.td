@@ -422,20 +422,39 @@ def Hopper_StageOp : Hopper_Op<"stage", [AllTypesMatch<["tile", "result"]>]> {
     A tile of f32 is put there at once, as the parts of 16 rows that warps have of
     it, each as panels of 16 columns; adding the result to a tensor in global
     memory (`fa.accumulate_slice`) is then a TMA reduction by one thread of each
-    warp.
+    warp. Or, with `adders`, by a thread of the producer's for each warpgroup, its
+    adder, to which the consumers tell where: it waits for memory and, where
+    blocks add in an order, for its turn; the consumers wait only until it has
+    read what they staged before. A warpgroup and its adder meet in 64 bytes of
+    shared memory, the first ones at byte `adders`: a pair of mbarriers, the
+    coordinates, and which phase of the mbarriers each warp has seen. A block has
+    at most two, for one tile of one tensor.
   }];
   let arguments = (ins Hopper_Tile:$tile, I64Attr:$offset,
-                       OptionalAttr<I64Attr>:$columns);
+                       OptionalAttr<I64Attr>:$columns,
+                       OptionalAttr<I64Attr>:$adders);
   let results = (outs Hopper_Tile:$result);
   let assemblyFormat = [{
-    $tile `at` $offset (`by` $columns^)? attr-dict `:` type($tile)
+    $tile `at` $offset (`by` $columns^)? (`adders` $adders^)? attr-dict `:`
+    type($tile)
   }];
   let extraClassDeclaration = [{
     /// What a warp has of a panel of f32.
-    static constexpr int64_t sumRows = 16, sumCols = 16;
+    static constexpr int64_t sumRows = 16, sumCols = 16,
+                             panelBytes = sumRows * sumCols * 4;
+    /// The producer has other warps left for as many adders.
+    static constexpr int64_t maxAdders = 2;
+    /// Of an adder: full, empty, whether something is to be added and up to
+    /// seven coordinates, and a word for each warp.
+    static constexpr int64_t emptyOffset = barrierBytes,
+                             wordsOffset = 2 * barrierBytes,
+                             phasesOffset = wordsOffset + 4 * 8,
+                             adderBytes = phasesOffset + 4 * 4;
     /// Whether the parts that warps have of a tile of f32 are whole panels.
     static bool takesSums(::mlir::RankedTensorType tile, int64_t warpgroups);
     bool holdsSums() { return getTile().getType().getElementType().isF32(); }
+    /// Where the bytes of all adders end.
+    int64_t addersEnd();
     /// How many columns are in shared memory at a time, in whole panels but for
     /// the tile's last ones.
     int64_t sectionCols();
