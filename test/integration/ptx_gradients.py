@@ -147,21 +147,21 @@ LIMITS = {
         # Within the rule: loaded once for each query head, or written behind the loop.
         "bf16 D=64 Dv=64 grouped": Limit(32, 0),
         "bf16 D=128 Dv=128 grouped": Limit(16, 0),
-        "bf16 D=128 Dv=64 grouped": Limit(16, 0),
-        "bf16 D=128 Dv=128 slopes table bias": Limit(32, 0),
+        "bf16 D=128 Dv=64 grouped": Limit(24, 0),
+        "bf16 D=128 Dv=128 deterministic": Limit(8, 0),
         # More than the rule allows, though not in steady loops.
         "bf16 D=256 Dv=256 grouped": Limit(40, 0),
+        "bf16 D=96 Dv=96 slopes table bias": Limit(64, 0),
+        "bf16 D=128 Dv=128 slopes table bias": Limit(56, 0),
         # In steady loops.
-        "bf16 D=32 Dv=32": Limit(8, 3),
         "bf16 D=256 Dv=256": Limit(40, 13),
         "bf16 D=256 Dv=256 causal": Limit(40, 13),
-        "bf16 D=32 Dv=32 grouped": Limit(40, 3),
+        "bf16 D=32 Dv=32 grouped": Limit(40, 1),
         "bf16 D=256 Dv=256 deterministic": Limit(40, 2),
         "bf16 D=256 Dv=256 dropout": Limit(40, 9),
         "bf16 D=128 Dv=128 softcap": Limit(64, 34),
         "bf16 D=64 Dv=64 table": Limit(8, 2),
         "bf16 D=64 Dv=64 slopes table bias": Limit(72, 1),
-        "bf16 D=96 Dv=96 slopes table bias": Limit(152, 14),
         "bf16 D=256 Dv=256 slopes table bias": Limit(48, 18),
         # In steady loops, by the Ampere schedule.
         "bf16 D=96 Dv=96 slopes table bias deterministic": Limit(16, 4),
