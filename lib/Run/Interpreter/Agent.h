@@ -130,6 +130,7 @@ protected:
                const Tensor &dest, const llvm::SmallBitVector &dropped);
   mlir::LogicalResult insert(mlir::tensor::ParallelInsertSliceOp op);
   mlir::LogicalResult accumulate(AccumulateSliceOp op);
+  mlir::LogicalResult accumulate(AccumulateOp op);
   mlir::LogicalResult run(mlir::Operation *op);
 
   Shared &shared;

@@ -23,6 +23,11 @@ static llvm::Error toError(const llvm::Twine &message) {
   return llvm::createStringError(llvm::inconvertibleErrorCode(), message);
 }
 
+/// Sums of terms that warpgroups have parts of.
+static bool isOfRole(Operation *op) {
+  return isa<AccumulateOp>(op) && op->getParentOfType<hopper::ConsumersOp>();
+}
+
 /// fa's own operations on tensors as what they stand for.
 /// Null where there are none.
 static OwningOpRef<func::FuncOp> expand(func::FuncOp function,
@@ -30,7 +35,7 @@ static OwningOpRef<func::FuncOp> expand(func::FuncOp function,
   expanded = success();
   auto isExpanded = [](Operation *op) {
     return isa_and_nonnull<FADialect>(op->getDialect()) &&
-           !isa<ListBlocksOp, AccumulateSliceOp>(op) &&
+           !isa<ListBlocksOp, AccumulateSliceOp>(op) && !isOfRole(op) &&
            isa<linalg::AggregatedOpInterface>(op);
   };
   bool found = function

@@ -168,6 +168,8 @@ LogicalResult Agent::runTensor(Operation *op, bool &isKnown) {
     return runInsertSlice(slice);
   if (auto sum = dyn_cast<AccumulateSliceOp>(op))
     return accumulate(sum);
+  if (auto sum = dyn_cast<AccumulateOp>(op))
+    return accumulate(sum);
   if (auto pad = dyn_cast<tensor::PadOp>(op))
     return runPad(pad);
   if (auto insert = dyn_cast<tensor::InsertOp>(op))
@@ -328,8 +330,8 @@ static FailureOr<Tensor> sliceOf(OffsetSizeAndStrideOpInterface op,
 /// Whether a tensor is one that a grid's iterations add to, where it lies.
 static bool isAddedTo(Value tensor) {
   return llvm::any_of(tensor.getUses(), [](OpOperand &use) {
-    if (auto sum = dyn_cast<AccumulateSliceOp>(use.getOwner()))
-      return sum.isDpsInit(&use);
+    if (isa<AccumulateSliceOp, AccumulateOp>(use.getOwner()))
+      return cast<DestinationStyleOpInterface>(use.getOwner()).isDpsInit(&use);
     if (auto slice = dyn_cast<tensor::ExtractSliceOp>(use.getOwner()))
       return isAddedTo(slice.getResult());
     auto loop = dyn_cast<scf::ForOp>(use.getOwner());
@@ -432,6 +434,60 @@ LogicalResult Agent::accumulate(AccumulateSliceOp op) {
   for (int64_t i = 0; i < next.size(); ++i)
     next.floats()[i] += part.floats()[i];
   parts->second.assign(next);
+  set(op.getResult(), Cell::of(*sum));
+  return success();
+}
+
+/// Likewise, element by element; what is 0 need not have a place.
+LogicalResult Agent::accumulate(AccumulateOp op) {
+  FailureOr<Tensor> sum = tensor(op.getInit()), terms = tensor(op.getTerms());
+  if (failed(sum) || failed(terms))
+    return failure();
+  if (!sum->kind().isFloat)
+    return shared.failure.at(op, "is interpreted of floats alone");
+  std::unique_ptr<Body> &body = shared.bodies[op];
+  if (!body) {
+    auto made = Body::make(op.getPlaces().front(), shared.failure);
+    if (failed(made))
+      return failure();
+    body = std::move(*made);
+  }
+  if (failed(body->bind(*this, shared.failure)))
+    return failure();
+  Part own = partOf(op.getTerms(), terms->shape());
+  Tensor part = terms
+                    ->slice(own.offsets, own.sizes,
+                            SmallVector<int64_t>(terms->rank(), 1))
+                    .contiguous();
+  int64_t count = part.size(), inner = count;
+  if (count == 0) {
+    set(op.getResult(), Cell::of(*sum));
+    return success();
+  }
+  for (int64_t d = 0; d < part.rank(); ++d) {
+    inner /= own.sizes[d];
+    int64_t *at = body->argument(d).makeInts(count, /*isUniform=*/false);
+    for (int64_t i = 0; i < count; ++i)
+      at[i] = own.offsets[d] + i / inner % own.sizes[d];
+  }
+  if (failed(body->run(count, shared.failure)))
+    return failure();
+  for (int64_t i = 0; i < count; ++i) {
+    float term = part.floats()[i];
+    if (term == 0)
+      continue;
+    int64_t offset = 0;
+    for (int64_t d = 0; d < sum->rank(); ++d) {
+      const Lanes &places = body->yielded(d);
+      int64_t place = places.ints()[i * places.step()];
+      if (place < 0 || place >= sum->shape()[d])
+        return shared.failure.at(
+            op, "expected a place below " + Twine(sum->shape()[d]) +
+                    " in dimension " + Twine(d) + ", got " + Twine(place));
+      offset += place * sum->strides()[d];
+    }
+    sum->floats()[offset] += term;
+  }
   set(op.getResult(), Cell::of(*sum));
   return success();
 }

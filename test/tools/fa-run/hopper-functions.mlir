@@ -135,3 +135,54 @@ func.func @documents(%q: !t, %k: !t, %v: !t, %ids: tensor<?xi32>) -> !t {
     } : (!t, !t, !t) -> !t
   return %o : !t
 }
+
+func.func @slopes(%q: !t, %k: !t, %v: !t, %slopes: tensor<2xf32>) -> !t {
+  %o = fa.attention %q, %k, %v scale 0.125
+    score {
+    ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+      %slope = tensor.extract %slopes[%h] : tensor<2xf32>
+      %distance = arith.subi %j, %i : index
+      %integer = arith.index_cast %distance : index to i32
+      %float = arith.sitofp %integer : i32 to f32
+      %c = arith.constant 0.01 : f32
+      %scaled = arith.mulf %float, %c : f32
+      %bias = arith.mulf %slope, %scaled : f32
+      %r = arith.addf %s, %bias : f32
+      fa.yield %r : f32
+    }
+    mask {
+    ^bb0(%b: index, %h: index, %i: index, %j: index):
+      %seen = arith.cmpi sle, %j, %i : index
+      fa.yield %seen : i1
+    } : (!t, !t, !t) -> !t
+  return %o : !t
+}
+
+func.func @table(%q: !t, %k: !t, %v: !t, %table: tensor<2x128xf32>) -> !t {
+  %o = fa.attention %q, %k, %v scale 0.125
+    score {
+    ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+      %c0 = arith.constant 0 : index
+      %c64 = arith.constant 64 : index
+      %c127 = arith.constant 127 : index
+      %distance = arith.subi %j, %i : index
+      %moved = arith.addi %distance, %c64 : index
+      %low = arith.maxsi %moved, %c0 : index
+      %at = arith.minsi %low, %c127 : index
+      %bias = tensor.extract %table[%h, %at] : tensor<2x128xf32>
+      %r = arith.addf %s, %bias : f32
+      fa.yield %r : f32
+    } : (!t, !t, !t) -> !t
+  return %o : !t
+}
+
+func.func @bias(%q: !t, %k: !t, %v: !t, %bias: tensor<2x?x?xf32>) -> !t {
+  %o = fa.attention %q, %k, %v scale 0.125
+    score {
+    ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+      %x = tensor.extract %bias[%h, %i, %j] : tensor<2x?x?xf32>
+      %r = arith.addf %s, %x : f32
+      fa.yield %r : f32
+    } : (!t, !t, !t) -> !t
+  return %o : !t
+}
