@@ -73,6 +73,12 @@ SCORE = """score {
     %t = arith.addf %n, %z : f32
     fa.yield %t : f32
   }"""
+MATRIX = """score {
+  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+    %x = tensor.extract %matrix[%h, %i, %j] : tensor<?x?x?xf32>
+    %t = arith.addf %s, %x : f32
+    fa.yield %t : f32
+  }"""
 CAUSAL = """mask {
   ^bb0(%b: index, %h: index, %i: index, %j: index):
     %seen = arith.cmpi sle, %j, %i : index
@@ -91,23 +97,25 @@ DOCUMENTS = """mask {
 
 def source(dtype, dims, scale, score, mask):
     """Attention of two query heads and one key head; with a score function one of captured
-    slopes, distances and a number for each key."""
+    slopes, distances and a number for each key, or of a matrix for each head."""
     q, k, v = (f"tensor<?x{h}x?x{d}x{dtype}>" for h, d in zip((2, 1, 1), (*dims[:1], *dims)))
     result = f"tensor<?x2x?x{dims[1]}x{dtype}>"
-    captured = (
-        ", %slopes: tensor<?xf32>, %table: tensor<?xf32>, %offsets: tensor<?xf32>" if score else ""
-    )
+    captured = {
+        "": "",
+        SCORE: ", %slopes: tensor<?xf32>, %table: tensor<?xf32>, %offsets: tensor<?xf32>",
+        MATRIX: ", %matrix: tensor<?x?x?xf32>",
+    }[score]
     captured += ", %documents: tensor<?x?xi32>" if mask is DOCUMENTS else ""
     return f"""func.func @f(%q: {q}, %k: {k}, %v: {v}{captured}) -> {result} {{
       %o = fa.attention %q, %k, %v scale {scale}
-        {SCORE if score else ""} {mask} : ({q}, {k}, {v}) -> {result}
+        {score} {mask} : ({q}, {k}, {v}) -> {result}
       return %o : {result}
     }}"""
 
 
 # Of 32 rows and four warps each two divide the columns of what is added to dQ.
 @pytest.mark.parametrize("tiles", [(0, 0), (32, 64)])
-@pytest.mark.parametrize("score", [False, True])
+@pytest.mark.parametrize("score", ["", SCORE], ids=["plain", "captured"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     ("dtype", "dims", "rows", "keys", "scale"),
@@ -127,7 +135,14 @@ def test_gradients(dtype, dims, rows, keys, scale, causal, score, tiles):
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
 def test_large_heads(kind, causal):
     """Warps divide the columns of all tiles, and the weights go through shared memory."""
-    check(kind, (256, 192), 40, 72, 0.0625, CAUSAL if causal else "", True, (0, 0))
+    check(kind, (256, 192), 40, 72, 0.0625, CAUSAL if causal else "", SCORE, (0, 0))
+
+
+@pytest.mark.parametrize("mask", ["", CAUSAL], ids=["full", "causal"])
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+def test_shared_matrix(kind, mask):
+    """The entries of a batch add to one matrix for each head."""
+    check(kind, (32, 32), 70, 150, 0.25, mask, MATRIX, (32, 32), batch=2)
 
 
 def test_capped_scores():
@@ -171,17 +186,17 @@ def test_capped_scores():
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
 def test_lists(kind, tiles):
     """Which blocks of rows a block of keys meets is a list, another one for each head."""
-    check(kind, (32, 32), 150, 150, 0.25, DOCUMENTS, False, tiles)
+    check(kind, (32, 32), 150, 150, 0.25, DOCUMENTS, "", tiles)
 
 
 @pytest.mark.parametrize(
     ("kind", "keys", "tiles", "mask", "score"),
     [
-        (torch.float32, 150, (32, 32), "", False),
-        (torch.bfloat16, 150, (32, 32), CAUSAL, True),
-        (torch.float32, 150, (0, 0), CAUSAL, True),
-        (torch.float32, 150, (32, 32), DOCUMENTS, False),
-        (torch.bfloat16, 560, (32, 32), "", True),  # of 18 blocks of keys two wait for another
+        (torch.float32, 150, (32, 32), "", ""),
+        (torch.bfloat16, 150, (32, 32), CAUSAL, SCORE),
+        (torch.float32, 150, (0, 0), CAUSAL, SCORE),
+        (torch.float32, 150, (32, 32), DOCUMENTS, ""),
+        (torch.bfloat16, 560, (32, 32), "", SCORE),  # of 18 blocks of keys two wait for another
     ],
 )
 def test_same_bits(kind, keys, tiles, mask, score):
@@ -199,10 +214,14 @@ def test_same_bits(kind, keys, tiles, mask, score):
     assert not all(np.array_equal(x, y) for x, y in zip(first, second))
 
 
-def check(kind, dims, rows, keys, scale, mask, score, tiles, deterministic=False, random=None):
+def check(
+    kind, dims, rows, keys, scale, mask, score, tiles, deterministic=False, random=None, batch=1
+):
     """Gradients in the emulator are right; what they are."""
-    tensors = [torch.from_numpy(x).to(kind) for x in naive.inputs(1, 2, 1, rows, keys, *dims)]
-    if score:
+    tensors = [torch.from_numpy(x).to(kind) for x in naive.inputs(batch, 2, 1, rows, keys, *dims)]
+    if score is MATRIX:
+        tensors.append(torch.randn(2, rows, keys, generator=torch.manual_seed(0)))
+    elif score:
         table = torch.randn(600 + rows, generator=torch.manual_seed(0))
         offsets = torch.randn(keys, generator=torch.manual_seed(2))
         tensors += [torch.tensor([1.0, 0.5]), table, offsets]
@@ -215,6 +234,8 @@ def check(kind, dims, rows, keys, scale, mask, score, tiles, deterministic=False
 
     def formula(q, k, v, *captured, dtype=None):
         def scored(s, b, h, i, j):
+            if score is MATRIX:
+                return s + captured[0][h, i, j]
             slopes, table, offsets = captured
             return s * slopes[h] + table[i - j + 600] + offsets[j]
 

@@ -712,7 +712,8 @@ LogicalResult BlockPlan::findHandedSum() {
     hopper::StageOp stage = stageOf(sum);
     return std::make_tuple(*stage.getAdders(), stage.getOffset(),
                            stage.getTile().getType(),
-                           memoryOf(sum.getInit(), 0).first, sum.getOrdered());
+                           memoryOf(sum.getInit(), 0).first,
+                           sum.getDroppedDims(), sum.getOrdered());
   };
   SmallVector<AccumulateSliceOp> others;
   forall.walk([&](AccumulateSliceOp sum) {

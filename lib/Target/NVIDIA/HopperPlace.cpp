@@ -504,8 +504,10 @@ void Placement::stageSums() {
   bool inOrder = llvm::any_of(sums, [](fa::AccumulateSliceOp sum) {
     return sum.getOrdered().value_or(0) > 0;
   });
+  bool hasQueue = !forall.getBody()->getOps<TileQueueOp>().empty();
   int64_t adderBytes = warpgroups * StageOp::adderBytes;
-  bool canHaveAdders = sums.size() == 1 && warpgroups <= StageOp::maxAdders &&
+  bool canHaveAdders = hasQueue && sums.size() == 1 &&
+                       warpgroups <= StageOp::maxAdders &&
                        barriersEnd + adderBytes <= tileAlignment;
   bool areStaged = false;
   for (fa::AccumulateSliceOp sum : sums) {

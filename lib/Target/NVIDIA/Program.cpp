@@ -395,14 +395,43 @@ Value KernelBuilder::total(ArrayRef<Value> counts) {
 }
 
 /// The induction variables from a tile's number, the last dimension fastest.
+/// The grid's dimensions from the outermost to that in which tiles follow each
+/// other: as they are, but that those but the last in which blocks add to the
+/// same matrix come behind the others, so that L2 holds what these add to.
+static SmallVector<unsigned> orderDims(scf::ForallOp forall) {
+  auto order = llvm::to_vector(llvm::seq<unsigned>(0, forall.getRank()));
+  auto isShared = [&](unsigned d) {
+    return forall
+        .walk([&](AccumulateOp sum) {
+          bool isMatrix = sum.placeDependsOn(0) && sum.placeDependsOn(1) &&
+                          !sum.placeIsOfDifference();
+          auto places =
+              cast<YieldPlacesOp>(sum.getPlaces().front().getTerminator());
+          return isMatrix &&
+                         llvm::none_of(places.getOperands(),
+                                       [&](Value place) {
+                                         return dependsOn(
+                                             place, forall.getInductionVar(d));
+                                       })
+                     ? WalkResult::interrupt()
+                     : WalkResult::advance();
+        })
+        .wasInterrupted();
+  };
+  std::stable_partition(order.begin(), order.end() - 1,
+                        [&](unsigned d) { return !isShared(d); });
+  return order;
+}
+
 SmallVector<Value> KernelBuilder::decode(scf::ForallOp forall, Value tile,
                                          ArrayRef<Value> counts,
                                          bool descending) {
   SmallVector<Value> ivs(forall.getRank());
+  SmallVector<unsigned> order = orderDims(forall);
   Value rest = tile;
-  for (int64_t d = forall.getRank() - 1; d >= 0; --d) {
+  for (unsigned d : llvm::reverse(order)) {
     Value i = rest;
-    if (d > 0) {
+    if (d != order.front()) {
       i = arith::RemUIOp::create(b, loc, rest, counts[d]);
       rest = arith::DivUIOp::create(b, loc, rest, counts[d]);
     }

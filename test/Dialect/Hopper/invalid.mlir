@@ -1160,6 +1160,22 @@ func.func @adders_taken(%h: tensor<64x64xf16>, %f: tensor<64x64xf32>) {
 
 // -----
 
+func.func @adders_in_tile(%f: tensor<64x64xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 32
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{'hopper.stage' op takes bytes 17408 to 17472 of shared memory for adders, where its tile lies; choose another offset}}
+      %o = hopper.stage %f at 17408 adders 17408 : tensor<64x64xf32>
+    }
+  }
+  return
+}
+
+// -----
+
 func.func @adders_alone(%h: tensor<64x64xf16>, %f: tensor<64x64xf32>) {
   scf.forall (%i) in (1) {
     %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>

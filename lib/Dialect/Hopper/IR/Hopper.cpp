@@ -640,10 +640,17 @@ LogicalResult StageOp::verify() {
       return emitOpError("expected at most ")
              << maxAdders << " warpgroups where each has an adder, got "
              << role.getWarpgroups();
-    if (*adders < 0 || *adders % barrierBytes || addersEnd() > sharedBytes)
+    int64_t bytesOfAll = adderBytes * role.getWarpgroups();
+    if (*adders < 0 || *adders % barrierBytes ||
+        *adders > sharedBytes - bytesOfAll)
       return emitOpError("expected the adders' bytes at a multiple of ")
-             << barrierBytes << ", at most "
-             << sharedBytes - (addersEnd() - *adders) << ", got " << *adders;
+             << barrierBytes << ", at most " << sharedBytes - bytesOfAll
+             << ", got " << *adders;
+    if (*adders < offset + bytes && offset < addersEnd())
+      return emitOpError("takes bytes ")
+             << *adders << " to " << addersEnd()
+             << " of shared memory for adders, where its tile lies; choose "
+                "another offset";
     auto block = role->getParentOfType<scf::ForallOp>();
     if (block.getBody()->getOps<TileQueueOp>().empty() || teamsOf(block) > 1)
       return emitOpError("expected a block with adders to take tiles from a "
