@@ -55,6 +55,18 @@ FailureOr<std::unique_ptr<Body>> Body::make(Block &block, Failure &failure) {
   return body;
 }
 
+FailureOr<Body *> interpreter::bodyOf(Operation *op, Block &block,
+                                      Bodies &bodies, Failure &failure) {
+  std::unique_ptr<Body> &body = bodies[op];
+  if (!body) {
+    auto made = Body::make(block, failure);
+    if (failed(made))
+      return mlir::failure();
+    body = std::move(*made);
+  }
+  return body.get();
+}
+
 /// Whether a value is defined in a block or what is nested in it.
 static bool isInsideOf(Block *block, Value v) {
   Operation *parent = v.getParentBlock()->getParentOp();

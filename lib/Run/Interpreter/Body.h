@@ -117,6 +117,10 @@ private:
 /// Bodies by their operation.
 using Bodies = llvm::DenseMap<mlir::Operation *, std::unique_ptr<Body>>;
 
+/// The body of an operation, which is made once.
+mlir::FailureOr<Body *> bodyOf(mlir::Operation *op, mlir::Block &block,
+                               Bodies &bodies, Failure &failure);
+
 /// Computes the results of any of linalg's operations with one body.
 mlir::LogicalResult runLinalg(mlir::linalg::LinalgOp op, Bodies &bodies,
                               Scope &scope, Failure &failure,

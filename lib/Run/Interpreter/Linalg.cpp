@@ -347,12 +347,8 @@ LogicalResult interpreter::runLinalg(linalg::LinalgOp op, Bodies &bodies,
   if (op->getNumRegions() != 1 || !op->getRegion(0).hasOneBlock() ||
       op->getNumResults() != static_cast<unsigned>(op.getNumDpsInits()))
     return failure.at(op, "is not interpreted");
-  std::unique_ptr<Body> &body = bodies[op];
-  if (!body) {
-    auto made = Body::make(op->getRegion(0).front(), failure);
-    if (mlir::failed(made))
-      return mlir::failure();
-    body = std::move(*made);
-  }
-  return LinalgRun(op, *body, failure).run(scope, results);
+  auto body = bodyOf(op, op->getRegion(0).front(), bodies, failure);
+  if (mlir::failed(body))
+    return mlir::failure();
+  return LinalgRun(op, **body, failure).run(scope, results);
 }

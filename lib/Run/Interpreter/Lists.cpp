@@ -50,20 +50,14 @@ LogicalResult Agent::runListBlocks(Operation *op) {
   if (failed(rows) || failed(from) || failed(to) || failed(count) ||
       failed(entries))
     return failure();
-  std::unique_ptr<Body> &body = shared.bodies[op];
-  if (!body) {
-    auto made = Body::make(list.getMask().front(), shared.failure);
-    if (failed(made))
-      return failure();
-    body = std::move(*made);
-  }
-  if (failed(body->bind(*this, shared.failure)))
+  auto body = bodyOf(op, list.getMask().front(), shared.bodies, shared.failure);
+  if (failed(body) || failed((*body)->bind(*this, shared.failure)))
     return failure();
   Tensor newCount = count->clone(), newEntries = entries->clone();
   int64_t listed = 0, keys = list.tileKeys();
   for (int64_t key = *from; key < *to; key += keys) {
     Seen seen;
-    if (failed(lookAt(*body, *rows, std::min(keys, *to - key), key,
+    if (failed(lookAt(**body, *rows, std::min(keys, *to - key), key,
                       shared.failure, seen)))
       return failure();
     if (!seen.any)

@@ -258,21 +258,28 @@ LogicalResult Agent::runEmpty(Operation *op) {
   return success();
 }
 
-/// Where an element lies.
-FailureOr<int64_t> Agent::elementOf(Operation *op, const Tensor &t,
-                                    ValueRange at) {
+/// Where an element lies, of indices that `indexOf` gives by dimension.
+static FailureOr<int64_t>
+offsetOf(Operation *op, const Tensor &t,
+         function_ref<FailureOr<int64_t>(int64_t)> indexOf, Failure &failure) {
   int64_t offset = 0;
-  for (auto [d, v] : llvm::enumerate(at)) {
-    FailureOr<int64_t> i = index(v);
+  for (int64_t d = 0; d < t.rank(); ++d) {
+    FailureOr<int64_t> i = indexOf(d);
     if (failed(i))
-      return failure();
+      return mlir::failure();
     if (*i < 0 || *i >= t.shape()[d])
-      return shared.failure.at(op, "expected an index below " +
-                                       Twine(t.shape()[d]) + " in dimension " +
-                                       Twine(d) + ", got " + Twine(*i));
+      return failure.at(op, "expected an index below " + Twine(t.shape()[d]) +
+                                " in dimension " + Twine(d) + ", got " +
+                                Twine(*i));
     offset += *i * t.strides()[d];
   }
   return offset;
+}
+
+FailureOr<int64_t> Agent::elementOf(Operation *op, const Tensor &t,
+                                    ValueRange at) {
+  return offsetOf(
+      op, t, [&](int64_t d) { return index(at[d]); }, shared.failure);
 }
 
 LogicalResult Agent::runExtract(tensor::ExtractOp op) {
@@ -445,15 +452,10 @@ LogicalResult Agent::accumulate(AccumulateOp op) {
     return failure();
   if (!sum->kind().isFloat)
     return shared.failure.at(op, "is interpreted of floats alone");
-  std::unique_ptr<Body> &body = shared.bodies[op];
-  if (!body) {
-    auto made = Body::make(op.getPlaces().front(), shared.failure);
-    if (failed(made))
-      return failure();
-    body = std::move(*made);
-  }
-  if (failed(body->bind(*this, shared.failure)))
+  auto made = bodyOf(op, op.getPlaces().front(), shared.bodies, shared.failure);
+  if (failed(made) || failed((*made)->bind(*this, shared.failure)))
     return failure();
+  Body &body = **made;
   Part own = partOf(op.getTerms(), terms->shape());
   Tensor part = terms
                     ->slice(own.offsets, own.sizes,
@@ -466,27 +468,26 @@ LogicalResult Agent::accumulate(AccumulateOp op) {
   }
   for (int64_t d = 0; d < part.rank(); ++d) {
     inner /= own.sizes[d];
-    int64_t *at = body->argument(d).makeInts(count, /*isUniform=*/false);
+    int64_t *at = body.argument(d).makeInts(count, /*isUniform=*/false);
     for (int64_t i = 0; i < count; ++i)
       at[i] = own.offsets[d] + i / inner % own.sizes[d];
   }
-  if (failed(body->run(count, shared.failure)))
+  if (failed(body.run(count, shared.failure)))
     return failure();
   for (int64_t i = 0; i < count; ++i) {
     float term = part.floats()[i];
     if (term == 0)
       continue;
-    int64_t offset = 0;
-    for (int64_t d = 0; d < sum->rank(); ++d) {
-      const Lanes &places = body->yielded(d);
-      int64_t place = places.ints()[i * places.step()];
-      if (place < 0 || place >= sum->shape()[d])
-        return shared.failure.at(
-            op, "expected a place below " + Twine(sum->shape()[d]) +
-                    " in dimension " + Twine(d) + ", got " + Twine(place));
-      offset += place * sum->strides()[d];
-    }
-    sum->floats()[offset] += term;
+    FailureOr<int64_t> offset = offsetOf(
+        op, *sum,
+        [&](int64_t d) -> FailureOr<int64_t> {
+          const Lanes &places = body.yielded(d);
+          return places.ints()[i * places.step()];
+        },
+        shared.failure);
+    if (failed(offset))
+      return failure();
+    sum->floats()[*offset] += term;
   }
   set(op.getResult(), Cell::of(*sum));
   return success();

@@ -72,20 +72,12 @@ void KernelEmitter::tellAdder(StageOp stage, ValueRange coordinates) {
 // The adders
 //===----------------------------------------------------------------------===//
 
-/// The first threads of the warps behind those that load.
+/// In the warps behind those that load.
 LogicalResult KernelEmitter::emitAdders(scf::ForallOp forall,
                                         const TileGrid &grid) {
   OpBuilder::InsertionGuard guard(b);
-  int64_t before = plan.warps() + (hasVectors(forall) ? 2 : 1),
-          adders = plan.warps() / 4;
-  // Compared with their numbers: ptxas then knows that they are alone.
-  Value isOne;
-  for (int64_t w = before; w < before + adders; ++w) {
-    Value isIt = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
-                                       threadId(), i32(32 * w));
-    isOne = isOne ? arith::OrIOp::create(b, loc, isOne, isIt) : isIt;
-  }
-  enterWhere(isOne);
+  int64_t before = plan.warps() + (hasVectors(forall) ? 2 : 1);
+  enterWhere(isFirstOfWarps(before, plan.warps() / 4));
   KernelEmitter emitter = *this;
   emitter.role = Role::Adder;
   emitter.warpgroupIndex = addC(warp(), -before);

@@ -132,6 +132,18 @@ static bool hasOnes(scf::ForallOp forall) {
                       [](RingOp ring) { return ring.getOnes(); });
 }
 
+/// Whether the thread is the first of one of `count` warps. Compared with its
+/// number: ptxas then knows that it is alone.
+Value KernelEmitter::isFirstOfWarps(int64_t firstWarp, int64_t count) {
+  Value isOne;
+  for (int64_t w = firstWarp; w < firstWarp + count; ++w) {
+    Value isIt = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                       threadId(), i32(32 * w));
+    isOne = isOne ? arith::OrIOp::create(b, loc, isOne, isIt) : isIt;
+  }
+  return isOne;
+}
+
 LogicalResult KernelEmitter::emitSpecialized(scf::ForallOp forall,
                                              const TileGrid &grid) {
   ConsumersOp consumers = plan.consumers();
@@ -160,15 +172,8 @@ LogicalResult KernelEmitter::emitSpecialized(scf::ForallOp forall,
   {
     b.setInsertionPointToStart(roles.thenBlock());
     setRegisters("dec", producer.getRegisters());
-    // The first thread of one warp for each team. Compared with its number:
-    // ptxas then knows that it is alone.
-    Value elected;
-    for (int64_t t = 0; t < teams; ++t) {
-      int64_t number = warpgroupThreads * teams * groups + 32 * t;
-      Value isIt = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
-                                         threadId(), i32(number));
-      elected = elected ? arith::OrIOp::create(b, loc, elected, isIt) : isIt;
-    }
+    // One warp for each team.
+    Value elected = isFirstOfWarps(4 * teams * groups, teams);
     KernelEmitter emitter = *this;
     if (teams > 1)
       emitter.joinTeam(uniform(divC(remC(threadId(), warpgroupThreads), 32)));

@@ -432,6 +432,7 @@ private:
   void fillOnes(mlir::scf::ForallOp forall);
   mlir::Value firstTile();
   mlir::Value tileStride();
+  mlir::Value isFirstOfWarps(int64_t firstWarp, int64_t count);
   mlir::LogicalResult emitVectorProducer(mlir::scf::ForallOp forall,
                                          const TileGrid &grid);
   mlir::LogicalResult emitConsumers(hopper::ConsumersOp role);

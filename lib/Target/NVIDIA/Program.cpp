@@ -394,35 +394,36 @@ Value KernelBuilder::total(ArrayRef<Value> counts) {
   return product;
 }
 
-/// The induction variables from a tile's number, the last dimension fastest.
+/// Whether iterations of the grid that differ in a dimension add to the same
+/// matrix: terms with a place for each row and column, whatever the dimension.
+static bool isMatrixOfAll(AccumulateOp sum, Value number) {
+  auto places = cast<YieldPlacesOp>(sum.getPlaces().front().getTerminator());
+  return sum.placeDependsOn(0) && sum.placeDependsOn(1) &&
+         !sum.placeIsOfDifference() &&
+         llvm::none_of(places.getOperands(),
+                       [&](Value place) { return dependsOn(place, number); });
+}
+
 /// The grid's dimensions from the outermost to that in which tiles follow each
-/// other: as they are, but that those but the last in which blocks add to the
-/// same matrix come behind the others, so that L2 holds what these add to.
+/// other: as they are, but that of all but the last those in which blocks add
+/// to the same matrix come behind the others, so that L2 holds it.
 static SmallVector<unsigned> orderDims(scf::ForallOp forall) {
-  auto order = llvm::to_vector(llvm::seq<unsigned>(0, forall.getRank()));
-  auto isShared = [&](unsigned d) {
-    return forall
-        .walk([&](AccumulateOp sum) {
-          bool isMatrix = sum.placeDependsOn(0) && sum.placeDependsOn(1) &&
-                          !sum.placeIsOfDifference();
-          auto places =
-              cast<YieldPlacesOp>(sum.getPlaces().front().getTerminator());
-          return isMatrix &&
-                         llvm::none_of(places.getOperands(),
-                                       [&](Value place) {
-                                         return dependsOn(
-                                             place, forall.getInductionVar(d));
-                                       })
-                     ? WalkResult::interrupt()
-                     : WalkResult::advance();
-        })
-        .wasInterrupted();
-  };
-  std::stable_partition(order.begin(), order.end() - 1,
-                        [&](unsigned d) { return !isShared(d); });
+  SmallVector<AccumulateOp> sums;
+  forall.walk([&](AccumulateOp sum) { sums.push_back(sum); });
+  unsigned last = forall.getRank() - 1;
+  SmallVector<unsigned> order, behind;
+  for (unsigned d = 0; d < last; ++d) {
+    bool isShared = llvm::any_of(sums, [&](AccumulateOp sum) {
+      return isMatrixOfAll(sum, forall.getInductionVar(d));
+    });
+    (isShared ? behind : order).push_back(d);
+  }
+  llvm::append_range(order, behind);
+  order.push_back(last);
   return order;
 }
 
+/// The induction variables from a tile's number, the last dimension fastest.
 SmallVector<Value> KernelBuilder::decode(scf::ForallOp forall, Value tile,
                                          ArrayRef<Value> counts,
                                          bool descending) {
