@@ -705,6 +705,26 @@ std::pair<Value, unsigned> fa::nvidia::memoryOf(Value value, unsigned dim) {
   }
 }
 
+/// The sum that a staged tile is handed to adders for: each time it is staged
+/// they are told once where to. Null where that is not so.
+static AccumulateSliceOp sumOfStaged(hopper::StageOp stage) {
+  Value part = stage.getResult();
+  if (part.hasOneUse())
+    if (auto slice = dyn_cast<tensor::ExtractSliceOp>(*part.user_begin()))
+      part = slice.getResult();
+  auto sum = part.hasOneUse() ? dyn_cast<AccumulateSliceOp>(*part.user_begin())
+                              : AccumulateSliceOp();
+  if (!sum || sum.getPart() != part || sum->getBlock() != stage->getBlock())
+    return {};
+  auto isHanded = [](hopper::StageOp other) {
+    return other.getAdders() ? WalkResult::interrupt() : WalkResult::advance();
+  };
+  for (Operation *op = stage->getNextNode(); op != sum; op = op->getNextNode())
+    if (op->walk(isHanded).wasInterrupted())
+      return {};
+  return sum;
+}
+
 /// What is handed to adders is one sum, or copies of it, and all that blocks
 /// add in an order.
 LogicalResult BlockPlan::findHandedSum() {
@@ -715,6 +735,16 @@ LogicalResult BlockPlan::findHandedSum() {
                            memoryOf(sum.getInit(), 0).first,
                            sum.getDroppedDims(), sum.getOrdered());
   };
+  WalkResult walk = forall.walk([&](hopper::StageOp stage) {
+    if (!stage.getAdders() || sumOfStaged(stage))
+      return WalkResult::advance();
+    stage.emitOpError("has adders, and its tile goes not to one "
+                      "fa.accumulate_slice in its block, before another is "
+                      "staged; add it there, or have no adders");
+    return WalkResult::interrupt();
+  });
+  if (walk.wasInterrupted())
+    return failure();
   SmallVector<AccumulateSliceOp> others;
   forall.walk([&](AccumulateSliceOp sum) {
     hopper::StageOp stage = stageOf(sum);
