@@ -133,19 +133,22 @@ LogicalResult KernelEmitter::emitAccumulateSlice(AccumulateSliceOp op) {
   return success();
 }
 
-/// A matrix summed along its diagonals, of a warp: of each the number by which
-/// its rows lie below its columns, less a lane's row in a tile of 8, and the
-/// sum, in the first lane of each quad.
-SmallVector<std::pair<int64_t, Value>>
+/// A matrix summed along its diagonals, of a warp. Sum n of a lane is that of
+/// the elements that lie `first` + 32 n rows below their column, counted from
+/// the warp's first row and column: neighbours have neighbouring diagonals.
+KernelEmitter::DiagonalSums
 KernelEmitter::sumDiagonals(const FragmentLayout &layout,
                             ArrayRef<Value> regs) {
   // Register e of half h of tile (t, n) of lane (r, q): 8 (2 t + h - n) + r
   // - 2 q - e. First what has the same 2 t + h - n and e.
   int64_t least = -int64_t(layout.colTiles()),
           count = 2 * layout.rowTiles() + layout.colTiles();
-  SmallVector<Value> even(count), odd(count);
+  Value zero = arith::ConstantOp::create(b, loc, b.getF32FloatAttr(0));
+  SmallVector<Value> even(count, zero), odd(count, zero);
   auto plus = [&](Value x, Value y) -> Value {
-    return !x ? y : !y ? x : arith::AddFOp::create(b, loc, x, y).getResult();
+    if (x == zero || y == zero)
+      return x == zero ? y : x;
+    return arith::AddFOp::create(b, loc, x, y);
   };
   for (auto [reg, value] : llvm::enumerate(regs)) {
     int64_t odds = reg % 2;
@@ -153,36 +156,50 @@ KernelEmitter::sumDiagonals(const FragmentLayout &layout,
     Value &sum = reg % 2 ? odd[at] : even[at];
     sum = plus(sum, value);
   }
-  // What lies `rows` rows below a lane's in the tile: of the next number, where
-  // that leaves the tile.
-  Value row = divC(lane(), 4), quad = remC(lane(), 4);
-  Value zero = arith::ConstantOp::create(b, loc, b.getF32FloatAttr(0));
-  auto pull = [&](ArrayRef<Value> from, int64_t rows, int64_t columns,
-                  SmallVectorImpl<Value> &to) {
-    Value source =
-        add(mulC(remC(addC(row, rows), 8), 4), remC(addC(quad, columns), 4));
-    Value leaves = less(row, i32(rows));
-    for (int64_t i = 0; i < count; ++i) {
-      Value own = from[i], next = i + 1 < count ? from[i + 1] : Value();
-      if (!own && !next)
-        continue;
-      Value sent = arith::SelectOp::create(b, loc, leaves, next ? next : zero,
-                                           own ? own : zero);
-      to[i] = plus(to[i], NVVM::ShflOp::create(
-                              b, loc, sent.getType(), i32(-1), sent, source,
-                              i32(31), NVVM::ShflKind::idx, UnitAttr()));
-    }
+  auto choose = [&](Value condition, Value x, Value y) -> Value {
+    return x == y ? x : arith::SelectOp::create(b, loc, condition, x, y);
   };
-  pull(odd, 1, 0, even);
-  // Other quads' columns: each sums its own and the next one's, then those of
-  // two.
-  pull(SmallVector<Value>(even), 2, 1, even);
-  pull(SmallVector<Value>(even), 4, 2, even);
-  SmallVector<std::pair<int64_t, Value>> sums;
-  for (auto [i, sum] : llvm::enumerate(even))
-    if (sum)
-      sums.push_back({8 * (int64_t(i) + least), sum});
-  return sums;
+  auto pull = [&](Value sent, Value from) -> Value {
+    if (sent == zero)
+      return zero;
+    return NVVM::ShflOp::create(b, loc, sent.getType(), i32(-1), sent, from,
+                                i32(31), NVVM::ShflKind::idx, UnitAttr());
+  };
+  // An odd column's are a lane's that has the row above: of the next number,
+  // where that leaves the tile.
+  Value row = divC(lane(), 4), quad = remC(lane(), 4);
+  Value below = add(mulC(remC(addC(row, 1), 8), 4), quad);
+  Value isTop = less(row, i32(1));
+  auto at = [&](ArrayRef<Value> sums, int64_t i) {
+    return i < count ? sums[i] : zero;
+  };
+  for (int64_t i = 0; i < count; ++i)
+    even[i] = plus(even[i], pull(choose(isTop, at(odd, i + 1), odd[i]), below));
+  // The four lanes (r + 2 q, q) have diagonals 8 n + r, of numbers n or, where
+  // r + 2 q left the tile, n + 1.
+  Value hasLeft = less(row, mulC(quad, 2));
+  SmallVector<Value> sums;
+  for (int64_t n = -1; n < count; ++n)
+    sums.push_back(
+        choose(hasLeft, at(even, n + 1), n < 0 ? zero : at(even, n)));
+  // Each keeps the numbers that are q modulo 4, and has the others' parts.
+  for (int64_t bit : {1, 2}) {
+    Value keepsOdd = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne,
+                                           remC(divC(quad, bit), 2), i32(0));
+    Value otherQuad = xorI(quad, i32(bit));
+    Value rows = mulC(arith::SubIOp::create(b, loc, otherQuad, quad), 2);
+    Value other = add(mulC(remC(add(addC(row, 8), rows), 8), 4), otherQuad);
+    SmallVector<Value> kept;
+    for (size_t n = 0; n < sums.size(); n += 2) {
+      Value next = n + 1 < sums.size() ? sums[n + 1] : zero;
+      kept.push_back(plus(choose(keepsOdd, next, sums[n]),
+                          pull(choose(keepsOdd, sums[n], next), other)));
+    }
+    sums = kept;
+  }
+  Value inTile =
+      remC(arith::SubIOp::create(b, loc, addC(row, 8), mulC(quad, 2)), 8);
+  return {addC(add(inTile, mulC(quad, 8)), 8 * (least - 1)), sums};
 }
 
 /// Adds a sum where the places region says, unless it is 0.
@@ -234,7 +251,14 @@ KernelEmitter::sumInThread(AccumulateOp op) {
     return failure();
   for (auto [value, place] : llvm::zip(*regs, placeOf)) {
     Value &sum = result.sums[place].second;
-    sum = sum ? arith::AddFOp::create(b, loc, sum, value).getResult() : value;
+    if (!sum) {
+      sum = value;
+      continue;
+    }
+    auto both = arith::AddFOp::create(b, loc, sum, value);
+    if (allowsApproximations)
+      both.setFastmath(arith::FastMathFlags::contract);
+    sum = both;
   }
   return result;
 }
@@ -321,16 +345,16 @@ LogicalResult KernelEmitter::emitAccumulate(AccumulateOp op) {
     auto regs = registers(op.getTerms(), *layout);
     if (failed(regs))
       return failure();
-    Value leads = both(isFirstCopy(*layout), less(remC(lane(), 4), i32(1)));
-    Value firstCol = warpCol(*layout);
-    Value row = toIndex(threadRow(*layout)),
+    Value firstCol = warpCol(*layout), isFirst = isFirstCopy(*layout);
+    DiagonalSums diagonals = sumDiagonals(*layout, *regs);
+    Value firstRow = mulC(rowWarp(*layout), 16 * layout->rowTiles());
+    Value row = toIndex(add(firstRow, diagonals.first)),
           col = firstCol ? toIndex(firstCol) : index(0);
-    auto diagonals = sumDiagonals(*layout, *regs);
     bool isOrdered = op.getOrdered().has_value();
     return inTurns(
         isOrdered && plan.warps() > 1, isOrdered && !op.hasOwnPlaces(0), [&] {
-          for (auto [difference, sum] : diagonals)
-            if (failed(addAtPlace(op, addC(row, difference), col, sum, leads)))
+          for (auto [n, sum] : llvm::enumerate(diagonals.sums))
+            if (failed(addAtPlace(op, addC(row, 32 * n), col, sum, isFirst)))
               return failure();
           return success();
         });

@@ -34,6 +34,9 @@ static void allowApproximations(Operation *op) {
   op->walk([](math::TanhOp tanh) {
     tanh.setFastmath(tanh.getFastmath() | arith::FastMathFlags::afn);
   });
+  op->walk([](arith::MulFOp product) {
+    product.setFastmath(product.getFastmath() | arith::FastMathFlags::contract);
+  });
 }
 
 FailureOr<SmallVector<Value>>

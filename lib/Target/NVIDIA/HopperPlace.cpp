@@ -492,6 +492,12 @@ int64_t Placement::registersOfResults() const {
   return elements / (warpgroups * warpgroupThreads);
 }
 
+static bool makesRandomBits(ConsumersOp role) {
+  WalkResult walk =
+      role.walk([](fa::RandomBitsOp) { return WalkResult::interrupt(); });
+  return walk.wasInterrupted();
+}
+
 /// Each warp's part of what is added lies in shared memory until TMA has read
 /// it. Adders add it where blocks add in an order, so that the consumers need
 /// not wait for turns, and where a row is so long that the instructions take
@@ -535,9 +541,11 @@ void Placement::stageSums() {
     areStaged = true;
   }
   // Fewer products at a time, where their results do not need most registers
-  // anyway, or sums are added from there: as measured.
+  // anyway, sums are added from there, or random bits are made meanwhile: as
+  // measured.
   constexpr int64_t mostRegisters = 200, moreSpare = 96;
-  if (!sums.empty() && (!areStaged || registersOfResults() <= mostRegisters))
+  if (!sums.empty() && (!areStaged || makesRandomBits(consumers) ||
+                        registersOfResults() <= mostRegisters))
     consumers.setSpare(moreSpare);
 }
 

@@ -316,8 +316,12 @@ private:
   mlir::LogicalResult addAtPlace(AccumulateOp op, mlir::Value row,
                                  mlir::Value col, mlir::Value sum,
                                  mlir::Value condition);
-  llvm::SmallVector<std::pair<int64_t, mlir::Value>>
-  sumDiagonals(const FragmentLayout &layout, llvm::ArrayRef<mlir::Value> regs);
+  struct DiagonalSums {
+    mlir::Value first; // i32
+    llvm::SmallVector<mlir::Value> sums;
+  };
+  DiagonalSums sumDiagonals(const FragmentLayout &layout,
+                            llvm::ArrayRef<mlir::Value> regs);
   /// Adds to memory, atomically: one value or two that lie side by side.
   void emitAdd(mlir::ValueRange values, mlir::Value pointer);
 

@@ -176,9 +176,10 @@ static void decompose(IRRewriter &rewriter, AttentionOp op) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// The gradients of one fa.attention_backward, in three steps: D, of all rows;
-/// loops over batch and key heads, and in them over the query heads that share
-/// one, which sum in the compute type; and the sums' scale and type.
+/// The gradients of one fa.attention_backward, in three steps: of all rows D
+/// and what their scores are less by; loops over batch and key heads, and in
+/// them over the query heads that share one, which sum in the compute type; and
+/// the sums' scale and type.
 class BackwardBuilder {
 public:
   BackwardBuilder(RewriterBase &rewriter, AttentionBackwardOp op)
@@ -187,18 +188,24 @@ public:
   void rewrite();
 
 private:
-  /// For each batch entry and query head what `build` makes of them.
-  Value forQueryHeads(Type element, unsigned rank,
-                      llvm::function_ref<Value(Value, Value)> build);
+  /// What rows have, each [B,Hq,Sq]: D, and the log-sum-exp where it is finite.
+  struct Rows {
+    Value delta, lse;
+  };
+  /// For each batch entry and query head what `build` makes of them, of a type
+  /// and rank each.
+  SmallVector<Value>
+  forQueryHeads(ArrayRef<std::pair<Type, unsigned>> made,
+                llvm::function_ref<SmallVector<Value>(Value, Value)> build);
   Value buildDelta(Value batch, Value head);
-  scf::ForallOp buildSums(Value delta);
+  scf::ForallOp buildSums(Rows rows);
   /// Of a key head: the sums for its queries [G,Sq,D], in `queryGrads`, for its
   /// keys and values, and the captured tensors' so far.
-  SmallVector<Value> buildKeyHead(Value batch, Value keyHead, Value delta,
+  SmallVector<Value> buildKeyHead(Value batch, Value keyHead, Rows rows,
                                   Value queryGrads, ValueRange captured);
   /// One query head's part: of its queries' sums, and the others so far.
   SmallVector<Value> buildHead(Value batch, Value head, OpFoldResult keyHead,
-                               Value delta, ValueRange sums);
+                               Rows rows, ValueRange sums);
   SoftmaxGradOp buildStep(ArrayRef<Value> inputs, ValueRange sums, Value batch,
                           Value head);
   /// The place of a key head's part in a whole gradient.
@@ -219,29 +226,35 @@ private:
 };
 } // namespace
 
-Value BackwardBuilder::forQueryHeads(
-    Type element, unsigned rank,
-    llvm::function_ref<Value(Value, Value)> build) {
+SmallVector<Value> BackwardBuilder::forQueryHeads(
+    ArrayRef<std::pair<Type, unsigned>> made,
+    llvm::function_ref<SmallVector<Value>(Value, Value)> build) {
   SmallVector<OpFoldResult> shape =
       tensor::getMixedSizes(r, loc, op.getQuery());
-  shape.resize(rank);
-  Value whole = tensor::EmptyOp::create(r, loc, shape, element);
+  SmallVector<Value> wholes;
+  for (auto [element, rank] : made)
+    wholes.push_back(tensor::EmptyOp::create(
+        r, loc, ArrayRef<OpFoldResult>(shape).take_front(rank), element));
   auto forall = scf::ForallOp::create(
-      r, loc, ArrayRef<OpFoldResult>{shape[0], shape[1]}, whole,
+      r, loc, ArrayRef<OpFoldResult>{shape[0], shape[1]}, wholes,
       /*mapping=*/std::nullopt);
   OpBuilder::InsertionGuard guard(r);
   r.setInsertionPoint(forall.getTerminator());
   Value batch = forall.getInductionVar(0), head = forall.getInductionVar(1);
-  Value part = build(batch, head);
-  SmallVector<OpFoldResult> offsets(rank, r.getIndexAttr(0)),
-      ones(rank, r.getIndexAttr(1));
-  offsets[0] = batch;
-  offsets[1] = head;
-  shape[0] = shape[1] = r.getIndexAttr(1);
+  SmallVector<Value> parts = build(batch, head);
   r.setInsertionPointToEnd(forall.getTerminator().getBody());
-  tensor::ParallelInsertSliceOp::create(
-      r, loc, part, forall.getRegionIterArgs()[0], offsets, shape, ones);
-  return forall.getResult(0);
+  for (auto [part, whole] : llvm::zip(parts, forall.getRegionIterArgs())) {
+    unsigned rank = cast<RankedTensorType>(whole.getType()).getRank();
+    SmallVector<OpFoldResult> offsets(rank, r.getIndexAttr(0)),
+        ones(rank, r.getIndexAttr(1)),
+        sizes(shape.begin(), shape.begin() + rank);
+    offsets[0] = batch;
+    offsets[1] = head;
+    sizes[0] = sizes[1] = r.getIndexAttr(1);
+    tensor::ParallelInsertSliceOp::create(r, loc, part, whole, offsets, sizes,
+                                          ones);
+  }
+  return SmallVector<Value>(forall.getResults());
 }
 
 /// D = rowsum(dO * O), less the log-sum-exp's gradient.
@@ -297,25 +310,27 @@ SoftmaxGradOp BackwardBuilder::buildStep(ArrayRef<Value> inputs,
 }
 
 SmallVector<Value> BackwardBuilder::buildHead(Value batch, Value head,
-                                              OpFoldResult keyHead, Value delta,
+                                              OpFoldResult keyHead, Rows rows,
                                               ValueRange sums) {
   Value q = headOf(r, loc, op.getQuery(), batch, head);
   Value k = headOf(r, loc, op.getKey(), batch, keyHead);
   Value v = headOf(r, loc, op.getValue(), batch, keyHead);
   Value outGrad = headOf(r, loc, op.getOutGrad(), batch, head);
-  Value lse = headOf(r, loc, op.getLse(), batch, head);
-  OpFoldResult rows = tensor::getMixedSize(r, loc, q, 0),
-               keys = tensor::getMixedSize(r, loc, k, 0);
-  Value product = b.contractRowsByRows(q, k, b.fill({rows, keys}, real, 0.0));
+  Value product =
+      b.contractRowsByRows(q, k,
+                           b.fill({tensor::getMixedSize(r, loc, q, 0),
+                                   tensor::getMixedSize(r, loc, k, 0)},
+                                  real, 0.0));
   Value scores = buildScores(r, op, product, batch, head);
-  SoftmaxGradOp step = buildStep({scores, product, q, k, v, outGrad, lse,
-                                  headOf(r, loc, delta, batch, head)},
+  SoftmaxGradOp step = buildStep({scores, product, q, k, v, outGrad,
+                                  headOf(r, loc, rows.lse, batch, head),
+                                  headOf(r, loc, rows.delta, batch, head)},
                                  sums, batch, head);
   return SmallVector<Value>(step->getResults());
 }
 
 SmallVector<Value> BackwardBuilder::buildKeyHead(Value batch, Value keyHead,
-                                                 Value delta, Value queryGrads,
+                                                 Rows rows, Value queryGrads,
                                                  ValueRange captured) {
   Type element = op.getElementType();
   OpFoldResult keys = tensor::getMixedSize(r, loc, op.getKey(), 2),
@@ -329,7 +344,7 @@ SmallVector<Value> BackwardBuilder::buildKeyHead(Value batch, Value keyHead,
   SmallVector<Value> results;
   int64_t group = op.getGroupSize();
   if (group == 1) {
-    results = buildHead(batch, keyHead, keyHead, delta, sums);
+    results = buildHead(batch, keyHead, keyHead, rows, sums);
   } else {
     auto loop =
         scf::ForOp::create(r, loc, index(0), index(group), index(1), sums);
@@ -349,7 +364,7 @@ SmallVector<Value> BackwardBuilder::buildKeyHead(Value batch, Value keyHead,
         RankedTensorType::get(type.getShape().drop_front(),
                               type.getElementType()),
         carried[0], offsets, shape, ones);
-    SmallVector<Value> parts = buildHead(batch, head, keyHead, delta, carried);
+    SmallVector<Value> parts = buildHead(batch, head, keyHead, rows, carried);
     parts[0] = tensor::InsertSliceOp::create(
         r, loc, parts[0], loop.getRegionIterArg(0), offsets, shape, ones);
     scf::YieldOp::create(r, loc, parts);
@@ -379,7 +394,7 @@ void BackwardBuilder::placeOf(unsigned n, Value batch, Value keyHead,
 
 /// The sums over rows and keys: for queries, keys and values, each part by
 /// itself, and for captured tensors, to which every head adds.
-scf::ForallOp BackwardBuilder::buildSums(Value delta) {
+scf::ForallOp BackwardBuilder::buildSums(Rows rows) {
   Type element = op.getElementType();
   SmallVector<Value> wholes;
   for (unsigned n = 0; n < 3; ++n)
@@ -413,7 +428,7 @@ scf::ForallOp BackwardBuilder::buildSums(Value delta) {
   Value zero = arith::ConstantOp::create(r, loc, r.getFloatAttr(real, 0));
   start = linalg::FillOp::create(r, loc, zero, start).getResult(0);
   SmallVector<Value> parts = buildKeyHead(
-      batch, head, delta, start, SmallVector<Value>(shared.drop_front(3)));
+      batch, head, rows, start, SmallVector<Value>(shared.drop_front(3)));
   for (auto [n, part] : llvm::enumerate(parts)) {
     if (n < 3)
       placeOf(n, batch, head, offsets, sizes);
@@ -431,19 +446,23 @@ scf::ForallOp BackwardBuilder::buildSums(Value delta) {
 void BackwardBuilder::rewrite() {
   op.clampCapturedIndices(r);
   r.setInsertionPoint(op);
-  Value delta = forQueryHeads(real, 3, [&](Value batch, Value head) {
-    return buildDelta(batch, head);
-  });
-  scf::ForallOp sums = buildSums(delta);
+  // Here once, and not in each block of keys: all of a row that has seen
+  // nothing, whose log-sum-exp is -inf, are scores of -inf.
+  SmallVector<Value> rows =
+      forQueryHeads({{real, 3}, {real, 3}}, [&](Value batch, Value head) {
+        Value lse = headOf(r, loc, op.getLse(), batch, head);
+        return SmallVector<Value>{buildDelta(batch, head), b.finiteOrZero(lse)};
+      });
+  scf::ForallOp sums = buildSums({rows[0], rows[1]});
   SmallVector<Value> results(sums.getResults());
   // Where the sums are the gradient there is nothing to do.
   if (op.getScaleOrDefault() != 1 || op.getElementType() != real)
     results[0] =
-        forQueryHeads(op.getElementType(), 4, [&](Value batch, Value head) {
+        forQueryHeads({{op.getElementType(), 4}}, [&](Value batch, Value head) {
           Value sum = headOf(r, loc, sums.getResult(0), batch, head);
-          return b.convert(b.scale(sum, op.getScaleOrDefault()),
-                           op.getElementType());
-        });
+          return SmallVector<Value>{b.convert(
+              b.scale(sum, op.getScaleOrDefault()), op.getElementType())};
+        })[0];
   if (!addsToCaptured())
     for (Value tensor : op.getWrt())
       results.push_back(

@@ -219,18 +219,94 @@ static bool mayBeLarge(Value scores) {
 /// log2(e) times the unit of both. Where x may be large that is no 1 for
 /// x = shift, and where it is a maximum of a row, once a step, it should be:
 /// there, where the scale is 1, as exp2((x - shift) * c).
+static bool isScaledExp2(linalg::GenericOp op) {
+  return op.getNumLoops() != 1 &&
+         !mayBeLarge(matchExpDifference(op.getResult(0))->first);
+}
+
+/// Writes it so; `isMade` where -(shift * c) is what the shift has become.
 static void foldExp(IRRewriter &rewriter, linalg::GenericOp op, double c,
-                    double scale) {
-  std::optional<ValuePair> pair = matchExpDifference(op.getResult(0));
-  Location loc = op.getLoc();
+                    double scale, bool isMade) {
+  auto [x, shift] = *matchExpDifference(op.getResult(0));
   rewriter.setInsertionPoint(op);
-  SoftmaxBuilder b(rewriter, loc);
-  if (op.getNumLoops() == 1 || mayBeLarge(pair->first)) {
-    rewriter.replaceOp(op, b.exp2Difference(pair->first, pair->second, c));
+  SoftmaxBuilder b(rewriter, op.getLoc());
+  if (!isMade && !isScaledExp2(op)) {
+    rewriter.replaceOp(op, b.exp2Difference(x, shift, c));
     return;
   }
-  Value shift = b.scale(pair->second, -c);
-  rewriter.replaceOp(op, b.scaledExp2(pair->first, shift, c * scale));
+  if (!isMade)
+    shift = b.scale(shift, -c);
+  rewriter.replaceOp(op, b.scaledExp2(x, shift, c * scale));
+}
+
+/// What slices, padded with zeros or not, are cut from.
+static Value sourceOfSlices(Value v) {
+  while (true) {
+    auto pad = v.getDefiningOp<tensor::PadOp>();
+    Value padding = pad ? pad.getConstantPaddingValue() : Value();
+    if (padding && matchPattern(padding, m_AnyZeroFloat()))
+      v = pad.getSource();
+    else if (auto slice = v.getDefiningOp<tensor::ExtractSliceOp>())
+      v = slice.getSource();
+    else
+      return v;
+  }
+}
+
+/// Whether slices of `whole` are read as nothing but shifts of `exponentials`.
+static bool areShifts(Value whole,
+                      const llvm::SetVector<Operation *> &exponentials) {
+  return llvm::all_of(whole.getUses(), [&](OpOperand &use) {
+    Operation *user = use.getOwner();
+    if (isa<tensor::ExtractSliceOp, tensor::PadOp>(user))
+      return areShifts(user->getResult(0), exponentials);
+    return isa<tensor::DimOp>(user) ||
+           (exponentials.contains(user) && use.getOperandNumber() == 1);
+  });
+}
+
+/// Multiplies what each iteration of a forall inserts into one of its results;
+/// false where it is not one insertion.
+static bool scaleWhereMade(IRRewriter &rewriter, Value whole, double c) {
+  auto forall = whole.getDefiningOp<scf::ForallOp>();
+  if (!forall)
+    return false;
+  SmallVector<Operation *> writes = forall.getCombiningOps(
+      forall.getTiedBlockArgument(cast<OpResult>(whole)));
+  auto insert = llvm::hasSingleElement(writes)
+                    ? dyn_cast<tensor::ParallelInsertSliceOp>(writes[0])
+                    : tensor::ParallelInsertSliceOp();
+  if (!insert)
+    return false;
+  // Whole tiles, and not what of them lies within the matrix.
+  OpOperand *made = &insert.getSourceMutable();
+  auto slice = made->get().getDefiningOp<tensor::ExtractSliceOp>();
+  if (slice && slice->hasOneUse())
+    made = &slice.getSourceMutable();
+  rewriter.setInsertionPointAfterValue(made->get());
+  SoftmaxBuilder b(rewriter, forall.getLoc());
+  Value scaled = b.scale(made->get(), c);
+  rewriter.modifyOpInPlace(made->getOwner(), [&] { made->set(scaled); });
+  return true;
+}
+
+/// The exponentials whose shifts are rows that a grid has made for them alone,
+/// a gradient's log-sum-exp: those rows are multiplied there, once, and not in
+/// each block of keys that meets them.
+static llvm::SetVector<Operation *>
+scaleShifts(IRRewriter &rewriter, ArrayRef<linalg::GenericOp> exponentials) {
+  llvm::SetVector<Operation *> folded;
+  for (linalg::GenericOp op : exponentials)
+    if (isScaledExp2(op))
+      folded.insert(op);
+  llvm::MapVector<Value, SmallVector<Operation *>> bySource;
+  for (Operation *op : folded)
+    bySource[sourceOfSlices(op->getOperand(1))].push_back(op);
+  llvm::SetVector<Operation *> scaled;
+  for (auto &[whole, readers] : bySource)
+    if (areShifts(whole, folded) && scaleWhereMade(rewriter, whole, -kLog2E))
+      scaled.insert_range(readers);
+  return scaled;
 }
 
 namespace {
@@ -348,12 +424,18 @@ struct FoldScaleExp2Pass : fa::impl::FoldScaleExp2PassBase<FoldScaleExp2Pass> {
       if (op->getNumResults() == 1 && matchExpDifference(op.getResult(0)))
         exponentials.push_back(op);
     });
+    SmallVector<linalg::GenericOp> others;
+    for (linalg::GenericOp op : exponentials)
+      if (!scaleOf.contains(op))
+        others.push_back(op);
+    llvm::SetVector<Operation *> scaled = scaleShifts(rewriter, others);
     for (linalg::GenericOp op : exponentials) {
       auto it = scaleOf.find(op);
       if (it != scaleOf.end())
-        foldExp(rewriter, op, kLog2E * it->second, 1.0);
+        foldExp(rewriter, op, kLog2E * it->second, 1.0, false);
       else
-        foldExp(rewriter, op, kLog2E, takeScale(rewriter, op).value_or(1.0));
+        foldExp(rewriter, op, kLog2E, takeScale(rewriter, op).value_or(1.0),
+                scaled.contains(op));
     }
     if (failed(cleanUp(func)))
       signalPassFailure();

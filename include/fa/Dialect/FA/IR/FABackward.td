@@ -173,7 +173,7 @@ def FA_SoftmaxGradOp : FA_Op<"softmax_grad", [
     22). With the log-sum-exp and D of the rows:
 
     ```
-    P(i,j)  = exp(S(i,j) - lse(i)), 0 in a row whose lse is -inf
+    P(i,j)  = exp(S(i,j) - lse(i))
     dP(i,j) = times * kept(i,j) * sum_d out_grad(i,d) * value(j,d)
     g(i,j)  = P(i,j) * (dP(i,j) - D(i))
     dS, adds = adjoint(products(i,j), i, j, g(i,j)) where g(i,j) is not 0, else 0
@@ -194,7 +194,8 @@ def FA_SoftmaxGradOp : FA_Op<"softmax_grad", [
 
     Every element of the block adds something, in any order: it may be tiled
     along i and j. Rows and keys that are padded have `lse = +inf` or `S = -inf`:
-    they add 0.
+    they add 0. A row with nothing to attend has S = -inf, and any lse that is
+    not -inf (fa-decompose: 0).
 
     It exists for the same reason as `fa.online_softmax`: `linalg.generic` has no
     reductions along different dimensions in one op. Tiling: `TilingInterface`
