@@ -307,6 +307,8 @@ struct KernelBuilder {
   Turns turnsOf(scf::ForallOp forall, ArrayRef<Value> ivs,
                 ArrayRef<Value> counts, const GlobalTensor &words,
                 int64_t wordsPerBlock, bool backwards);
+  Value sectionOfSums(scf::ForallOp forall,
+                      llvm::function_ref<const GlobalTensor *(Value)> tensorOf);
 };
 } // namespace
 
@@ -588,6 +590,38 @@ std::string Program::preparesOf(scf::ForallOp forall) {
 /// waited for began long before, and few enough for the cache.
 static constexpr int64_t kSection = 256;
 
+/// The elements of the sums to which these add, about a third of what L2 holds:
+/// what is read for them takes as much again.
+static constexpr int64_t kSectionSums = 4 << 20;
+
+/// How many matrices of sums blocks that wait for each other add to at once:
+/// those of one number in the last dimension begin before those of the next, so
+/// that what is waited for has a head start, as far as the cache holds it all.
+Value KernelBuilder::sectionOfSums(
+    scf::ForallOp forall,
+    llvm::function_ref<const GlobalTensor *(Value)> tensorOf) {
+  Value most = arith::ConstantIndexOp::create(b, loc, kSection), section;
+  forall.walk([&](AccumulateSliceOp sum) {
+    if (sum.getOrdered().value_or(0) == 0)
+      return;
+    Value elements = arith::ConstantIndexOp::create(b, loc, 1);
+    for (unsigned d = 0; d < sum.getInit().getType().getRank(); ++d) {
+      auto [memory, dim] = memoryOf(sum.getInit(), d);
+      if (!isa<BlockArgument>(memory))
+        return;
+      elements = b.createOrFold<arith::MulIOp>(loc, elements,
+                                               tensorOf(memory)->sizes[dim]);
+    }
+    Value one = arith::ConstantIndexOp::create(b, loc, 1);
+    section = arith::DivUIOp::create(
+        b, loc, arith::ConstantIndexOp::create(b, loc, kSectionSums),
+        arith::MaxUIOp::create(b, loc, elements, one));
+    section = arith::MaxUIOp::create(b, loc, section, one);
+  });
+  return section ? arith::MinUIOp::create(b, loc, section, most).getResult()
+                 : most;
+}
+
 /// Whether blocks wait for each other: if so, for the end of which block one
 /// waits before it begins, counted back in the grid's last dimension; 0: none.
 static std::optional<int64_t> findOrder(scf::ForallOp forall) {
@@ -739,7 +773,13 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
         return failure();
   if (plan.consumers()) {
     Value section;
-    if (queue && queue.getLongestFirst())
+    if (apart)
+      section = k.sectionOfSums(forall, [&](Value memory) {
+        auto argument = cast<BlockArgument>(memory);
+        return tensorOf[bufferOf[forall.getTiedOpResult(
+            forall.getTiedOpOperand(argument))]];
+      });
+    else if (queue && queue.getLongestFirst())
       section = arith::ConstantIndexOp::create(k.b, loc, queue.getSection());
     TileGrid tiles;
     tiles.count = k.total(counts);

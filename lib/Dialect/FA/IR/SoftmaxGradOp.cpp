@@ -296,12 +296,14 @@ Value StepBuilder::weightGrads(Value weights) {
       {weights, product, op.getDelta()}, real,
       [&](OpBuilder &nested, Location loc, ValueRange args) -> Value {
         Value x = args[1];
-        if (times)
-          x = arith::MulFOp::create(
-              nested, loc, x,
-              arith::ConstantOp::create(nested, loc,
-                                        nested.getFloatAttr(real, *times)));
-        x = arith::SubFOp::create(nested, loc, x, args[2]);
+        if (times) {
+          Value factor = arith::ConstantOp::create(
+              nested, loc, nested.getFloatAttr(real, *times));
+          Value less = arith::NegFOp::create(nested, loc, args[2]);
+          x = math::FmaOp::create(nested, loc, x, factor, less);
+        } else {
+          x = arith::SubFOp::create(nested, loc, x, args[2]);
+        }
         return arith::MulFOp::create(nested, loc, args[0], x);
       });
 }
