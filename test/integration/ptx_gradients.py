@@ -142,23 +142,26 @@ LIMITS = {
         "bf16 D=128 Dv=128 slopes table bias deterministic": Limit(56, 15),
     },
     "sm_90a": {
-        # Within the rule: loaded once for each query head, or written behind the loop.
-        "bf16 D=64 Dv=64 grouped": Limit(32, 0),
+        # Within the rule: once for a tile or for each query head, or behind the loop.
+        "bf16 D=128 Dv=128": Limit(8, 0),
+        "bf16 D=128 Dv=128 causal": Limit(8, 0),
         "bf16 D=128 Dv=128 grouped": Limit(16, 0),
         "bf16 D=128 Dv=64 grouped": Limit(24, 0),
         "bf16 D=128 Dv=128 deterministic": Limit(8, 0),
-        "bf16 D=96 Dv=96 slopes table bias": Limit(24, 0),
-        # More than the rule allows, though not in steady loops.
-        "bf16 D=256 Dv=256 grouped": Limit(40, 0),
-        # In steady loops.
+        "bf16 D=96 Dv=96 slopes table bias": Limit(8, 0),
+        "f16 D=128 Dv=128 causal": Limit(8, 0),
+        # In steady loops, or in those over a head's queries.
         "bf16 D=256 Dv=256": Limit(40, 13),
         "bf16 D=256 Dv=256 causal": Limit(40, 13),
-        "bf16 D=32 Dv=32 grouped": Limit(40, 1),
+        "bf16 D=32 Dv=32 grouped": Limit(32, 1),
+        "bf16 D=64 Dv=64 grouped": Limit(32, 1),
+        "bf16 D=256 Dv=256 grouped": Limit(40, 1),
         "bf16 D=256 Dv=256 deterministic": Limit(40, 2),
         "bf16 D=256 Dv=256 dropout": Limit(40, 13),
         "bf16 D=128 Dv=128 softcap": Limit(64, 34),
         "bf16 D=128 Dv=128 slopes table bias": Limit(32, 5),
         "bf16 D=256 Dv=256 slopes table bias": Limit(40, 12),
+        "bf16 D=64 Dv=64 causal documents": Limit(8, 1),
         # In steady loops, by the Ampere schedule.
         "bf16 D=128 Dv=128 slopes table bias deterministic": Limit(112, 30),
         "bf16 D=256 Dv=256 slopes table bias deterministic": Limit(256, 77),

@@ -307,7 +307,7 @@ struct KernelBuilder {
   Turns turnsOf(scf::ForallOp forall, ArrayRef<Value> ivs,
                 ArrayRef<Value> counts, const GlobalTensor &words,
                 int64_t wordsPerBlock, bool backwards);
-  Value sectionOfSums(scf::ForallOp forall,
+  Value sectionOfSums(scf::ForallOp forall, int64_t most,
                       llvm::function_ref<const GlobalTensor *(Value)> tensorOf);
 };
 } // namespace
@@ -594,16 +594,14 @@ static constexpr int64_t kSection = 256;
 /// what is read for them takes as much again.
 static constexpr int64_t kSectionSums = 4 << 20;
 
-/// How many matrices of sums blocks that wait for each other add to at once:
-/// those of one number in the last dimension begin before those of the next, so
-/// that what is waited for has a head start, as far as the cache holds it all.
+/// To how many matrices blocks of one number in the last dimension add before
+/// those of the next begin: at most `most`, and as many as the cache holds with
+/// what is read for them. What blocks wait for has a head start so.
 Value KernelBuilder::sectionOfSums(
-    scf::ForallOp forall,
+    scf::ForallOp forall, int64_t most,
     llvm::function_ref<const GlobalTensor *(Value)> tensorOf) {
-  Value most = arith::ConstantIndexOp::create(b, loc, kSection), section;
+  Value section = arith::ConstantIndexOp::create(b, loc, most);
   forall.walk([&](AccumulateSliceOp sum) {
-    if (sum.getOrdered().value_or(0) == 0)
-      return;
     Value elements = arith::ConstantIndexOp::create(b, loc, 1);
     for (unsigned d = 0; d < sum.getInit().getType().getRank(); ++d) {
       auto [memory, dim] = memoryOf(sum.getInit(), d);
@@ -613,13 +611,13 @@ Value KernelBuilder::sectionOfSums(
                                                tensorOf(memory)->sizes[dim]);
     }
     Value one = arith::ConstantIndexOp::create(b, loc, 1);
-    section = arith::DivUIOp::create(
+    Value held = arith::DivUIOp::create(
         b, loc, arith::ConstantIndexOp::create(b, loc, kSectionSums),
         arith::MaxUIOp::create(b, loc, elements, one));
-    section = arith::MaxUIOp::create(b, loc, section, one);
+    section = arith::MinUIOp::create(b, loc, section,
+                                     arith::MaxUIOp::create(b, loc, held, one));
   });
-  return section ? arith::MinUIOp::create(b, loc, section, most).getResult()
-                 : most;
+  return section;
 }
 
 /// Whether blocks wait for each other: if so, for the end of which block one
@@ -772,15 +770,6 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
       if (failed(emitter.emitConstantTile(constant)))
         return failure();
   if (plan.consumers()) {
-    Value section;
-    if (apart)
-      section = k.sectionOfSums(forall, [&](Value memory) {
-        auto argument = cast<BlockArgument>(memory);
-        return tensorOf[bufferOf[forall.getTiedOpResult(
-            forall.getTiedOpOperand(argument))]];
-      });
-    else if (queue && queue.getLongestFirst())
-      section = arith::ConstantIndexOp::create(k.b, loc, queue.getSection());
     TileGrid tiles;
     tiles.count = k.total(counts);
     tiles.counter = k.queueCounter;
@@ -791,10 +780,18 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
     bool backwards = descending;
     if (apart)
       backwards = beginsDependOn(forall, forall.getInductionVars().back());
+    // In the one place where it is needed: no register keeps it.
+    auto sumsOf = [&](Value memory) {
+      auto argument = cast<BlockArgument>(memory);
+      return tensorOf[bufferOf[forall.getTiedOpResult(
+          forall.getTiedOpOperand(argument))]];
+    };
     tiles.decode = [&](Value tile) {
-      return section
-                 ? k.decodeInSections(forall, tile, counts, section, backwards)
-                 : k.decode(forall, tile, counts, backwards);
+      if (!apart && !(queue && queue.getLongestFirst()))
+        return k.decode(forall, tile, counts, backwards);
+      Value section = k.sectionOfSums(
+          forall, apart ? kSection : queue.getSection(), sumsOf);
+      return k.decodeInSections(forall, tile, counts, section, backwards);
     };
     if (apart)
       tiles.turns = [&](ArrayRef<Value> ivs) {
