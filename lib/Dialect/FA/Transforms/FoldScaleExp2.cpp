@@ -218,7 +218,8 @@ static bool mayBeLarge(Value scores) {
 /// exp(x * scale - shift) as exp2(fma(x, c * scale, -(shift * c))), c being
 /// log2(e) times the unit of both. Where x may be large that is no 1 for
 /// x = shift, and where it is a maximum of a row, once a step, it should be:
-/// there, where the scale is 1, as exp2((x - shift) * c).
+/// there, where the scale is 1, as exp2((x - shift) * c). Whether it is the
+/// first of the two.
 static bool isScaledExp2(linalg::GenericOp op) {
   return op.getNumLoops() != 1 &&
          !mayBeLarge(matchExpDifference(op.getResult(0))->first);
@@ -239,18 +240,20 @@ static void foldExp(IRRewriter &rewriter, linalg::GenericOp op, double c,
   rewriter.replaceOp(op, b.scaledExp2(x, shift, c * scale));
 }
 
-/// What slices, padded with zeros or not, are cut from.
+/// Whether an operation cuts a slice, or pads one with zeros: factors of what
+/// it reads are factors of what it gives.
+static bool isSliceOrPadding(Operation *op) {
+  auto pad = dyn_cast_if_present<tensor::PadOp>(op);
+  Value padding = pad ? pad.getConstantPaddingValue() : Value();
+  return isa_and_nonnull<tensor::ExtractSliceOp>(op) ||
+         (padding && matchPattern(padding, m_AnyZeroFloat()));
+}
+
+/// What slices, padded or not, are cut from.
 static Value sourceOfSlices(Value v) {
-  while (true) {
-    auto pad = v.getDefiningOp<tensor::PadOp>();
-    Value padding = pad ? pad.getConstantPaddingValue() : Value();
-    if (padding && matchPattern(padding, m_AnyZeroFloat()))
-      v = pad.getSource();
-    else if (auto slice = v.getDefiningOp<tensor::ExtractSliceOp>())
-      v = slice.getSource();
-    else
-      return v;
-  }
+  while (isSliceOrPadding(v.getDefiningOp()))
+    v = v.getDefiningOp()->getOperand(0);
+  return v;
 }
 
 /// Whether slices of `whole` are read as nothing but shifts of `exponentials`.
@@ -258,7 +261,7 @@ static bool areShifts(Value whole,
                       const llvm::SetVector<Operation *> &exponentials) {
   return llvm::all_of(whole.getUses(), [&](OpOperand &use) {
     Operation *user = use.getOwner();
-    if (isa<tensor::ExtractSliceOp, tensor::PadOp>(user))
+    if (isSliceOrPadding(user))
       return areShifts(user->getResult(0), exponentials);
     return isa<tensor::DimOp>(user) ||
            (exponentials.contains(user) && use.getOperandNumber() == 1);
