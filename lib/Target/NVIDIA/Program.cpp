@@ -307,7 +307,7 @@ struct KernelBuilder {
   Turns turnsOf(scf::ForallOp forall, ArrayRef<Value> ivs,
                 ArrayRef<Value> counts, const GlobalTensor &words,
                 int64_t wordsPerBlock, bool backwards);
-  Value sectionOfSums(scf::ForallOp forall, int64_t most,
+  Value sectionOfSums(scf::ForallOp forall,
                       llvm::function_ref<const GlobalTensor *(Value)> tensorOf);
 };
 } // namespace
@@ -595,12 +595,12 @@ static constexpr int64_t kSection = 256;
 static constexpr int64_t kSectionSums = 4 << 20;
 
 /// To how many matrices blocks of one number in the last dimension add before
-/// those of the next begin: at most `most`, and as many as the cache holds with
-/// what is read for them. What blocks wait for has a head start so.
+/// those of the next begin: as many as the cache holds with what is read for
+/// them. What blocks wait for has a head start so.
 Value KernelBuilder::sectionOfSums(
-    scf::ForallOp forall, int64_t most,
+    scf::ForallOp forall,
     llvm::function_ref<const GlobalTensor *(Value)> tensorOf) {
-  Value section = arith::ConstantIndexOp::create(b, loc, most);
+  Value section = arith::ConstantIndexOp::create(b, loc, kSection);
   forall.walk([&](AccumulateSliceOp sum) {
     Value elements = arith::ConstantIndexOp::create(b, loc, 1);
     for (unsigned d = 0; d < sum.getInit().getType().getRank(); ++d) {
@@ -789,8 +789,10 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
     tiles.decode = [&](Value tile) {
       if (!apart && !(queue && queue.getLongestFirst()))
         return k.decode(forall, tile, counts, backwards);
-      Value section = k.sectionOfSums(
-          forall, apart ? kSection : queue.getSection(), sumsOf);
+      Value section =
+          apart ? k.sectionOfSums(forall, sumsOf)
+                : arith::ConstantIndexOp::create(k.b, loc, queue.getSection())
+                      .getResult();
       return k.decodeInSections(forall, tile, counts, section, backwards);
     };
     if (apart)

@@ -160,10 +160,9 @@ def Hopper_TileQueueOp : Hopper_Op<"tile_queue",
 
     With `longest_first` the last dimension runs backwards outside of the
     others, in sections of `section` of these: tiles of equal length come
-    together, and the blocks at work share what L2 holds. Sections are smaller
-    where L2 does not hold the sums to which blocks add. Where they add in an
-    order, sections are as large as that allows, without `longest_first`, too:
-    what a tile waits for has a head start.
+    together, and the blocks at work share what L2 holds. Where blocks add in an
+    order, sections are of as many as L2 holds the sums of, without
+    `longest_first`, too: what a tile waits for has a head start.
 
     With `teams` a block has its consumers that many times: each team takes
     tiles of its own, with rings and a queue of its own in the next part of
