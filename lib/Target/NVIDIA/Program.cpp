@@ -307,7 +307,7 @@ struct KernelBuilder {
   Turns turnsOf(scf::ForallOp forall, ArrayRef<Value> ivs,
                 ArrayRef<Value> counts, const GlobalTensor &words,
                 int64_t wordsPerBlock, bool backwards);
-  Value sectionOfSums(scf::ForallOp forall,
+  Value sectionOfSums(scf::ForallOp forall, int64_t l2Bytes,
                       llvm::function_ref<const GlobalTensor *(Value)> tensorOf);
 };
 } // namespace
@@ -590,16 +590,14 @@ std::string Program::preparesOf(scf::ForallOp forall) {
 /// waited for began long before, and few enough for the cache.
 static constexpr int64_t kSection = 256;
 
-/// The elements of the sums to which these add, about a third of what L2 holds:
-/// what is read for them takes as much again.
-static constexpr int64_t kSectionSums = 4 << 20;
-
 /// To how many matrices blocks of one number in the last dimension add before
 /// those of the next begin: as many as the cache holds with what is read for
 /// them. What blocks wait for has a head start so.
 Value KernelBuilder::sectionOfSums(
-    scf::ForallOp forall,
+    scf::ForallOp forall, int64_t l2Bytes,
     llvm::function_ref<const GlobalTensor *(Value)> tensorOf) {
+  // Sums, of f32, have about a third: what is read for them takes as much.
+  int64_t most = llvm::bit_floor<uint64_t>(l2Bytes / 3 / 4);
   Value section = arith::ConstantIndexOp::create(b, loc, kSection);
   forall.walk([&](AccumulateSliceOp sum) {
     Value elements = arith::ConstantIndexOp::create(b, loc, 1);
@@ -612,7 +610,7 @@ Value KernelBuilder::sectionOfSums(
     }
     Value one = arith::ConstantIndexOp::create(b, loc, 1);
     Value held = arith::DivUIOp::create(
-        b, loc, arith::ConstantIndexOp::create(b, loc, kSectionSums),
+        b, loc, arith::ConstantIndexOp::create(b, loc, most),
         arith::MaxUIOp::create(b, loc, elements, one));
     section = arith::MinUIOp::create(b, loc, section,
                                      arith::MaxUIOp::create(b, loc, held, one));
@@ -790,7 +788,7 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
       if (!apart && !(queue && queue.getLongestFirst()))
         return k.decode(forall, tile, counts, backwards);
       Value section =
-          apart ? k.sectionOfSums(forall, sumsOf)
+          apart ? k.sectionOfSums(forall, plan.target().info.l2Bytes, sumsOf)
                 : arith::ConstantIndexOp::create(k.b, loc, queue.getSection())
                       .getResult();
       return k.decodeInSections(forall, tile, counts, section, backwards);
