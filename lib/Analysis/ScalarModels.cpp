@@ -168,39 +168,46 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kPi = 3.141592653589793;
 
 /// From lo to hi; a NaN is no bound.
-NumberRange between(double lo, double hi) {
-  return {std::isnan(lo) ? -kInf : lo, std::isnan(hi) ? kInf : hi};
+NumberRange between(double lo, double hi, bool isFinite = false) {
+  return {std::isnan(lo) ? -kInf : lo, std::isnan(hi) ? kInf : hi,
+          isFinite && std::isfinite(lo) && std::isfinite(hi)};
 }
 NumberRange operator+(NumberRange x, NumberRange y) {
-  return between(x.lo + y.lo, x.hi + y.hi);
+  return between(x.lo + y.lo, x.hi + y.hi, x.isFinite && y.isFinite);
 }
-NumberRange operator-(NumberRange x) { return {-x.hi, -x.lo}; }
+NumberRange operator-(NumberRange x) { return {-x.hi, -x.lo, x.isFinite}; }
 NumberRange operator*(NumberRange x, NumberRange y) {
   // Infinities are bounds that no number reaches: 0 times one of them is 0.
   auto times = [](double a, double b) { return a == 0 || b == 0 ? 0 : a * b; };
   double products[] = {times(x.lo, y.lo), times(x.lo, y.hi), times(x.hi, y.lo),
                        times(x.hi, y.hi)};
-  return {*llvm::min_element(products), *llvm::max_element(products)};
+  return {*llvm::min_element(products), *llvm::max_element(products),
+          x.isFinite && y.isFinite};
 }
 /// Of 1 / x.
 NumberRange reciprocal(NumberRange x) {
   if (x.lo >= 0)
-    return {1 / x.hi, x.lo > 0 ? 1 / x.lo : kInf};
+    return {1 / x.hi, x.lo > 0 ? 1 / x.lo : kInf, x.isFinite && x.lo > 0};
   return x.hi <= 0 ? -reciprocal(-x) : NumberRange();
 }
 NumberRange maximum(NumberRange x, NumberRange y) {
-  return {std::max(x.lo, y.lo), std::max(x.hi, y.hi)};
+  return {std::max(x.lo, y.lo), std::max(x.hi, y.hi), x.isFinite && y.isFinite};
 }
 NumberRange minimum(NumberRange x, NumberRange y) {
-  return {std::min(x.lo, y.lo), std::min(x.hi, y.hi)};
+  return {std::min(x.lo, y.lo), std::min(x.hi, y.hi), x.isFinite && y.isFinite};
+}
+/// Of one or the other.
+NumberRange either(NumberRange x, NumberRange y) {
+  return {std::min(x.lo, y.lo), std::max(x.hi, y.hi), x.isFinite && y.isFinite};
 }
 NumberRange magnitude(NumberRange x) {
-  return {std::max({x.lo, -x.hi, 0.0}), std::max(-x.lo, x.hi)};
+  return {std::max({x.lo, -x.hi, 0.0}), std::max(-x.lo, x.hi), x.isFinite};
 }
 /// Of a function that grows with x, which is limited to where it is defined.
 NumberRange growing(double (*f)(double), NumberRange x, double least = -kInf,
                     double most = kInf) {
-  return between(f(std::max(x.lo, least)), f(std::min(x.hi, most)));
+  return between(f(std::max(x.lo, least)), f(std::min(x.hi, most)),
+                 x.isFinite && x.lo >= least && x.hi <= most);
 }
 
 /// Of every other operation.
@@ -218,22 +225,26 @@ NumberRange range(arith::RemFOp, Ranges x) {
 NumberRange range(math::FmaOp, Ranges x) { return x[0] * x[1] + x[2]; }
 NumberRange range(arith::ExtFOp, Ranges x) { return x[0]; }
 NumberRange range(arith::TruncFOp, Ranges x) { return x[0]; }
-NumberRange range(arith::SIToFPOp, Ranges x) { return x[0]; }
-NumberRange range(arith::UIToFPOp, Ranges x) {
-  return x[0].isNonNegative() ? x[0] : NumberRange{0, kInf};
+/// No integer is past its type, an index not past 64 bits.
+double mostIntegers(Type type) {
+  return std::ldexp(1, type.isIndex() ? 64 : type.getIntOrFloatBitWidth());
 }
-NumberRange range(arith::SelectOp, Ranges x) {
-  return {std::min(x[1].lo, x[2].lo), std::max(x[1].hi, x[2].hi)};
+NumberRange range(arith::SIToFPOp op, Ranges x) {
+  double most = mostIntegers(op.getIn().getType()) / 2;
+  return {std::max(x[0].lo, -most), std::min(x[0].hi, most), true};
 }
+NumberRange range(arith::UIToFPOp op, Ranges x) {
+  double most = mostIntegers(op.getIn().getType());
+  if (!x[0].isNonNegative())
+    return {0, most, true};
+  return {x[0].lo, std::min(x[0].hi, most), true};
+}
+NumberRange range(arith::SelectOp, Ranges x) { return either(x[1], x[2]); }
 NumberRange range(arith::MaximumFOp, Ranges x) { return maximum(x[0], x[1]); }
 NumberRange range(arith::MinimumFOp, Ranges x) { return minimum(x[0], x[1]); }
 /// A NaN is not chosen, and the result may be any of the other's.
-NumberRange range(arith::MaxNumFOp, Ranges x) {
-  return {std::min(x[0].lo, x[1].lo), std::max(x[0].hi, x[1].hi)};
-}
-NumberRange range(arith::MinNumFOp, Ranges x) {
-  return {std::min(x[0].lo, x[1].lo), std::max(x[0].hi, x[1].hi)};
-}
+NumberRange range(arith::MaxNumFOp, Ranges x) { return either(x[0], x[1]); }
+NumberRange range(arith::MinNumFOp, Ranges x) { return either(x[0], x[1]); }
 NumberRange range(math::ClampFOp, Ranges x) {
   return minimum(maximum(x[0], x[1]), x[2]);
 }
@@ -264,8 +275,8 @@ NumberRange range(math::RsqrtOp, Ranges x) {
 }
 NumberRange range(math::CbrtOp, Ranges x) { return growing(std::cbrt, x[0]); }
 NumberRange range(math::TanhOp, Ranges x) { return growing(std::tanh, x[0]); }
-NumberRange range(math::SinOp, Ranges) { return {-1, 1}; }
-NumberRange range(math::CosOp, Ranges) { return {-1, 1}; }
+NumberRange range(math::SinOp, Ranges x) { return {-1, 1, x[0].isFinite}; }
+NumberRange range(math::CosOp, Ranges x) { return {-1, 1, x[0].isFinite}; }
 NumberRange range(math::SinhOp, Ranges x) { return growing(std::sinh, x[0]); }
 NumberRange range(math::CoshOp, Ranges x) {
   return growing(std::cosh, magnitude(x[0]));

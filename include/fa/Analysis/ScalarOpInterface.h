@@ -17,11 +17,15 @@
 
 namespace fa {
 
-/// The numbers that a value can be, in float64. A NaN is in every range, and a
-/// zero has no sign: 1 / x is not negative where x is not.
+/// The numbers that a value can be, in float64. A NaN is in every range but one
+/// that is surely finite, and a zero has no sign: 1 / x is not negative where x
+/// is not.
 struct NumberRange {
   double lo = -std::numeric_limits<double>::infinity();
   double hi = std::numeric_limits<double>::infinity();
+  /// Surely a number within bounds that are numbers, and no NaN.
+  bool isFinite = false;
+  bool isZero() const { return isFinite && lo == 0 && hi == 0; }
   bool isNonNegative() const { return lo >= 0; }
   bool isNonPositive() const { return hi <= 0; }
 };

@@ -28,7 +28,9 @@ def FA_ScalarOpInterface : OpInterface<"ScalarOpInterface"> {
     InterfaceMethod<[{
         The range of the result, of operands in `operands`. It is that of the
         exact function in float64: what is computed is rounded to its type, which
-        does not take it past a bound that the type has, such as 0 or 1.
+        does not take it past a bound that the type has, such as 0 or 1. It is
+        finite where the function is no NaN of such operands and the bounds are
+        numbers; whether its type holds these, `NumberRanges` looks.
       }],
       "::fa::NumberRange", "inferRange",
       (ins "::llvm::ArrayRef<::fa::NumberRange>":$operands), "",

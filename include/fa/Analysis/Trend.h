@@ -1,12 +1,12 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// How scores change from key to key, and the ranges that this depends on.
+// How scores change from key to key.
 
 #ifndef FA_ANALYSIS_TREND_H
 #define FA_ANALYSIS_TREND_H
 
-#include "fa/Analysis/ScalarOpInterface.h"
+#include "fa/Analysis/NumberRanges.h"
 
 #include "llvm/ADT/DenseMap.h"
 
@@ -21,17 +21,15 @@ public:
   explicit TrendFinder(mlir::Value firstKey) : firstKey(firstKey) {}
   /// How a value changes as the key grows.
   Trend find(mlir::Value v);
-  /// What a value can be, for any key.
-  NumberRange rangeOf(mlir::Value v);
 
 private:
   Trend findOf(mlir::Operation *op);
-  NumberRange findRange(mlir::Value v);
 
   mlir::Value firstKey;
   /// What was found, since values may be read many times.
   llvm::DenseMap<mlir::Value, Trend> trends;
-  llvm::DenseMap<mlir::Value, NumberRange> ranges;
+  /// For any key.
+  NumberRanges ranges;
 };
 
 } // namespace fa

@@ -86,14 +86,16 @@ void ScalarModels::checkFloats(const std::string &name, unsigned numOperands) {
     SmallVector<double> x;
     for (unsigned n = 0; n < numOperands; ++n) {
       auto [lo, hi] = std::minmax({end(), end()});
-      ranges.push_back({lo, hi});
+      ranges.push_back({lo, hi, /*isFinite=*/true});
       x.push_back(std::uniform_real_distribution<>(lo, hi)(random));
     }
     std::optional<double> y = foldFloats(op, x);
+    NumberRange range = scalar.inferRange(ranges);
+    if (y && !std::isfinite(*y))
+      EXPECT_FALSE(range.isFinite) << name << " of " << x[0] << " is " << *y;
     if (!y || !std::isfinite(*y))
       continue;
     ++found;
-    NumberRange range = scalar.inferRange(ranges);
     double slack = 1e-6 * (1 + std::abs(*y));
     EXPECT_TRUE(range.lo - slack <= *y && *y <= range.hi + slack)
         << name << " of " << x[0] << " is " << *y << ", not in " << range.lo

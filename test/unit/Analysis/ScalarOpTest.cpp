@@ -208,7 +208,7 @@ TEST_F(ScalarOps, HaveRanges) {
     %c = arith.constant -3.0 : f32
     %x = arith.mulf %y, %c : f32)",
                         "f32");
-  NumberRange range = TrendFinder(key).rangeOf(value);
+  NumberRange range = NumberRanges().of(value);
   EXPECT_EQ(range.lo, -3);
   EXPECT_EQ(range.hi, 0);
   // A factor that is not negative keeps the trend of the other.
@@ -219,6 +219,31 @@ TEST_F(ScalarOps, HaveRanges) {
   EXPECT_EQ(
       trendOf(position + "%w = \"score.opaque\"(%s) : (f32) -> f32\n" + times),
       Trend::Unknown);
+}
+
+TEST_F(ScalarOps, AreFiniteWhereTypesHoldThem) {
+  auto isFinite = [&](const std::string &body, const char *type = "f32") {
+    return NumberRanges().of(valueOf(body, type)).isFinite;
+  };
+  std::string number = R"(
+    %d = arith.subi %i, %j : index
+    %n = arith.index_cast %d : index to i64
+    %f = arith.sitofp %n : i64 to f32
+)";
+  EXPECT_TRUE(isFinite(number + "%x = arith.mulf %f, %f : f32"));
+  EXPECT_TRUE(isFinite(number + "%x = math.sin %f : f32"));
+  // 2^63 is more than the largest f16, and its third power than the largest
+  // f32.
+  EXPECT_FALSE(isFinite(number + "%x = arith.truncf %f : f32 to f16", "f16"));
+  EXPECT_FALSE(isFinite(number + R"(
+    %g = arith.mulf %f, %f : f32
+    %x = arith.mulf %g, %f : f32)"));
+  // No bound keeps a score from being NaN, and a root is of what may be less
+  // than 0.
+  EXPECT_FALSE(isFinite("%x = math.sin %s : f32"));
+  EXPECT_FALSE(isFinite("%x = math.erfc %s : f32"));
+  EXPECT_FALSE(isFinite(number + "%x = math.sqrt %f : f32"));
+  EXPECT_FALSE(isFinite(number + "%x = arith.divf %f, %f : f32"));
 }
 
 TEST_F(ScalarOps, HaveGranularity) {

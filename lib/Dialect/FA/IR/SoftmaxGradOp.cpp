@@ -3,6 +3,7 @@
 
 #include "AttentionCommon.h"
 
+#include "fa/Analysis/NumberRanges.h"
 #include "fa/Dialect/FA/IR/Builders.h"
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/IR/Matchers.h"
@@ -15,9 +16,6 @@
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Matchers.h"
-
-#include <cmath>
-#include <limits>
 
 using namespace mlir;
 using namespace fa;
@@ -308,39 +306,11 @@ Value StepBuilder::weightGrads(Value weights) {
       });
 }
 
-/// How far the two below look: a value may be used many times over.
-static constexpr unsigned kMostSteps = 8;
-
-/// Whether a number is surely finite: one of integers or small constants, and
-/// sums of such.
-static bool isFinite(Value v, unsigned steps = kMostSteps) {
-  APFloat constant(0.0f);
-  if (matchPattern(v, m_ConstantFloat(&constant)))
-    return constant.isFinite() && std::abs(constant.convertToDouble()) < 1e18;
-  Operation *def = v.getDefiningOp();
-  if (isa_and_nonnull<arith::SIToFPOp, arith::UIToFPOp>(def))
-    return true;
-  return steps &&
-         isa_and_nonnull<arith::NegFOp, math::AbsFOp, arith::AddFOp,
-                         arith::SubFOp>(def) &&
-         llvm::all_of(def->getOperands(),
-                      [&](Value x) { return isFinite(x, steps - 1); });
-}
-
-/// Whether a value is a finite multiple of `of`: 0 where that is.
-static bool isFiniteMultiple(Value v, Value of, unsigned steps = kMostSteps) {
-  if (v == of || matchPattern(v, m_AnyZeroFloat()))
-    return true;
-  auto isMultiple = [&](Value x) { return isFiniteMultiple(x, of, steps - 1); };
-  Operation *def = steps ? v.getDefiningOp() : nullptr;
-  if (isa_and_nonnull<arith::NegFOp>(def))
-    return isMultiple(def->getOperand(0));
-  if (isa_and_nonnull<arith::SelectOp>(def))
-    return llvm::all_of(def->getOperands().drop_front(), isMultiple);
-  if (!isa_and_nonnull<arith::MulFOp>(def))
-    return false;
-  Value x = def->getOperand(0), y = def->getOperand(1);
-  return (isFinite(y) && isMultiple(x)) || (isFinite(x) && isMultiple(y));
+/// Whether what an adjoint yields is 0 where the gradient of the score is.
+static bool isZeroWithGrad(Value yielded, Value grad) {
+  NumberRanges ranges;
+  ranges.assume(grad, {0, 0, /*isFinite=*/true});
+  return ranges.of(yielded).isZero();
 }
 
 /// What the adjoint gives of each element; of nothing, as where an element is
@@ -367,7 +337,7 @@ Value StepBuilder::adjoint(Value grads,
         for (Operation &inner : block.without_terminator())
           nested.clone(inner, map);
         Value result = map.lookupOrDefault(choose(yield));
-        if (isFiniteMultiple(choose(yield), block.getArgument(3)))
+        if (isZeroWithGrad(choose(yield), block.getArgument(3)))
           return result;
         // The function's derivative may be infinite there, or NaN.
         Value zero = arith::ConstantOp::create(nested, loc,
