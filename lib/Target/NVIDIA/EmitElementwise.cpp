@@ -39,19 +39,68 @@ static void allowApproximations(Operation *op) {
   });
 }
 
+LogicalResult KernelEmitter::mapBody(linalg::LinalgOp op, ValueRange args,
+                                     Value row, Value col, IRMapping &map) {
+  for (auto coordinate : op.getBlock()->getOps<linalg::IndexOp>()) {
+    Value v = coordinate.getDim() == 0 ? (row ? row : col) : col;
+    if (!v)
+      return op->emitOpError("asks for a coordinate that its layout lacks");
+    map.map(coordinate.getResult(), v);
+  }
+  for (auto [arg, value] : llvm::zip(op.getBlock()->getArguments(), args))
+    if (value)
+      map.map(arg, value);
+  return success();
+}
+
 FailureOr<SmallVector<Value>>
 KernelEmitter::cloneBody(linalg::LinalgOp op, ValueRange args,
                          ValueRange wanted, Value row, Value col,
                          ArrayRef<Operation *> skipped) {
   IRMapping map;
-  for (auto coordinate : op.getBlock()->getOps<linalg::IndexOp>()) {
-    Value v = coordinate.getDim() == 0 ? (row ? row : col) : col;
-    if (!v)
-      return op->emitOpError("asks for a coordinate that its layout lacks"),
-             failure();
-    map.map(coordinate.getResult(), v);
+  if (failed(mapBody(op, args, row, col, map)))
+    return failure();
+  return cloneBlock(*op.getBlock(), {}, wanted, map, skipped);
+}
+
+/// What an operation reads of outside the body it is in.
+LogicalResult KernelEmitter::mapOuter(Operation &op, IRMapping &map) {
+  WalkResult walk = op.walk([&](Operation *nested) {
+    for (Value operand : nested->getOperands()) {
+      if (op.isAncestor(operand.getParentRegion()->getParentOp()) ||
+          map.contains(operand))
+        continue;
+      Value v = scalar(operand);
+      if (!v)
+        return WalkResult::interrupt();
+      map.map(operand, v);
+    }
+    return WalkResult::advance();
+  });
+  return failure(walk.wasInterrupted());
+}
+
+LogicalResult KernelEmitter::cloneOperation(Operation &op, IRMapping &map) {
+  if (isa<linalg::IndexOp>(op))
+    return success();
+  if (auto extract = dyn_cast<tensor::ExtractOp>(op)) {
+    FailureOr<Value> v = emitExtract(extract, map);
+    if (succeeded(v))
+      map.map(extract.getResult(), *v);
+    return v;
   }
-  return cloneBlock(*op.getBlock(), args, wanted, map, skipped);
+  if (failed(mapOuter(op, map)))
+    return failure();
+  if (auto random = dyn_cast<RandomBitsOp>(op)) {
+    auto copy = cast<RandomBitsOp>(b.clone(op, map));
+    map.map(random.getBits(), copy.expand(b));
+    copy.erase();
+    return success();
+  }
+  Operation *copy = b.clone(op, map);
+  if (allowsApproximations)
+    allowApproximations(copy);
+  return success();
 }
 
 FailureOr<SmallVector<Value>>
@@ -60,40 +109,10 @@ KernelEmitter::cloneBlock(Block &body, ValueRange args, ValueRange wanted,
   for (auto [arg, value] : llvm::zip(body.getArguments(), args))
     if (value)
       map.map(arg, value);
-  for (Operation &inner : body.without_terminator()) {
-    if (llvm::is_contained(skipped, &inner) || isa<linalg::IndexOp>(inner))
-      continue;
-    if (auto extract = dyn_cast<tensor::ExtractOp>(inner)) {
-      FailureOr<Value> v = emitExtract(extract, map);
-      if (failed(v))
-        return failure();
-      map.map(extract.getResult(), *v);
-      continue;
-    }
-    WalkResult walk = inner.walk([&](Operation *nested) {
-      for (Value operand : nested->getOperands()) {
-        if (inner.isAncestor(operand.getParentRegion()->getParentOp()) ||
-            map.contains(operand))
-          continue;
-        Value v = scalar(operand);
-        if (!v)
-          return WalkResult::interrupt();
-        map.map(operand, v);
-      }
-      return WalkResult::advance();
-    });
-    if (walk.wasInterrupted())
+  for (Operation &inner : body.without_terminator())
+    if (!llvm::is_contained(skipped, &inner) &&
+        failed(cloneOperation(inner, map)))
       return failure();
-    if (auto random = dyn_cast<RandomBitsOp>(inner)) {
-      auto copy = cast<RandomBitsOp>(b.clone(inner, map));
-      map.map(random.getBits(), copy.expand(b));
-      copy.erase();
-      continue;
-    }
-    Operation *copy = b.clone(inner, map);
-    if (allowsApproximations)
-      allowApproximations(copy);
-  }
   SmallVector<Value> results;
   for (Value v : wanted) {
     Value r = map.lookupOrNull(v);
@@ -104,6 +123,55 @@ KernelEmitter::cloneBlock(Block &body, ValueRange args, ValueRange wanted,
     results.push_back(r);
   }
   return results;
+}
+
+/// Whether one instruction of sm_90 computes two numbers of 16 bits.
+static bool isOfPairs(Operation &op) {
+  return isa<arith::AddFOp, arith::SubFOp, arith::MulFOp>(op) &&
+         op.getResult(0).getType().isBF16();
+}
+
+/// An operation for two columns that share a register.
+LogicalResult KernelEmitter::clonePair(Operation &op, IRMapping (&maps)[2]) {
+  auto type = VectorType::get({2}, op.getResult(0).getType());
+  SmallVector<Value> operands;
+  for (IRMapping &map : maps)
+    if (failed(mapOuter(op, map)))
+      return failure();
+  for (Value v : op.getOperands())
+    operands.push_back(LLVM::BitcastOp::create(
+        b, loc, type, packWord(maps[0].lookup(v), maps[1].lookup(v))));
+  Operation *both = b.create(loc, op.getName().getIdentifier(), operands,
+                             TypeRange{type}, op.getAttrs());
+  for (auto [i, map] : llvm::enumerate(maps))
+    map.map(op.getResult(0),
+            LLVM::ExtractElementOp::create(b, loc, both->getResult(0), i32(i)));
+  return success();
+}
+
+/// The words of a tile whose body computes numbers of 16 bits.
+FailureOr<SmallVector<Value>>
+KernelEmitter::emitPairs(linalg::LinalgOp op, const FragmentLayout &layout) {
+  SmallVector<Value> words;
+  Block &body = *op.getBlock();
+  Value yielded = body.getTerminator()->getOperand(0);
+  for (unsigned r = 0, e = layout.numRegs(); r < e; r += 2) {
+    IRMapping maps[2];
+    for (auto [i, map] : llvm::enumerate(maps)) {
+      auto args = elements(op, layout, r + i);
+      if (failed(args) || failed(mapBody(op, *args, rowOf(layout, r + i),
+                                         colOf(layout, r + i), map)))
+        return failure();
+    }
+    for (Operation &inner : body.without_terminator()) {
+      if (isOfPairs(inner) ? failed(clonePair(inner, maps))
+                           : failed(cloneOperation(inner, maps[0])) ||
+                                 failed(cloneOperation(inner, maps[1])))
+        return failure();
+    }
+    words.push_back(packWord(maps[0].lookup(yielded), maps[1].lookup(yielded)));
+  }
+  return words;
 }
 
 /// The element of an operand that goes with a register of the op's layout.
@@ -157,6 +225,24 @@ FailureOr<Value> KernelEmitter::operandElement(linalg::LinalgOp op,
   return failure();
 }
 
+/// The elements of all operands that the body reads; null of others.
+FailureOr<SmallVector<Value>>
+KernelEmitter::elements(linalg::LinalgOp op, const FragmentLayout &layout,
+                        unsigned reg) {
+  SmallVector<Value> args;
+  for (OpOperand &operand : op->getOpOperands()) {
+    if (!op.payloadUsesValueFromOperand(&operand)) {
+      args.push_back(Value());
+      continue;
+    }
+    FailureOr<Value> v = operandElement(op, &operand, layout, reg);
+    if (failed(v) || !*v)
+      return failure();
+    args.push_back(*v);
+  }
+  return args;
+}
+
 LogicalResult KernelEmitter::emitElementwise(linalg::LinalgOp op) {
   Value first = op->getResult(0);
   std::optional<FragmentLayout> layout = plan.layout(first);
@@ -170,22 +256,23 @@ LogicalResult KernelEmitter::emitElementwise(linalg::LinalgOp op) {
       return op->emitOpError("expected results indexed by the identity");
   if (std::optional<LogicalResult> done = emitMask(op, *layout))
     return *done;
-  SmallVector<SmallVector<Value>> results(op->getNumResults());
   operandRegs.clear();
+  if (plan.consumers() && op->getNumResults() == 1 &&
+      isPacked(getElementTypeOrSelf(first), *layout) &&
+      llvm::any_of(*op.getBlock(), isOfPairs)) {
+    auto words = emitPairs(op, *layout);
+    if (failed(words))
+      return failure();
+    bindRegisters(first, *words);
+    return success();
+  }
+  SmallVector<SmallVector<Value>> results(op->getNumResults());
   for (unsigned r = 0, e = layout->numRegs(); r < e; ++r) {
-    SmallVector<Value> args;
-    for (OpOperand &operand : op->getOpOperands()) {
-      if (!op.payloadUsesValueFromOperand(&operand)) {
-        args.push_back(Value());
-        continue;
-      }
-      FailureOr<Value> v = operandElement(op, &operand, *layout, r);
-      if (failed(v) || !*v)
-        return failure();
-      args.push_back(*v);
-    }
+    auto args = elements(op, *layout, r);
+    if (failed(args))
+      return failure();
     auto yields =
-        cloneBody(op, args, op.getBlock()->getTerminator()->getOperands(),
+        cloneBody(op, *args, op.getBlock()->getTerminator()->getOperands(),
                   rowOf(*layout, r), colOf(*layout, r));
     if (failed(yields))
       return failure();

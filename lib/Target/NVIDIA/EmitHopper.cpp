@@ -382,10 +382,20 @@ LogicalResult KernelEmitter::emitStage(StageOp op) {
   t.regs = *words;
   t.valid.assign(2, Value());
   t.stage = op;
-  if (op.holdsSums())
+  if (op.holdsSums()) {
     stageSums(t);
+    unfenced[op] = b.getInsertionBlock();
+  }
   tiles[op.getResult()] = t;
   return success();
+}
+
+/// What the thread has written is there for TMA and products from here on; sums
+/// too that it staged before in the same block.
+void KernelEmitter::fenceShared() {
+  ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
+  Block *block = b.getInsertionBlock();
+  unfenced.remove_if([&](auto &staged) { return staged.second == block; });
 }
 
 /// Each warp writes 16 rows of a tile, of its columns those from 8 `firstTile`
@@ -418,7 +428,7 @@ void KernelEmitter::storePanels(const FragmentLayout &layout,
     ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};",
         "r,r,r,r,r,~{memory}", operands, {});
   }
-  ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
+  fenceShared();
 }
 
 /// Section by section, one thread of each warpgroup stores its rows; TMA leaves
@@ -576,7 +586,8 @@ LogicalResult KernelEmitter::addPart(const TileValue &source,
 LogicalResult KernelEmitter::addStaged(const TileValue &source,
                                        const GlobalSlice &dest) {
   llvm::SaveAndRestore thread(branchThread, again(threadId()));
-  ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
+  if (unfenced.contains(source.stage))
+    fenceShared();
   if (StageOp stage = source.stage; stage.getAdders()) {
     tellAdder(stage, dest.offsets);
     return success();

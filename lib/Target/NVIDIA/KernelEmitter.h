@@ -16,6 +16,7 @@
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"
+#include "llvm/ADT/MapVector.h"
 
 #include <functional>
 #include <limits>
@@ -386,6 +387,19 @@ private:
   cloneBlock(mlir::Block &body, mlir::ValueRange args, mlir::ValueRange wanted,
              mlir::IRMapping &map,
              mlir::ArrayRef<mlir::Operation *> skipped = {});
+  /// A body's coordinates and arguments for one element.
+  mlir::LogicalResult mapBody(mlir::linalg::LinalgOp op, mlir::ValueRange args,
+                              mlir::Value row, mlir::Value col,
+                              mlir::IRMapping &map);
+  mlir::LogicalResult mapOuter(mlir::Operation &op, mlir::IRMapping &map);
+  mlir::LogicalResult cloneOperation(mlir::Operation &op, mlir::IRMapping &map);
+  mlir::LogicalResult clonePair(mlir::Operation &op,
+                                mlir::IRMapping (&maps)[2]);
+  mlir::FailureOr<llvm::SmallVector<mlir::Value>>
+  emitPairs(mlir::linalg::LinalgOp op, const FragmentLayout &layout);
+  mlir::FailureOr<llvm::SmallVector<mlir::Value>>
+  elements(mlir::linalg::LinalgOp op, const FragmentLayout &layout,
+           unsigned reg);
   /// The value of the lane whose number differs by this bit.
   mlir::Value shuffle(mlir::Value v, unsigned distance);
   mlir::FailureOr<mlir::Value> operandElement(mlir::linalg::LinalgOp op,
@@ -533,6 +547,7 @@ private:
                    int64_t offset, unsigned firstTile, unsigned endTile);
   mlir::LogicalResult storeStaged(const TileValue &source,
                                   const GlobalSlice &dest);
+  void fenceShared();
   void waitStores();
   mlir::LogicalResult emitHopper(mlir::Operation *op);
 
@@ -651,6 +666,8 @@ private:
   llvm::SmallVector<std::pair<TensorMap, mlir::Value>> maps;
   llvm::DenseMap<RingEnd, RingCount> ringCounts;
   llvm::DenseMap<mlir::Value, Slot> slots;
+  /// Sums that threads have staged and not fenced yet, and in which block.
+  llvm::MapVector<mlir::Operation *, mlir::Block *> unfenced;
   /// Where the team's shared memory begins; its number, null where there is
   /// one; the warpgroup's in the team.
   mlir::Value smemAddress, team, warpgroupIndex; // i32

@@ -1,5 +1,5 @@
-// dS = P * (dP - D) reads the P that dV's product reads where registers are few, and
-// P itself where there are enough.
+// dS = P * (dP - D) reads the P that dV's product reads where registers are few, as
+// a product of two bf16, and P itself where there are enough.
 
 // RUN: fa-opt %inputs/small/causal-dynamic.mlir --fa-pipeline="target=sm_90a backward=all rows=128 keys=128" --fa-hopper-place --hopper-narrow | FileCheck %s --check-prefix=FEW
 // RUN: fa-opt %inputs/small/causal-dynamic.mlir --fa-pipeline="target=sm_90a backward=all rows=64 keys=128" --fa-hopper-place --hopper-narrow | FileCheck %s --check-prefix=MANY
@@ -11,7 +11,10 @@
 // FEW: hopper.wgmma
 // FEW: linalg.generic {{.*}} ins(%{{.*}} : tensor<128x128xbf16>, tensor<128x128xf32>, tensor<128xf32>)
 // FEW-NEXT: ^bb0(%[[E:.*]]: bf16,
-// FEW: arith.extf %[[E]] : bf16 to f32
+// FEW: %[[X:.*]] = arith.subf
+// FEW-NEXT: %[[Y:.*]] = arith.truncf %[[X]] : f32 to bf16
+// FEW-NEXT: arith.mulf %[[E]], %[[Y]] : bf16
+// FEW-NOT: arith.mulf {{.*}} : f32
 // FEW: hopper.wgmma
 
 // MANY: hopper.consumers

@@ -62,8 +62,13 @@ static bool isRounding(linalg::GenericOp op) {
                       [](AffineMap map) { return map.isIdentity(); });
 }
 
+/// Whether a product reads the tile, or what is chosen of it.
 static bool isRead(Value tile) {
-  return llvm::any_of(tile.getUsers(), [](Operation *user) {
+  return llvm::any_of(tile.getUsers(), [&](Operation *user) {
+    if (auto generic = dyn_cast<linalg::GenericOp>(user))
+      return generic.getNumResults() == 1 &&
+             generic.getResult(0).getType() == tile.getType() &&
+             isRead(generic.getResult(0));
     return isa<WgmmaOp, ShareOp>(user);
   });
 }
@@ -111,6 +116,49 @@ static void readRounded(linalg::GenericOp user, Value tile, Value rounded) {
   }
 }
 
+/// A product of the rounded tile that is rounded itself, and nothing else, is
+/// one of rounded numbers: threads make two of them at once, and nothing is
+/// extended. Of bf16: another factor may be past the numbers of f16, and the
+/// product not.
+static void multiplyRounded(linalg::GenericOp user, Value rounded) {
+  Type narrow = getElementTypeOrSelf(rounded);
+  if (!narrow.isBF16() || user.getNumResults() != 1 ||
+      !user.getResult(0).hasOneUse())
+    return;
+  auto last =
+      dyn_cast<linalg::GenericOp>(*user.getResult(0).getUsers().begin());
+  if (!last || !isRounding(last) ||
+      last.getResult(0).getType() != rounded.getType())
+    return;
+  auto yield = cast<linalg::YieldOp>(user.getBody()->getTerminator());
+  auto product = yield.getOperand(0).getDefiningOp<arith::MulFOp>();
+  if (!product || !product->hasOneUse())
+    return;
+  for (auto [x, y] : {std::pair(product.getLhs(), product.getRhs()),
+                      std::pair(product.getRhs(), product.getLhs())}) {
+    auto extended = x.getDefiningOp<arith::ExtFOp>();
+    if (!extended || extended.getIn().getType() != narrow)
+      continue;
+    OpBuilder b(product);
+    Location loc = product.getLoc();
+    Value other = arith::TruncFOp::create(b, loc, narrow, y);
+    yield.setOperand(0, arith::MulFOp::create(b, loc, extended.getIn(), other));
+    product.erase();
+    // It is yielded where the rounding was.
+    b.setInsertionPoint(user);
+    auto made = linalg::GenericOp::create(
+        b, user.getLoc(), last.getResultTypes(), user.getDpsInputs(),
+        last.getDpsInits(), user.getIndexingMapsArray(),
+        user.getIteratorTypesArray());
+    made.getRegion().takeBody(user.getRegion());
+    made.getMatchingBlockArgument(made.getDpsInitOperand(0)).setType(narrow);
+    last.replaceAllUsesWith(made);
+    last.erase();
+    user.erase();
+    return;
+  }
+}
+
 void LoopTiles::narrow() {
   for (auto round : llvm::to_vector(body.getOps<linalg::GenericOp>())) {
     if (!isRounding(round) || !isRead(round.getResult(0)))
@@ -127,8 +175,10 @@ void LoopTiles::narrow() {
     if (later.empty())
       continue;
     round->moveAfter(made);
-    for (linalg::GenericOp user : later)
+    for (linalg::GenericOp user : later) {
       readRounded(user, tile, round.getResult(0));
+      multiplyRounded(user, round.getResult(0));
+    }
   }
 }
 
