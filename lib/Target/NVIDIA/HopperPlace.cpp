@@ -362,8 +362,14 @@ void Placement::placeRings(OpBuilder &b) {
 /// lengths differ; if barriers leave it room before the first tile.
 void Placement::placeQueue(OpBuilder &b) {
   // Heads whose blocks run side by side and share what L2 holds: gradients read
-  // and add to 8 bytes an element of one.
-  constexpr int64_t section = 4;
+  // and add to 8 bytes an element of one. As measured (benchmarks/HISTORY.md).
+  constexpr int64_t mostHeads = 4, mostColumns = 512;
+  int64_t columns = 1;
+  for (auto &[tile, placed] : tiles)
+    if (!placed.isComputed)
+      columns = std::max(
+          columns, cast<RankedTensorType>(tile.getType()).getShape().back());
+  int64_t section = std::clamp<int64_t>(mostColumns / columns, 1, mostHeads);
   if (barriersEnd + TileQueueOp::bytes > tileAlignment)
     return;
   bool longestFirst = boundsDependOn(forall, forall.getInductionVars().back());
@@ -498,6 +504,16 @@ static bool makesRandomBits(ConsumersOp role) {
   return walk.wasInterrupted();
 }
 
+/// Whether a branch, such as that of blocks that a mask cuts, reads memory
+/// element by element.
+static bool branchesRead(ConsumersOp role) {
+  WalkResult walk = role.walk([](scf::IfOp branch) {
+    return branch.walk(
+        [](tensor::ExtractOp) { return WalkResult::interrupt(); });
+  });
+  return walk.wasInterrupted();
+}
+
 /// Each warp's part of what is added lies in shared memory until TMA has read
 /// it. Adders add it where blocks add in an order, so that the consumers need
 /// not wait for turns, and where a row is so long that the instructions take
@@ -515,7 +531,7 @@ void Placement::stageSums() {
   bool canHaveAdders = hasQueue && sums.size() == 1 &&
                        warpgroups <= StageOp::maxAdders &&
                        barriersEnd + adderBytes <= tileAlignment;
-  bool areStaged = false;
+  bool areStaged = false, haveAdders = false;
   for (fa::AccumulateSliceOp sum : sums) {
     Value part = sum.getPart();
     auto slice = part.getDefiningOp<tensor::ExtractSliceOp>();
@@ -532,6 +548,7 @@ void Placement::stageSums() {
     if (canHaveAdders && (inOrder || type.getDimSize(1) > shortRow)) {
       adders = b.getI64IntegerAttr(barriersEnd);
       barriersEnd += adderBytes;
+      haveAdders = true;
     }
     auto stage = StageOp::create(b, sum.getLoc(), type, part, tilesEnd,
                                  IntegerAttr(), adders);
@@ -540,13 +557,22 @@ void Placement::stageSums() {
     tilesEnd += llvm::alignTo(stage.bytes(), tileAlignment);
     areStaged = true;
   }
-  // Fewer products at a time, where their results do not need most registers
-  // anyway, sums are added from there, or random bits are made meanwhile: as
-  // measured.
-  constexpr int64_t mostRegisters = 200, moreSpare = 96;
-  if (!sums.empty() && (!areStaged || makesRandomBits(consumers) ||
-                        registersOfResults() <= mostRegisters))
+  if (sums.empty())
+    return;
+  // As measured (benchmarks/HISTORY.md): fewer products at a time, where their
+  // results do not need most registers anyway or sums are added from there, and
+  // where a mask's own addresses would not fit; more, but first those of the
+  // iteration before, where warps add what they have staged themselves.
+  constexpr int64_t mostRegisters = 200, moreSpare = 96, lessSpare = 48;
+  if (!areStaged || branchesRead(consumers) ||
+      registersOfResults() <= mostRegisters) {
     consumers.setSpare(moreSpare);
+  } else if (!haveAdders) {
+    consumers.setSpare(lessSpare);
+    consumers.setCarriedFirst(true);
+  } else if (makesRandomBits(consumers)) {
+    consumers.setSpare(moreSpare);
+  }
 }
 
 void Placement::apply() {

@@ -113,8 +113,8 @@ func.func @teams() {
     hopper.tile_queue barriers 16 teams 2
     hopper.producer registers 24 {
     }
-    // CHECK: hopper.consumers 2 registers 112 spare 72 {
-    hopper.consumers 2 registers 112 spare 72 {
+    // CHECK: hopper.consumers 2 registers 112 spare 72 carried_first {
+    hopper.consumers 2 registers 112 spare 72 carried_first {
     }
   }
   return

@@ -8,7 +8,8 @@
 //
 //   what takes fewer registers than it frees
 //   products              as early as they can start, those first that most is
-//                         to follow
+//                         to follow, or before them those of what the loop
+//                         carries
 //   stages given back     as soon as nothing reads them
 //   all else              in its own order
 //   waits                 when nothing else is left
@@ -45,7 +46,8 @@ class BlockOrder {
 public:
   BlockOrder(Block &block, ConsumersOp role)
       : block(block), pressure(block, role.getWarpgroups()),
-        most(role.getRegisters() - role.getSpare()) {}
+        most(role.getRegisters() - role.getSpare()),
+        carriedFirst(role.getCarriedFirst()) {}
   void run();
 
 private:
@@ -59,6 +61,7 @@ private:
   void depend(Operation *op, Operation *on);
   bool isReady(Operation *op) const;
   bool fits(Operation *op) const;
+  bool isOfCarried(Operation *product) const;
   Operation *next() const;
   void place(Operation *op);
   void pinComputed();
@@ -67,6 +70,8 @@ private:
   Pressure pressure;
   /// Registers a thread that tiles can have.
   int64_t most;
+  /// Whether products of what the loop carries come before all others.
+  bool carriedFirst;
   /// What is not placed yet, in its own order.
   SmallVector<Operation *> left;
   DenseMap<Operation *, llvm::SmallSetVector<Operation *, 4>> needs;
@@ -293,12 +298,22 @@ bool BlockOrder::fits(Operation *op) const {
   return growth <= 0 || pressure.live() + growth <= most;
 }
 
+/// Whether an operand is a tile that the loop carries, or the stage that one of
+/// them was put into.
+bool BlockOrder::isOfCarried(Operation *product) const {
+  return llvm::any_of(product->getOperands(), [&](Value v) {
+    if (auto acquire = v.getDefiningOp<AcquireOp>())
+      v = acquire.getTile();
+    return isa<BlockArgument>(v) && v.getParentBlock() == &block;
+  });
+}
+
 /// Of what is ready and fits, the first kind's first operation: of products the
 /// one that most is to follow, of waits the one that waits for the fewest. What
 /// does not fit comes when nothing is left to wait for, the smallest first.
 Operation *BlockOrder::next() const {
   Operation *best = nullptr;
-  std::tuple<bool, int64_t, int64_t> bestCost;
+  std::tuple<bool, int64_t, bool, int64_t> bestCost;
   for (Operation *op : left) {
     if (!isReady(op) ||
         (isa<WgmmaOp>(op) && pressure.pendingProducts() >= size_t(maxPending)))
@@ -312,8 +327,9 @@ Operation *BlockOrder::next() const {
     bool tooLarge = !fits(op);
     if (kind == Other && pressure.growth(op) < 0)
       kind = Shrinks;
-    std::tuple<bool, int64_t, int64_t> cost(
-        tooLarge, tooLarge ? pressure.growth(op) : kind, inKind);
+    bool afterCarried = carriedFirst && kind == Starts && !isOfCarried(op);
+    std::tuple<bool, int64_t, bool, int64_t> cost(
+        tooLarge, tooLarge ? pressure.growth(op) : kind, afterCarried, inKind);
     if (best && cost >= bestCost)
       continue;
     best = op;

@@ -214,15 +214,19 @@ def Hopper_ConsumersOp : Hopper_Op<"consumers",
     threads takes (setmaxnreg), and `spare` how many of these `hopper-order` and
     `hopper-narrow` leave to what is no tile: addresses, counters and temporaries
     take about 28, and ptxas 13 has products one after the other (C7512) where
-    results in flight leave it fewer than 56. The results are the tiles that the
-    block produces.
+    results in flight leave it fewer than 56. With `carried_first`,
+    `hopper-order` starts products of what a loop carries, those that are an
+    iteration late, before all others. The results are the tiles that the block
+    produces.
   }];
   let arguments = (ins I64Attr:$warpgroups, I64Attr:$registers,
-                       DefaultValuedAttr<I64Attr, "56">:$spare);
+                       DefaultValuedAttr<I64Attr, "56">:$spare,
+                       UnitAttr:$carried_first);
   let results = (outs Variadic<AnyType>:$results);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
     $warpgroups `registers` $registers (`spare` $spare^)?
+    (`carried_first` $carried_first^)?
     (`->` `(` type($results)^ `)`)? attr-dict-with-keyword $body
   }];
   let hasVerifier = 1;
