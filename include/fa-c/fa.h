@@ -81,7 +81,7 @@ typedef struct fa_compile_options {
    * the function's arguments, out [B,Hq,Sq,Dv], lse [B,Hq,Sq], the gradients
    * with respect to out and, where the function returns it, to lse; then its
    * results: the gradients with respect to query, key, value and those tensors,
-   * in the order of the arguments. For target "cpu". Default NULL. */
+   * in the order of the arguments. Default NULL. */
   const char *backward;
   /** Not 0: gradients have the same bits each time that a kernel runs on the
    * same device, also where blocks of a GPU's grid add to the same numbers. On
