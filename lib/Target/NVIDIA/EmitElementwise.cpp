@@ -39,6 +39,12 @@ static void allowApproximations(Operation *op) {
   });
 }
 
+static void mapArguments(Block &body, ValueRange args, IRMapping &map) {
+  for (auto [arg, value] : llvm::zip(body.getArguments(), args))
+    if (value)
+      map.map(arg, value);
+}
+
 LogicalResult KernelEmitter::mapBody(linalg::LinalgOp op, ValueRange args,
                                      Value row, Value col, IRMapping &map) {
   for (auto coordinate : op.getBlock()->getOps<linalg::IndexOp>()) {
@@ -47,9 +53,7 @@ LogicalResult KernelEmitter::mapBody(linalg::LinalgOp op, ValueRange args,
       return op->emitOpError("asks for a coordinate that its layout lacks");
     map.map(coordinate.getResult(), v);
   }
-  for (auto [arg, value] : llvm::zip(op.getBlock()->getArguments(), args))
-    if (value)
-      map.map(arg, value);
+  mapArguments(*op.getBlock(), args, map);
   return success();
 }
 
@@ -106,9 +110,7 @@ LogicalResult KernelEmitter::cloneOperation(Operation &op, IRMapping &map) {
 FailureOr<SmallVector<Value>>
 KernelEmitter::cloneBlock(Block &body, ValueRange args, ValueRange wanted,
                           IRMapping &map, ArrayRef<Operation *> skipped) {
-  for (auto [arg, value] : llvm::zip(body.getArguments(), args))
-    if (value)
-      map.map(arg, value);
+  mapArguments(body, args, map);
   for (Operation &inner : body.without_terminator())
     if (!llvm::is_contained(skipped, &inner) &&
         failed(cloneOperation(inner, map)))

@@ -366,9 +366,9 @@ void Placement::placeQueue(OpBuilder &b) {
   constexpr int64_t mostHeads = 4, mostColumns = 512;
   int64_t columns = 1;
   for (auto &[tile, placed] : tiles)
-    if (!placed.isComputed)
-      columns = std::max(
-          columns, cast<RankedTensorType>(tile.getType()).getShape().back());
+    if (auto type = cast<RankedTensorType>(tile.getType());
+        !placed.isComputed && type.getRank() == 2)
+      columns = std::max(columns, type.getDimSize(1));
   int64_t section = std::clamp<int64_t>(mostColumns / columns, 1, mostHeads);
   if (barriersEnd + TileQueueOp::bytes > tileAlignment)
     return;
@@ -562,7 +562,8 @@ void Placement::stageSums() {
   // As measured (benchmarks/HISTORY.md): fewer products at a time, where their
   // results do not need most registers anyway or sums are added from there, and
   // where a mask's own addresses would not fit; more, but first those of the
-  // iteration before, where warps add what they have staged themselves.
+  // iteration before, where warps add what they have staged themselves; with
+  // adders fewer again where random bits are made meanwhile.
   constexpr int64_t mostRegisters = 200, moreSpare = 96, lessSpare = 48;
   if (!areStaged || branchesRead(consumers) ||
       registersOfResults() <= mostRegisters) {

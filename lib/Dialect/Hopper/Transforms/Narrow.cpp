@@ -116,19 +116,19 @@ static void readRounded(linalg::GenericOp user, Value tile, Value rounded) {
   }
 }
 
-/// A product of the rounded tile that is rounded itself, and nothing else, is
+/// A product with a rounded tile that is rounded itself, and nothing else, is
 /// one of rounded numbers: threads make two of them at once, and nothing is
 /// extended. Of bf16: another factor may be past the numbers of f16, and the
-/// product not.
-static void multiplyRounded(linalg::GenericOp user, Value rounded) {
-  Type narrow = getElementTypeOrSelf(rounded);
-  if (!narrow.isBF16() || user.getNumResults() != 1 ||
-      !user.getResult(0).hasOneUse())
+/// product not. Erases both operations, the product's and the rounding.
+static void multiplyRounded(linalg::GenericOp user) {
+  if (user.getNumResults() != 1 || !user.getResult(0).hasOneUse())
     return;
   auto last =
       dyn_cast<linalg::GenericOp>(*user.getResult(0).getUsers().begin());
-  if (!last || !isRounding(last) ||
-      last.getResult(0).getType() != rounded.getType())
+  if (!last || !isRounding(last))
+    return;
+  Type narrow = getElementTypeOrSelf(last.getResult(0));
+  if (!narrow.isBF16())
     return;
   auto yield = cast<linalg::YieldOp>(user.getBody()->getTerminator());
   auto product = yield.getOperand(0).getDefiningOp<arith::MulFOp>();
@@ -160,6 +160,7 @@ static void multiplyRounded(linalg::GenericOp user, Value rounded) {
 }
 
 void LoopTiles::narrow() {
+  llvm::SetVector<Operation *> narrowed;
   for (auto round : llvm::to_vector(body.getOps<linalg::GenericOp>())) {
     if (!isRounding(round) || !isRead(round.getResult(0)))
       continue;
@@ -177,9 +178,12 @@ void LoopTiles::narrow() {
     round->moveAfter(made);
     for (linalg::GenericOp user : later) {
       readRounded(user, tile, round.getResult(0));
-      multiplyRounded(user, round.getResult(0));
+      narrowed.insert(user);
     }
   }
+  // At the end: it erases roundings, over which the loop above goes.
+  for (Operation *user : narrowed)
+    multiplyRounded(cast<linalg::GenericOp>(user));
 }
 
 namespace {
