@@ -1,8 +1,8 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Copies of a program's operations: for one block of keys, with what is known
-// of it folded, and of what computes one value.
+// Copies of a program's operations for one block of keys, with what is known of
+// it folded.
 
 #include "HopperSchedule.h"
 
@@ -210,20 +210,4 @@ void fa::nvidia::cloneBlock(OpBuilder &b, scf::ForOp loop,
   Cloner cloner{loop, isFirst, map};
   for (Operation *op : ops)
     cloner.clone(b, *op);
-}
-
-Value fa::nvidia::cloneSlice(OpBuilder &b, Value v, Region &region,
-                             IRMapping &map) {
-  if (Value known = map.lookupOrNull(v))
-    return known;
-  Operation *op = v.getDefiningOp();
-  if (!op || !region.isAncestor(op->getParentRegion()))
-    return v;
-  op->walk<WalkOrder::PreOrder>([&](Operation *inner) {
-    for (Value operand : inner->getOperands())
-      if (!op->isAncestor(operand.getParentRegion()->getParentOp()))
-        cloneSlice(b, operand, region, map);
-  });
-  b.clone(*op, map);
-  return map.lookup(v);
 }

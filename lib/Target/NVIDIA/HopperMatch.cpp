@@ -63,6 +63,19 @@ bool fa::nvidia::canLoadByTMA(Value v, std::string &why) {
   return true;
 }
 
+/// Whether the number of steps of a loop is read from memory: that of a list.
+bool fa::nvidia::followsList(scf::ForOp loop) {
+  SmallVector<Value> worklist = {loop.getUpperBound()};
+  while (!worklist.empty()) {
+    Operation *op = worklist.pop_back_val().getDefiningOp();
+    if (isa_and_nonnull<tensor::ExtractOp>(op))
+      return true;
+    if (op)
+      llvm::append_range(worklist, op->getOperands());
+  }
+  return false;
+}
+
 static bool matchTiles(HopperProgram &program, std::string &why) {
   const Contraction &first = program.first, &second = program.second;
   scf::ForOp loop = program.loop;

@@ -23,12 +23,15 @@
 #include "Program.h"
 
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/IR/Matchers.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/Transforms/Transforms.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/IR/Remarks.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "mlir/Transforms/RegionUtils.h"
 
 namespace fa {
 #define GEN_PASS_DEF_HOPPERPLACEPASS
@@ -39,10 +42,11 @@ using namespace mlir;
 using namespace fa::nvidia;
 using namespace fa::hopper;
 
-/// A producer that computes no tiles, and only addresses, needs few; consumers
-/// hold more tiles.
-static RoleRegisters registersOfRoles(int64_t warpgroups) {
-  return warpgroups == 2 ? RoleRegisters{24, 240} : roleRegisters(warpgroups);
+/// Consumers that share what they compute hold most tiles. The producer has
+/// then what its loads need at least, else what they need with lists and masks.
+static RoleRegisters registersOfRoles(int64_t warpgroups, bool share) {
+  return warpgroups == 2 && share ? RoleRegisters{24, 240}
+                                  : roleRegisters(warpgroups);
 }
 
 namespace {
@@ -51,6 +55,8 @@ namespace {
 struct PlacedTile {
   /// The consumers compute it; else it is loaded.
   bool isComputed = false;
+  /// Beside it lies a panel of ones, to sum rows with.
+  bool ones = false;
   RingOp ring;
   Value slot;
   unsigned stages = 1;
@@ -74,22 +80,39 @@ private:
   bool matchRest(std::string &why);
   bool isVectorForRing(Value vector);
   void matchVectors();
+  void findRowSums();
+  bool addsToMemory();
+  bool sharesTiles() const;
+  int64_t mostColumns() const;
+  void chooseTeams();
+  void chooseOnes(int64_t available, int64_t &bytes);
+  void chooseStagedPanels(int64_t available, int64_t &bytes);
   bool chooseStages(std::string &why);
 
   int64_t registersOfResults() const;
+  int64_t registersOfProducts() const;
   void stageSums();
   void placeRings(OpBuilder &b);
   void placeQueue(OpBuilder &b);
+  int64_t headsOfSection();
+  bool takeTurns() const;
   void moveIntoConsumers(OpBuilder &b);
   void startProduct(const Contraction &c);
   void placeSlot(Value tile, PlacedTile &placed);
+  scf::ForOp loopOfUsers(Value tile, ArrayRef<Operation *> users);
   SmallVector<Operation *> usersInShared(Value tile);
 
   scf::ForallOp forall;
   const fa::NVIDIATarget &target;
   SmallVector<Contraction> contractions;
-  int64_t warpgroups = 0;
+  int64_t warpgroups = 0, teams = 1;
   llvm::MapVector<Value, PlacedTile> tiles;
+  /// By product: the sums of the rows of its first operand, which a loop
+  /// carries, and which the product makes too where its ring has ones.
+  llvm::MapVector<Operation *, PartialSumsOp> rowSums;
+  /// Panels of the block's result that leave through shared memory at a time,
+  /// and their bytes.
+  int64_t stagedPanels = 0, stagedBytes = 0;
   /// Where shared memory is free: for tiles, and before them.
   int64_t tilesEnd = tileAlignment, barriersEnd = 0;
   /// Operands of products in registers.
@@ -170,8 +193,8 @@ bool Placement::chooseWarpgroups(std::string &why) {
   };
   int64_t leastMissing = 0;
   for (int64_t n = most / warpgroupRows; n <= maxWarpgroups; n *= 2) {
-    int64_t missing =
-        plan.estimateRegisters(4 * n) - registersOfRoles(n).consumers;
+    int64_t missing = plan.estimateRegisters(4 * n) -
+                      registersOfRoles(n, /*share=*/true).consumers;
     // More divide columns, and have to share what they compute.
     if (!takes(n) || (warpgroups && missing > 0 && 2 * missing > leastMissing))
       continue;
@@ -260,13 +283,12 @@ static bool isOrderedSum(Operation *op) {
 /// Operations that the consumers run as they are.
 bool Placement::matchRest(std::string &why) {
   WalkResult walk = forall.getBody()->walk([&](Operation *op) {
-    bool isKnown =
-        isa<linalg::LinalgOp, scf::ForOp, scf::IfOp, scf::YieldOp,
-            scf::InParallelOp, linalg::YieldOp, linalg::IndexOp,
-            fa::ParallelAccumulateOp, fa::AccumulateOp, fa::YieldPlacesOp>(
-            op) ||
-        op->getDialect()->getNamespace() == "tensor" ||
-        (!op->getNumRegions() && isMemoryEffectFree(op));
+    bool isKnown = isa<linalg::LinalgOp, scf::ForOp, scf::IfOp, scf::YieldOp,
+                       scf::InParallelOp, linalg::YieldOp, linalg::IndexOp,
+                       fa::ParallelAccumulateOp, fa::AccumulateOp,
+                       fa::YieldPlacesOp, PinOp>(op) ||
+                   op->getDialect()->getNamespace() == "tensor" ||
+                   (!op->getNumRegions() && isMemoryEffectFree(op));
     isKnown &= !isOrderedSum(op);
     if (!isKnown)
       why = (isOrderedSum(op) ? "it has an ordered " : "it has a ") +
@@ -304,24 +326,143 @@ void Placement::matchVectors() {
   });
 }
 
-bool Placement::chooseStages(std::string &why) {
-  int64_t available = target.sharedMemory - tileAlignment, bytes = 0;
+/// Sums of what a product reads from registers, which a loop carries.
+void Placement::findRowSums() {
+  forall.walk([&](PartialSumsOp sums) {
+    auto loop = dyn_cast<scf::ForOp>(sums->getParentOp());
+    if (!loop || !llvm::is_contained(loop.getYieldedValues(), sums.getResult()))
+      return;
+    Value tile = sums.getTile();
+    if (Value narrow = fa::matchConvert(tile))
+      tile = narrow;
+    for (const Contraction &c : contractions)
+      if (c.op->getParentOp() == loop && c.a->get() == tile &&
+          inRegisters.contains(c.a) && c.bOuterK && isLoaded(c.b->get()))
+        rowSums[c.op] = sums;
+  });
+}
+
+/// Whether blocks add to memory, as gradients do.
+bool Placement::addsToMemory() {
+  WalkResult walk = forall.walk([](Operation *op) {
+    return isa<fa::AccumulateSliceOp, fa::AccumulateOp>(op)
+               ? WalkResult::interrupt()
+               : WalkResult::advance();
+  });
+  return walk.wasInterrupted();
+}
+
+bool Placement::sharesTiles() const {
+  return llvm::any_of(
+      tiles, [](const auto &entry) { return entry.second.isComputed; });
+}
+
+/// Columns of the widest tile that is loaded.
+int64_t Placement::mostColumns() const {
+  int64_t columns = 1;
   for (auto &[tile, placed] : tiles)
-    bytes += llvm::alignTo(tileBytes(tile), tileAlignment);
+    if (auto type = cast<RankedTensorType>(tile.getType());
+        !placed.isComputed && type.getRank() == 2)
+      columns = std::max(columns, type.getDimSize(1));
+  return columns;
+}
+
+/// Two teams where half of a block's registers and memory do for one: while one
+/// is at a tile's ends the other multiplies.
+void Placement::chooseTeams() {
+  constexpr int64_t mostLive = 80;
+  teams = warpgroups == 2 && registersOfProducts() <= mostLive &&
+                  !sharesTiles() && !addsToMemory() &&
+                  mostColumns() <= RingType::panelCols
+              ? 2
+              : 1;
+}
+
+static int64_t stageBytes(Value tile, const PlacedTile &placed) {
+  int64_t ones = placed.ones
+                     ? cast<RankedTensorType>(tile.getType()).getDimSize(0) *
+                           RingType::rowBytes
+                     : 0;
+  return llvm::alignTo(tileBytes(tile) + ones, tileAlignment);
+}
+
+/// Tensor cores sum rows too where the panels of ones have room.
+void Placement::chooseOnes(int64_t available, int64_t &bytes) {
+  constexpr int64_t mostColumns = 128;
+  for (auto &[op, sums] : rowSums) {
+    const Contraction &c = *llvm::find_if(
+        contractions, [&](const Contraction &c) { return c.op == op; });
+    PlacedTile &placed = tiles[c.b->get()];
+    int64_t more = placed.stages * c.k * RingType::rowBytes;
+    if (c.n % RingType::panelCols || c.n > mostColumns || placed.ones ||
+        bytes + more > available)
+      continue;
+    placed.ones = true;
+    bytes += more;
+  }
+}
+
+/// The result is staged where two stages leave room for it, in as few sections
+/// as fit there.
+void Placement::chooseStagedPanels(int64_t available, int64_t &bytes) {
+  RankedTensorType result = findStageable(forall);
+  if (!result)
+    return;
+  int64_t panels = llvm::divideCeil(result.getDimSize(1), RingType::panelCols),
+          panelBytes = result.getDimSize(0) * RingType::rowBytes,
+          room = (available - bytes) / panelBytes;
+  if (room <= 0)
+    return;
+  stagedPanels = llvm::divideCeil(panels, llvm::divideCeil(panels, room));
+  stagedBytes = stagedPanels * panelBytes;
+  bytes += stagedBytes;
+}
+
+bool Placement::chooseStages(std::string &why) {
+  chooseTeams();
+  int64_t ofTeam = target.sharedMemory / teams;
+  if (teams > 1)
+    ofTeam = llvm::alignDown(ofTeam, tileAlignment);
+  int64_t available = ofTeam - tileAlignment, bytes = 0;
+  for (auto &[tile, placed] : tiles)
+    bytes += stageBytes(tile, placed);
   if (bytes > available) {
     why = "its tiles have " + std::to_string(bytes) +
           " bytes, and shared memory " + std::to_string(available);
     return false;
   }
+  auto isInLoop = [&](Value tile) {
+    return tile.getParentBlock() != forall.getBody();
+  };
   for (bool isComputed : {false, true})
     for (auto &[tile, placed] : tiles) {
-      int64_t more = llvm::alignTo(tileBytes(tile), tileAlignment);
-      if (placed.isComputed != isComputed ||
-          tile.getParentBlock() == forall.getBody() || bytes + more > available)
+      int64_t more = stageBytes(tile, placed);
+      if (placed.isComputed != isComputed || !isInLoop(tile) ||
+          bytes + more > available)
         continue;
       placed.stages = 2;
       bytes += more;
     }
+  // What warpgroups share paces them: more stages gain nothing (measured).
+  if (sharesTiles())
+    return true;
+  chooseOnes(available, bytes);
+  chooseStagedPanels(available, bytes);
+  constexpr unsigned mostStages = 4;
+  int64_t ofAll = 0;
+  for (auto &[tile, placed] : tiles)
+    if (isInLoop(tile))
+      ofAll += stageBytes(tile, placed);
+  for (unsigned stages = 3; stages <= mostStages; ++stages) {
+    // Teams have as many as divides what a ring counts.
+    unsigned more = teams > 1 ? (stages == mostStages ? 2 : 0) : 1;
+    if (!ofAll || !more || bytes + more * ofAll > available)
+      continue;
+    bytes += more * ofAll;
+    for (auto &[tile, placed] : tiles)
+      if (isInLoop(tile) && placed.stages > 1)
+        placed.stages += more;
+  }
   return true;
 }
 
@@ -337,6 +478,7 @@ bool Placement::match(std::string &why) {
   if (!matchRest(why) || !matchContractions(why))
     return false;
   matchVectors();
+  findRowSums();
   return chooseStages(why);
 }
 
@@ -349,9 +491,9 @@ void Placement::placeRings(OpBuilder &b) {
     auto &[tile, placed] = entry;
     auto type = RingType::get(b.getContext(), placed.stages,
                               cast<RankedTensorType>(tile.getType()));
-    placed.ring = RingOp::create(
-        b, tile.getLoc(), type, "tile" + std::to_string(n), tilesEnd,
-        barriersEnd, /*ones=*/false, placed.isComputed);
+    placed.ring =
+        RingOp::create(b, tile.getLoc(), type, "tile" + std::to_string(n),
+                       tilesEnd, barriersEnd, placed.ones, placed.isComputed);
     tilesEnd += llvm::alignTo(placed.ring.bytes(), tileAlignment);
     barriersEnd = placed.ring.barriersEnd();
   }
@@ -361,21 +503,29 @@ void Placement::placeRings(OpBuilder &b) {
 /// Blocks stay and take tiles from a queue, the longest first where their
 /// lengths differ; if barriers leave it room before the first tile.
 void Placement::placeQueue(OpBuilder &b) {
-  // Heads whose blocks run side by side and share what L2 holds: gradients read
-  // and add to 8 bytes an element of one. As measured (benchmarks/HISTORY.md).
-  constexpr int64_t mostHeads = 4, mostColumns = 512;
-  int64_t columns = 1;
-  for (auto &[tile, placed] : tiles)
-    if (auto type = cast<RankedTensorType>(tile.getType());
-        !placed.isComputed && type.getRank() == 2)
-      columns = std::max(columns, type.getDimSize(1));
-  int64_t section = std::clamp<int64_t>(mostColumns / columns, 1, mostHeads);
   if (barriersEnd + TileQueueOp::bytes > tileAlignment)
     return;
   bool longestFirst = boundsDependOn(forall, forall.getInductionVars().back());
   TileQueueOp::create(b, forall.getLoc(), barriersEnd, longestFirst,
-                      longestFirst ? section : 1, /*teams=*/1);
+                      longestFirst ? headsOfSection() : 1, teams);
   barriersEnd += TileQueueOp::bytes;
+}
+
+/// Heads whose blocks run side by side and share what L2 holds, as measured on
+/// an H200. Where blocks add to memory (benchmarks/HISTORY.md) they read and
+/// add to 8 bytes an element of one. Else fewer leave short tiles to the end,
+/// and more do not share what L2 holds; of a list each tile takes a few of a
+/// head's blocks, others are to find these in L2 (a density of 1/8: 15% faster
+/// at D=128).
+int64_t Placement::headsOfSection() {
+  int64_t columns = mostColumns();
+  if (addsToMemory())
+    return std::clamp<int64_t>(512 / columns, 1, 4);
+  for (const Contraction &c : contractions)
+    if (auto loop = dyn_cast<scf::ForOp>(c.op->getParentOp());
+        loop && followsList(loop))
+      return 1;
+  return columns <= 64 ? 32 : 16;
 }
 
 /// Numbers, slices of memory and what is one number throughout: both roles can
@@ -387,6 +537,17 @@ static bool isOfBoth(Operation *op) {
   return !op->getNumRegions() && isMemoryEffectFree(op) &&
          llvm::none_of(op->getResultTypes(),
                        [](Type type) { return isa<TensorType>(type); });
+}
+
+/// Whether warpgroups take turns at the tensor cores: where they share nothing
+/// that has them meet, and teams do not drift apart by themselves. As measured
+/// on an H200, not where results are so wide that a turn takes long.
+bool Placement::takeTurns() const {
+  constexpr int64_t mostColumns = 128;
+  return warpgroups > 1 && teams == 1 && !inRegisters.empty() &&
+         !sharesTiles() && llvm::all_of(contractions, [](const Contraction &c) {
+           return c.n <= mostColumns;
+         });
 }
 
 void Placement::moveIntoConsumers(OpBuilder &b) {
@@ -406,11 +567,17 @@ void Placement::moveIntoConsumers(OpBuilder &b) {
       if (moved.contains(v.getDefiningOp()))
         results.insert(v);
   });
-  RoleRegisters registers = registersOfRoles(warpgroups);
+  RoleRegisters registers = registersOfRoles(teams * warpgroups, sharesTiles());
   SmallVector<Value> values = results.takeVector();
   consumers =
       ConsumersOp::create(b, forall.getLoc(), TypeRange(ValueRange(values)),
                           warpgroups, registers.consumers);
+  consumers.setTurns(takeTurns());
+  // Where the products leave no room to compute under them, all of them start.
+  constexpr int64_t least = 24;
+  if (!sharesTiles() && !addsToMemory() &&
+      registersOfProducts() + consumers.getSpare() > registers.consumers)
+    consumers.setSpare(least);
   Block &body = consumers.getBody().emplaceBlock();
   for (Operation *op : moved)
     op->moveBefore(&body, body.end());
@@ -464,30 +631,89 @@ void Placement::placeSlot(Value tile, PlacedTile &placed) {
           ReadOp::create(before, user->getLoc(), tile.getType(), placed.slot);
       user->replaceUsesOfWith(tile, read.getResult());
     }
-  b.setInsertionPointAfter(last);
-  ReleaseOp::create(b, tile.getLoc(), placed.slot, Value());
+  scf::ForOp loop = loopOfUsers(tile, users);
+  if (!loop) {
+    b.setInsertionPointAfter(last);
+    ReleaseOp::create(b, tile.getLoc(), placed.slot, Value());
+    return;
+  }
+  // In the loop's last iteration, or, where it has none, before it.
+  Location loc = tile.getLoc();
+  auto low = getConstantIntValue(loop.getLowerBound()),
+       high = getConstantIntValue(loop.getUpperBound());
+  if (!low || !high || *low >= *high) {
+    b.setInsertionPoint(loop);
+    Value hasNone =
+        arith::CmpIOp::create(b, loc, arith::CmpIPredicate::sge,
+                              loop.getLowerBound(), loop.getUpperBound());
+    ReleaseOp::create(b, loc, placed.slot, hasNone);
+  }
+  Operation *lastInLoop = *llvm::max_element(
+      users, [](Operation *x, Operation *y) { return x->isBeforeInBlock(y); });
+  b.setInsertionPointAfter(lastInLoop);
+  Value next =
+      arith::AddIOp::create(b, loc, loop.getInductionVar(), loop.getStep());
+  Value isLast = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::sge, next,
+                                       loop.getUpperBound());
+  ReleaseOp::create(b, loc, placed.slot, isLast);
+}
+
+/// The loop in whose body all that reads a block's tile is, so that the next
+/// block's can come when the last iteration has read it.
+scf::ForOp Placement::loopOfUsers(Value tile, ArrayRef<Operation *> users) {
+  auto loop = dyn_cast<scf::ForOp>(users.front()->getParentOp());
+  bool isOfBlock = tile.getParentBlock() == forall.getBody() &&
+                   !forall.getBody()->getOps<TileQueueOp>().empty();
+  if (!loop || !isOfBlock || loop->getParentOp() != consumers || addsToMemory())
+    return {};
+  return llvm::all_of(users,
+                      [&](Operation *user) {
+                        return user->getBlock() == loop.getBody();
+                      })
+             ? loop
+             : scf::ForOp();
 }
 
 /// A contraction is a product that is waited for.
 void Placement::startProduct(const Contraction &c) {
   OpBuilder b(c.op);
+  auto placeOf = [&](OpOperand *operand) {
+    return tiles.find(operand->get())->second;
+  };
   auto read = [&](OpOperand *operand) {
-    return inRegisters.contains(operand)
-               ? operand->get()
-               : tiles.find(operand->get())->second.slot;
+    return inRegisters.contains(operand) ? operand->get()
+                                         : placeOf(operand).slot;
   };
   Value init = c.op.getDpsInits()[0];
   auto fill = init.getDefiningOp<linalg::FillOp>();
   SmallVector<Value> inits;
   if (!fill || !matchPattern(fill.getInputs()[0], m_AnyZeroFloat()))
     inits.push_back(init);
-  auto type =
-      PendingType::get(b.getContext(), cast<RankedTensorType>(init.getType()));
+  SmallVector<Type> types{
+      PendingType::get(b.getContext(), cast<RankedTensorType>(init.getType()))};
+  PartialSumsOp sums = rowSums.lookup(c.op);
+  if (sums && placeOf(c.b).ones) {
+    IRRewriter rewriter(b.getContext());
+    (void)moveValueDefinitions(rewriter, sums.getAcc(), c.op);
+    inits.assign({init, sums.getAcc()});
+    types.push_back(PendingType::get(
+        b.getContext(), cast<RankedTensorType>(sums.getResult().getType())));
+  } else {
+    sums = {};
+  }
   auto product =
-      WgmmaOp::create(b, c.op.getLoc(), TypeRange(type), read(c.a), read(c.b),
-                      inits, /*condition=*/Value(), c.aOuterK, c.bOuterK);
+      WgmmaOp::create(b, c.op.getLoc(), types, read(c.a), read(c.b), inits,
+                      /*condition=*/Value(), c.aOuterK, c.bOuterK);
   auto wait = WaitGroupOp::create(b, c.op.getLoc(), 0, product.getResults());
   c.op->getResult(0).replaceAllUsesWith(wait.getResults()[0]);
+  if (!sums)
+    return;
+  auto loop = cast<scf::ForOp>(sums->getParentOp());
+  for (auto [i, value] : llvm::enumerate(loop.getYieldedValues()))
+    if (value == sums.getResult())
+      takeWholeSums(loop.getResult(i));
+  sums.getResult().replaceAllUsesWith(wait.getResults()[1]);
+  sums.erase();
 }
 
 /// Registers of a thread for the results of all products.
@@ -496,6 +722,25 @@ int64_t Placement::registersOfResults() const {
   for (const Contraction &c : contractions)
     elements += c.m * c.n;
   return elements / (warpgroups * warpgroupThreads);
+}
+
+/// And for what they read from registers, and what their loops carry beside.
+int64_t Placement::registersOfProducts() const {
+  int64_t elements = 0;
+  for (OpOperand *operand : inRegisters)
+    elements +=
+        cast<RankedTensorType>(operand->get().getType()).getNumElements() / 2;
+  llvm::SetVector<Value> carried;
+  for (const Contraction &c : contractions)
+    if (auto loop = dyn_cast<scf::ForOp>(c.op->getParentOp()))
+      carried.insert_range(loop.getYieldedValues());
+  for (const Contraction &c : contractions)
+    carried.remove(c.op->getResult(0));
+  for (Value v : carried)
+    if (auto type = dyn_cast<RankedTensorType>(v.getType());
+        type && type.getRank() == 2 && type.hasStaticShape())
+      elements += type.getNumElements();
+  return registersOfResults() + elements / (warpgroups * warpgroupThreads);
 }
 
 static bool makesRandomBits(ConsumersOp role) {
@@ -579,7 +824,7 @@ void Placement::stageSums() {
 void Placement::apply() {
   OpBuilder b(forall.getBody()->getTerminator());
   placeRings(b);
-  RoleRegisters registers = registersOfRoles(warpgroups);
+  RoleRegisters registers = registersOfRoles(teams * warpgroups, sharesTiles());
   auto producer = ProducerOp::create(b, forall.getLoc(), registers.producer);
   producer.getBody().emplaceBlock();
   moveIntoConsumers(b);
@@ -589,6 +834,8 @@ void Placement::apply() {
     startProduct(c);
   for (const Contraction &c : contractions)
     c.op->erase();
+  stageStores(forall, consumers, tilesEnd, stagedPanels);
+  tilesEnd += stagedBytes;
   stageSums();
   buildProducer(producer, consumers);
   eraseDead(*forall.getBody());
@@ -658,7 +905,11 @@ struct HopperPlace : public fa::impl::HopperPlacePassBase<HopperPlace> {
         Placement look(forall, *target);
         bool isTaken = look.match(why);
         if (isTaken) {
-          forall.walk([](scf::ForOp loop) { decideByWarp(loop); });
+          forall.walk([](scf::ForOp loop) {
+            decideByWarp(loop);
+            splitRowSums(loop);
+            sinkSums(loop);
+          });
           fuseVectors(forall);
           Placement placement(forall, *target);
           isTaken = placement.match(why);

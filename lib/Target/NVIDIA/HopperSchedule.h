@@ -9,7 +9,6 @@
 //   HopperConsumers.cpp  the rotated loop of the role that computes
 //   HopperClone.cpp      the program's operations for one block of keys
 //   HopperStores.cpp     results that leave through shared memory
-//   HopperProducer.cpp   the role that loads, a slice of the other
 //   ScheduleHopper.cpp   the pass
 //
 // and HopperPlace.cpp, the pass that is to take its place.
@@ -18,6 +17,8 @@
 #define FA_LIB_TARGET_NVIDIA_HOPPERSCHEDULE_H
 
 #include "BlockPlan.h"
+
+#include "fa/Dialect/Hopper/Transforms/Utils.h"
 
 #include "mlir/IR/IRMapping.h"
 
@@ -101,6 +102,9 @@ int64_t tileBytes(mlir::Value tile);
 /// dimension; else says in `why` what stands against it.
 bool canLoadByTMA(mlir::Value tile, std::string &why);
 
+/// Whether the number of steps of a loop is read from memory: that of a list.
+bool followsList(mlir::scf::ForOp loop);
+
 /// Finds a tile of random bits.
 void findRandomMask(HopperProgram &program);
 
@@ -132,12 +136,9 @@ void sinkSums(mlir::scf::ForOp loop);
 /// of V that is all ones.
 void findSums(HopperProgram &program);
 
-/// Has the tensor cores make these sums: every column is then the whole sum.
-void takeWholeSums(HopperProgram &program);
-
-/// A branch that one side of an earlier branch rules out, and the other
-/// decides, moves into that other side: the common path tests once.
-void mergeBranches(mlir::scf::ForOp loop);
+/// Partial sums that a loop gives, made by the tensor cores: every column is
+/// then the whole sum.
+void takeWholeSums(mlir::Value sums);
 
 //===----------------------------------------------------------------------===//
 // HopperShape.cpp
@@ -178,11 +179,6 @@ void cloneBlock(mlir::OpBuilder &b, mlir::scf::ForOp loop,
                 llvm::ArrayRef<mlir::Operation *> ops, mlir::IRMapping &map,
                 mlir::Value isFirst);
 
-/// A value of a region for what `map` knows otherwise: what computes it in the
-/// region, once more.
-mlir::Value cloneSlice(mlir::OpBuilder &b, mlir::Value v, mlir::Region &region,
-                       mlir::IRMapping &map);
-
 /// Erases what nothing uses, from the last operation to the first.
 void eraseDead(mlir::Block &block);
 
@@ -190,20 +186,13 @@ void eraseDead(mlir::Block &block);
 // HopperStores.cpp
 //===----------------------------------------------------------------------===//
 
-/// Whether exactly one result can be staged.
-bool canStage(mlir::scf::ForallOp forall);
+/// The block's result that can be staged, if there is exactly one; else null.
+mlir::RankedTensorType findStageable(mlir::scf::ForallOp forall);
 
-/// The result goes through shared memory, where it has room.
-void stageStores(HopperProgram &program, HopperConsumers &consumers,
-                 const HopperShape &shape, const HopperRings &rings);
-
-//===----------------------------------------------------------------------===//
-// HopperProducer.cpp
-//===----------------------------------------------------------------------===//
-
-/// Fills the producer with the loads of what the consumers acquire, in the same
-/// order, under the same control.
-void buildProducer(hopper::ProducerOp producer, hopper::ConsumersOp consumers);
+/// That result goes through shared memory, so many panels of 64 columns at a
+/// time, where none: it does not.
+void stageStores(mlir::scf::ForallOp forall, hopper::ConsumersOp role,
+                 int64_t offset, int64_t panels);
 
 } // namespace fa::nvidia
 

@@ -106,7 +106,7 @@ FailureOr<HopperShape> fa::nvidia::chooseShape(HopperProgram &program,
           room = std::max<int64_t>(0, available - 2 * perStage) / panelBytes;
   if (options.stage >= 0)
     room = std::min<int64_t>(room, options.stage);
-  if (room > 0 && canStage(program.forall))
+  if (room > 0 && findStageable(program.forall))
     shape.stagedPanels =
         llvm::divideCeil(panels, llvm::divideCeil(panels, room));
   available -= shape.stagedPanels * panelBytes;

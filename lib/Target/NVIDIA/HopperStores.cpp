@@ -49,45 +49,47 @@ static bool isStageable(tensor::ParallelInsertSliceOp insert,
          insert.getDestType().getRank() <= 5 && isCutByTensor(insert, tile);
 }
 
-bool fa::nvidia::canStage(scf::ForallOp forall) {
+RankedTensorType fa::nvidia::findStageable(scf::ForallOp forall) {
+  RankedTensorType found;
   unsigned count = 0;
   forall.getTerminator()->walk([&](tensor::ParallelInsertSliceOp insert) {
     Value tile = insert.getSource();
     if (auto slice = tile.getDefiningOp<tensor::ExtractSliceOp>())
       tile = slice.getSource();
-    count += isStageable(insert, dyn_cast<RankedTensorType>(tile.getType()));
+    auto type = dyn_cast<RankedTensorType>(tile.getType());
+    if (!isStageable(insert, type))
+      return;
+    found = type;
+    ++count;
   });
-  return count == 1;
+  return count == 1 ? found : RankedTensorType();
 }
 
-void fa::nvidia::stageStores(HopperProgram &program, HopperConsumers &consumers,
-                             const HopperShape &shape,
-                             const HopperRings &rings) {
-  if (!shape.stagedPanels)
+void fa::nvidia::stageStores(scf::ForallOp forall, ConsumersOp role,
+                             int64_t offset, int64_t panels) {
+  if (!panels)
     return;
-  Operation *yield = consumers.role.getBody().front().getTerminator();
-  program.forall.getTerminator()->walk(
-      [&](tensor::ParallelInsertSliceOp insert) {
-        if (insert.getSource().getDefiningOp() != consumers.role)
-          return;
-        unsigned number = cast<OpResult>(insert.getSource()).getResultNumber();
-        Value value = yield->getOperand(number);
-        auto slice = value.getDefiningOp<tensor::ExtractSliceOp>();
-        Value tile = slice ? slice.getSource() : value;
-        auto type = dyn_cast<RankedTensorType>(tile.getType());
-        if (!isStageable(insert, type))
-          return;
-        OpBuilder b(slice ? slice : yield);
-        int64_t section = shape.stagedPanels * RingType::panelCols;
-        auto columns = section < type.getDimSize(1)
-                           ? b.getI64IntegerAttr(section)
-                           : IntegerAttr();
-        // Where nothing else lies.
-        Value staged = StageOp::create(b, tile.getLoc(), type, tile,
-                                       rings.tilesEnd, columns, IntegerAttr());
-        if (slice)
-          slice.getSourceMutable().set(staged);
-        else
-          yield->setOperand(number, staged);
-      });
+  Operation *yield = role.getBody().front().getTerminator();
+  forall.getTerminator()->walk([&](tensor::ParallelInsertSliceOp insert) {
+    if (insert.getSource().getDefiningOp() != role)
+      return;
+    unsigned number = cast<OpResult>(insert.getSource()).getResultNumber();
+    Value value = yield->getOperand(number);
+    auto slice = value.getDefiningOp<tensor::ExtractSliceOp>();
+    Value tile = slice ? slice.getSource() : value;
+    auto type = dyn_cast<RankedTensorType>(tile.getType());
+    if (!isStageable(insert, type))
+      return;
+    OpBuilder b(slice ? slice : yield);
+    int64_t section = panels * RingType::panelCols;
+    auto columns = section < type.getDimSize(1) ? b.getI64IntegerAttr(section)
+                                                : IntegerAttr();
+    // Where nothing else lies.
+    Value staged = StageOp::create(b, tile.getLoc(), type, tile, offset,
+                                   columns, IntegerAttr());
+    if (slice)
+      slice.getSourceMutable().set(staged);
+    else
+      yield->setOperand(number, staged);
+  });
 }

@@ -121,6 +121,7 @@ void fa::buildHopperRules(OpPassManager &pm, bool leaveAttention) {
   func.addPass(hopper::createScheduleLoopsPass());
   func.addPass(hopper::createExpandLoopsPass());
   func.addPass(hopper::createOrderStepsPass());
+  func.addPass(hopper::createFinishSchedulePass());
 }
 
 void fa::buildNVIDIAPipeline(OpPassManager &pm, const NVIDIAOptions &options) {

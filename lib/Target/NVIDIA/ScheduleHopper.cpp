@@ -31,19 +31,6 @@ using namespace mlir;
 using namespace fa::nvidia;
 using namespace fa::hopper;
 
-/// Whether the number of steps of a loop is read from memory: that of a list.
-static bool followsList(scf::ForOp loop) {
-  SmallVector<Value> worklist = {loop.getUpperBound()};
-  while (!worklist.empty()) {
-    Operation *op = worklist.pop_back_val().getDefiningOp();
-    if (isa_and_nonnull<tensor::ExtractOp>(op))
-      return true;
-    if (op)
-      llvm::append_range(worklist, op->getOperands());
-  }
-  return false;
-}
-
 /// Blocks stay and take tiles from a queue.
 static void createQueue(OpBuilder &b, HopperProgram &program,
                         const HopperRings &rings, int64_t heads,
@@ -76,7 +63,7 @@ static LogicalResult schedule(HopperProgram &program,
   if (failed(shape))
     return failure();
   if (shape->ones)
-    takeWholeSums(program);
+    takeWholeSums(program.loop.getResult(program.sumsIndex));
   else
     program.sums = {};
   // Where nothing is to run under the second contraction, its result can be
@@ -93,7 +80,8 @@ static LogicalResult schedule(HopperProgram &program,
       ProducerOp::create(b, program.loop.getLoc(), shape->producerRegisters);
   producer.getBody().emplaceBlock();
   HopperConsumers consumers = buildConsumers(b, program, *shape, rings);
-  stageStores(program, consumers, *shape, rings);
+  stageStores(program.forall, consumers.role, rings.tilesEnd,
+              shape->stagedPanels);
   buildProducer(producer, consumers.role);
   eraseDead(*program.forall.getBody());
   return success();

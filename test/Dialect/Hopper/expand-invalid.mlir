@@ -92,11 +92,11 @@ func.func @sum_of_another_iteration(%q: !t, %k: tensor<?x64xf16>, %n: index, %z:
       %sum = scf.for %j = %c0 to %n step %c64 iter_args(%acc = %z) -> (!s) {
         %kt = tensor.extract_slice %k[%j, 0] [64, 64] [1, 1] : tensor<?x64xf16> to !t
         %ks = hopper.acquire %r of %kt : <2, !t> -> <!t>
-        // expected-error @below {{'hopper.wgmma' op has a delay of 0, and takes from the iteration before what has one of 1; give both the same}}
+        // expected-error @below {{'hopper.wgmma' op has a delay of 0, and takes from the iteration before what has one of 2; give both the same, or that one more}}
         %p = hopper.wgmma %q, %ks init(%acc) : (!t, !hopper.slot<!t>, !s) -> !hopper.pending<!s>
         // expected-note @below {{this}}
-        %s = hopper.wait_group 0, %p {hopper.delay = 1 : i64} : !hopper.pending<!s>
-        hopper.release %ks {hopper.delay = 1 : i64} : <!t>
+        %s = hopper.wait_group 0, %p {hopper.delay = 2 : i64} : !hopper.pending<!s>
+        hopper.release %ks {hopper.delay = 2 : i64} : <!t>
         scf.yield %s : !s
       }
     }

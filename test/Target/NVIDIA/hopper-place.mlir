@@ -6,14 +6,14 @@
 // RUN: fa-opt %s --fa-hopper-place --split-input-file --remarks-filter=fa-hopper-place --remark-format=emitRemark -o /dev/null 2>&1 | FileCheck %s --check-prefix=LEFT
 // RUN: fa-opt %inputs/tiles/gemm.mlir --fa-hopper-place --hopper-verify | FileCheck %s --check-prefix=GEMM
 
-// GEMM: %[[A:.*]] = hopper.ring "tile0" at 1024 barriers 0 : <2, tensor<128x64xbf16>>
-// GEMM: %[[B:.*]] = hopper.ring "tile1" at 33792 barriers 32 : <2, tensor<64x128xbf16>>
-// GEMM: hopper.tile_queue barriers 64{{$}}
-// GEMM: hopper.producer registers 24 {
+// GEMM: %[[A:.*]] = hopper.ring "tile0" at 1024 barriers 0 : <4, tensor<128x64xbf16>>
+// GEMM: %[[B:.*]] = hopper.ring "tile1" at 66560 barriers 64 : <4, tensor<64x128xbf16>>
+// GEMM: hopper.tile_queue barriers 128{{$}}
+// GEMM: hopper.producer registers 40 {
 // GEMM-NEXT: scf.for
 // GEMM: hopper.load %{{.*}} into %[[A]]
 // GEMM: hopper.load %{{.*}} into %[[B]]
-// GEMM: hopper.consumers 2 registers 240 -> (tensor<?x128xbf16>) {
+// GEMM: hopper.consumers 2 registers 232 -> (tensor<?x128xbf16>) {
 // GEMM: scf.for {{.*}} iter_args(%[[ACC:.*]] =
 // GEMM: %[[AS:.*]] = hopper.acquire %[[A]] of
 // GEMM: %[[BS:.*]] = hopper.acquire %[[B]] of

@@ -351,7 +351,7 @@ private:
                           llvm::function_ref<SmallVector<Value>()> otherwise);
   SmallVector<Value> moveWary(Value scores, Value reference, Value nothing);
   SmallVector<Value> moveWhereWary(Value isWary, Value reference);
-  State startAgain(const State &state, Value max);
+  State startAgain(const State &state, Value first, Value max);
   State shiftDown(const State &state, Value top);
   Value nextWary(Value overflowed, Value until);
   SmallVector<Value> recover(const State &state, Value first, Value until);
@@ -627,11 +627,20 @@ Value Speculator::nextWary(Value overflowed, Value until) {
 }
 
 /// The block's weights from its scores, against a reference above all of them.
-Speculator::State Speculator::startAgain(const State &state, Value max) {
+/// In the first block nothing is summed yet, and nothing to be rescaled.
+Speculator::State Speculator::startAgain(const State &state, Value first,
+                                         Value max) {
   State next = state;
   next.reference = moveReference(state.reference, max);
   makeWeights(next, b.finiteOrZero(next.reference));
-  rescale(next, factorOf(state.reference, next.reference));
+  scf::IfOp sums = branchBetween(
+      first, TypeRange(ValueRange(state.sums())), [&] { return state.sums(); },
+      [&] {
+        State scaled = state;
+        rescale(scaled, factorOf(state.reference, next.reference));
+        return scaled.sums();
+      });
+  next.setSums(sums.getResults());
   return next;
 }
 
@@ -695,7 +704,7 @@ SmallVector<Value> Speculator::recover(const State &state, Value first,
                                        Value until) {
   auto restart = [&]() -> SmallVector<Value> {
     Value max = rowMax(r.scores);
-    SmallVector<Value> values = startAgain(state, max).values();
+    SmallVector<Value> values = startAgain(state, first, max).values();
     values.push_back(arith::SelectOp::create(
         rewriter, loc, first, until,
         nextWary(overflows(max, state.reference), until)));

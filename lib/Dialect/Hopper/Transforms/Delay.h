@@ -24,6 +24,15 @@ inline void setDelay(mlir::Operation *op, int64_t delay) {
                   mlir::IntegerType::get(op->getContext(), 64), delay));
 }
 
+/// How many iterations earlier than other tiles' that of an acquisition in a
+/// pipelined loop is.
+inline constexpr llvm::StringLiteral behindName = "hopper.behind";
+
+inline int64_t behindOf(AcquireOp op) {
+  auto behind = op->getAttrOfType<mlir::IntegerAttr>(behindName);
+  return behind ? behind.getInt() : 0;
+}
+
 /// Whether one of its regions has a step of the schedule.
 bool holdsSteps(mlir::Operation *op);
 

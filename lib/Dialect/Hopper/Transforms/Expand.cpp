@@ -8,8 +8,12 @@
 #include "fa/Dialect/Hopper/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/SCF/Transforms/Transforms.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "mlir/IR/Matchers.h"
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "mlir/Transforms/RegionUtils.h"
 
 namespace fa::hopper {
@@ -52,13 +56,13 @@ static LogicalResult checkValue(scf::ForOp loop, Operation *op, Value value) {
   if (!made || made->getBlock() != loop.getBody())
     return loop.emitOpError("has operations with a delay, and carries a value "
                             "that it does not compute; use that from outside");
-  if (delayOf(made) == delay)
+  // Of an iteration later it is made just before.
+  if (delayOf(made) == delay || delayOf(made) == delay + 1)
     return success();
-  InFlightDiagnostic diag = op->emitOpError("has a delay of ")
-                            << delay
-                            << ", and takes from the iteration before what has "
-                               "one of "
-                            << delayOf(made) << "; give both the same";
+  InFlightDiagnostic diag =
+      op->emitOpError("has a delay of ")
+      << delay << ", and takes from the iteration before what has one of "
+      << delayOf(made) << "; give both the same, or that one more";
   diag.attachNote(made->getLoc()) << "this";
   return diag;
 }
@@ -211,10 +215,134 @@ static void guard(RewriterBase &b, scf::ForOp loop, int64_t delay) {
     scf::YieldOp::create(b, loc, loop.getResults());
 }
 
+//===----------------------------------------------------------------------===//
+// The first iteration
+//===----------------------------------------------------------------------===//
+
+static constexpr StringLiteral firstName = "hopper.is_first";
+
+/// Marks the questions whether an iteration is the loop's first one. Whether
+/// there are some.
+static bool markFirst(scf::ForOp loop) {
+  bool found = false;
+  loop.walk([&](arith::CmpIOp compare) {
+    if (compare.getPredicate() != arith::CmpIPredicate::eq ||
+        compare.getLhs() != loop.getInductionVar() ||
+        compare.getRhs() != loop.getLowerBound())
+      return;
+    compare->setAttr(firstName, UnitAttr::get(loop.getContext()));
+    found = true;
+  });
+  return found;
+}
+
+/// Notes the answers to those that an operation of the pipelined loop has.
+static void answerFirst(Operation *op, bool isFirst) {
+  op->walk([&](arith::CmpIOp compare) {
+    if (compare->hasAttr(firstName))
+      compare->setAttr(firstName, BoolAttr::get(op->getContext(), isFirst));
+  });
+}
+
+/// Puts the answers in the place of the questions.
+static void replaceFirst(Operation *role) {
+  role->walk([](arith::CmpIOp compare) {
+    Attribute attribute = compare->removeAttr(firstName);
+    auto answer = dyn_cast_or_null<BoolAttr>(attribute);
+    if (!answer)
+      return;
+    OpBuilder b(compare);
+    compare.replaceAllUsesWith(
+        arith::ConstantOp::create(b, compare.getLoc(), answer).getResult());
+  });
+}
+
+/// Zeros that a product's sum starts from, carried by the loop, take no
+/// registers: in the loop's first iteration the sum starts anew.
+static void leaveOutZeros(scf::ForOp loop) {
+  auto isZero = [](Value v) {
+    auto fill = v.getDefiningOp<linalg::FillOp>();
+    return fill && matchPattern(fill.getInputs()[0], m_AnyZeroFloat());
+  };
+  // Also behind the loop, which may have no iteration.
+  auto productOf = [](Value v) -> WgmmaOp {
+    if (!v.hasOneUse())
+      return {};
+    auto product = dyn_cast<WgmmaOp>(*v.user_begin());
+    return product && llvm::is_contained(product.getInits(), v) &&
+                   !product.getCondition()
+               ? product
+               : WgmmaOp();
+  };
+  auto numberOf = [&](BlockArgument argument) {
+    return argument.getArgNumber() - loop.getNumInductionVars();
+  };
+  auto startsFromZero = [&](WgmmaOp product) {
+    return llvm::all_of(product.getInits(), [&](Value init) {
+      auto argument = dyn_cast<BlockArgument>(init);
+      if (!argument || argument.getOwner() != loop.getBody() ||
+          productOf(init) != product)
+        return false;
+      unsigned n = numberOf(argument);
+      return isZero(loop.getInitArgs()[n]) && productOf(loop.getResult(n));
+    });
+  };
+  for (auto product : loop.getBody()->getOps<WgmmaOp>()) {
+    if (product.getInits().empty() || product.getCondition() ||
+        !startsFromZero(product))
+      continue;
+    OpBuilder b(product);
+    Location loc = product.getLoc();
+    Value lower = loop.getLowerBound();
+    Value isLater = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne,
+                                          loop.getInductionVar(), lower);
+    product.getConditionMutable().assign(isLater);
+    b.setInsertionPointAfter(loop);
+    Value hasRun = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt,
+                                         lower, loop.getUpperBound());
+    b.setInsertionPoint(loop);
+    for (Value init : product.getInits()) {
+      unsigned n = numberOf(cast<BlockArgument>(init));
+      auto type = cast<RankedTensorType>(init.getType());
+      loop.getInitArgsMutable()[n].set(tensor::EmptyOp::create(
+          b, loc, type.getShape(), type.getElementType()));
+      auto behind = cast<WgmmaOp>(*loop.getResult(n).user_begin());
+      behind.getConditionMutable().assign(hasRun);
+    }
+  }
+}
+
+/// Has the pipelined loop count the iterations of what has no delay, up to the
+/// bound that it had: most of what reads the number does so for these.
+static void countFromFirst(scf::ForOp loop, Value bound, int64_t delay) {
+  OpBuilder b(loop);
+  Location loc = loop.getLoc();
+  Value shift = arith::MulIOp::create(
+      b, loc, loop.getStep(), arith::ConstantIndexOp::create(b, loc, delay));
+  loop.setLowerBound(
+      arith::AddIOp::create(b, loc, loop.getLowerBound(), shift));
+  loop.setUpperBound(bound);
+  b.setInsertionPointToStart(loop.getBody());
+  Value iv = loop.getInductionVar();
+  auto before = arith::SubIOp::create(b, loc, iv, shift);
+  iv.replaceAllUsesExcept(before, before);
+}
+
+/// Folds what is known of each iteration, and drops what is carried for
+/// nothing.
+static void simplify(Operation *op) {
+  MLIRContext *context = op->getContext();
+  RewritePatternSet patterns(context);
+  scf::IfOp::getCanonicalizationPatterns(patterns, context);
+  scf::ForOp::getCanonicalizationPatterns(patterns, context);
+  (void)applyPatternsGreedily(op, std::move(patterns));
+}
+
 static LogicalResult expand(scf::ForOp loop) {
   if (failed(checkDelays(loop)))
     return failure();
   computeAgain(loop);
+  bool asksForFirst = markFirst(loop);
   int64_t most = 0;
   for (Operation &op : *loop.getBody())
     most = std::max(most, delayOf(&op));
@@ -235,11 +363,21 @@ static LogicalResult expand(scf::ForOp loop) {
   // There are as many iterations: nothing depends on that.
   options.predicateFn = [](RewriterBase &, Operation *op, Value) { return op; };
   DenseSet<Operation *> copies;
-  options.annotateFn = [&](Operation *op, auto, unsigned) {
+  using Part = scf::PipeliningOption::PipelinerPart;
+  options.annotateFn = [&](Operation *op, Part part, unsigned iteration) {
     copies.insert(op);
-    op->removeAttr(delayName);
+    // What is left of a comparison in the kernel and behind it may be anything.
+    if (part == Part::Prologue)
+      answerFirst(op, iteration == delayOf(op));
+    else if (part == Part::Kernel && delayOf(op) < most)
+      answerFirst(op, false);
+    Attribute delay = op->removeAttr(delayName);
+    if (isa<AcquireOp>(op) && part == Part::Kernel && delay)
+      op->setAttr(behindName, delay);
   };
   Location loc = loop.getLoc();
+  Value bound = loop.getUpperBound();
+  auto role = loop->getParentOfType<ConsumersOp>();
   b.setInsertionPoint(loop);
   FailureOr<scf::ForOp> kernel = scf::pipelineForLoop(b, loop, options);
   if (failed(kernel))
@@ -255,6 +393,14 @@ static LogicalResult expand(scf::ForOp loop) {
   });
   for (arith::SelectOp select : asked)
     b.replaceOp(select, select.getTrueValue());
+  if (asksForFirst) {
+    countFromFirst(*kernel, bound, most);
+    replaceFirst(role);
+    simplify(role);
+    SmallVector<scf::ForOp> loops;
+    role.walk([&](scf::ForOp inner) { loops.push_back(inner); });
+    llvm::for_each(loops, leaveOutZeros);
+  }
   return success();
 }
 

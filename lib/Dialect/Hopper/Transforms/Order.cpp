@@ -47,6 +47,8 @@ public:
   BlockOrder(Block &block, ConsumersOp role)
       : block(block), pressure(block, role.getWarpgroups()),
         most(role.getRegisters() - role.getSpare()),
+        mostComputing(role.getRegisters() -
+                      std::max<int64_t>(role.getSpare(), spareComputing)),
         carriedFirst(role.getCarriedFirst()) {}
   void run();
 
@@ -68,8 +70,9 @@ private:
 
   Block &block;
   Pressure pressure;
-  /// Registers a thread that tiles can have.
-  int64_t most;
+  /// Registers a thread that tiles can have, and while tiles are computed.
+  static constexpr int64_t spareComputing = 44;
+  int64_t most, mostComputing;
   /// Whether products of what the loop carries come before all others.
   bool carriedFirst;
   /// What is not placed yet, in its own order.
@@ -123,9 +126,10 @@ BlockOrder::Kind BlockOrder::kindOf(Operation *op) {
   auto isMemory = [](Value v) {
     return isa<TensorType>(v.getType()) && !isInRegisters(v);
   };
+  llvm::SetVector<Value> used(op->operand_begin(), op->operand_end());
+  getUsedValuesDefinedAbove(op->getRegions(), used);
   return !isa<StageOp>(op) && llvm::any_of(op->getResults(), isMemory) &&
-                 llvm::none_of(op->getOperands(),
-                               [](Value v) { return isInRegisters(v); })
+                 llvm::none_of(used, [](Value v) { return isInRegisters(v); })
              ? Leaves
              : Other;
 }
@@ -183,7 +187,8 @@ void BlockOrder::collect() {
   for (BlockArgument argument : block.getArguments())
     if (isa<SlotType>(argument.getType()))
       ++rings[ringOfSlot(argument)].held;
-  Operation *lastAcquire = nullptr, *lastBarrier = nullptr;
+  Operation *lastBarrier = nullptr;
+  DenseMap<int64_t, Operation *> lastLoaded;
   DenseMap<Value, Operation *> lastShare, lastTaken;
   SmallVector<Operation *> steps;
   for (Operation &op : block.without_terminator()) {
@@ -198,10 +203,11 @@ void BlockOrder::collect() {
     llvm::for_each(above, dependOn);
     collectRing(&op);
     if (auto acquire = dyn_cast<AcquireOp>(op)) {
-      // Loaded tiles are taken in the order of the loads.
+      // Loaded tiles are taken in the order of the loads, but for those of
+      // another iteration.
       Operation *&last = isComputed(acquire.getRing())
                              ? lastTaken[acquire.getRing()]
-                             : lastAcquire;
+                             : lastLoaded[behindOf(acquire)];
       depend(&op, last);
       depend(&op, lastShare.lookup(acquire.getRing()));
       last = &op;
@@ -239,14 +245,23 @@ void BlockOrder::collectCarried() {
     if (!carried || carried.getOwner() != &block ||
         isa<SlotType>(carried.getType()))
       continue;
-    Operation *next =
-        loop.getTiedLoopYieldedValue(carried)->get().getDefiningOp();
     Value result = product.getResults()[0];
     while (auto chained = dyn_cast<WgmmaOp>(*result.user_begin()))
       result = chained.getResults()[0];
     Operation *wait = *result.user_begin();
-    if (next && next->getBlock() == &block && wait->isBeforeInBlock(next))
-      depend(next, wait);
+    // A branch may give on what was there before it.
+    llvm::SetVector<Value> next;
+    next.insert(loop.getTiedLoopYieldedValue(carried)->get());
+    for (size_t n = 0; n < next.size(); ++n) {
+      Operation *made = next[n].getDefiningOp();
+      if (!made || made->getBlock() != &block || !wait->isBeforeInBlock(made))
+        continue;
+      depend(made, wait);
+      if (auto branch = dyn_cast<scf::IfOp>(made); branch && branch.elseBlock())
+        for (Block *side : {branch.thenBlock(), branch.elseBlock()})
+          next.insert(side->getTerminator()->getOperand(
+              cast<OpResult>(next[n]).getResultNumber()));
+    }
   }
 }
 
@@ -293,8 +308,17 @@ bool BlockOrder::isReady(Operation *op) const {
          });
 }
 
+/// What computes a tile, of as many registers as it frees even, takes some for
+/// a moment.
 bool BlockOrder::fits(Operation *op) const {
   int64_t growth = pressure.growth(op);
+  bool computesTile =
+      kindOf(op) == Other && llvm::any_of(op->getResults(), [](Value v) {
+        auto type = dyn_cast<RankedTensorType>(v.getType());
+        return type && type.getRank() == 2 && isInRegisters(v);
+      });
+  if (computesTile)
+    return growth < 0 || pressure.live() + growth <= mostComputing;
   return growth <= 0 || pressure.live() + growth <= most;
 }
 
@@ -368,7 +392,8 @@ void BlockOrder::pinComputed() {
     auto isUsedLater = [&](Value v) {
       return llvm::any_of(v.getUsers(), [&](Operation *user) {
         Operation *at = block.findAncestorOpInBlock(*user);
-        return at != &op && op.isBeforeInBlock(at);
+        return at != &op && op.isBeforeInBlock(at) &&
+               surelyUsedBy(at).contains(v);
       });
     };
     llvm::erase_if(computed, [&](Value v) {

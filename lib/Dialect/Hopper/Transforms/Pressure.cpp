@@ -66,14 +66,25 @@ int64_t fa::hopper::registersOf(Value value, int64_t warpgroups) {
                           threads * warpgroups * registerBits);
 }
 
+llvm::SetVector<Value> fa::hopper::surelyUsedBy(Operation *op) {
+  llvm::SetVector<Value> used(op->operand_begin(), op->operand_end());
+  if (auto branch = dyn_cast<scf::IfOp>(op); branch && branch.elseBlock())
+    for (Block *side : {branch.thenBlock(), branch.elseBlock()})
+      if (llvm::hasSingleElement(*side)) {
+        for (Value v : side->getTerminator()->getOperands())
+          used.insert(v);
+        return used;
+      }
+  getUsedValuesDefinedAbove(op->getRegions(), used);
+  return used;
+}
+
 Pressure::Pressure(Block &block, int64_t warpgroups) : warpgroups(warpgroups) {
   for (Operation &op : block) {
     // It says which tile the stage holds, and reads the stage.
     if (isa<AcquireOp>(op))
       continue;
-    llvm::SetVector<Value> all(op.operand_begin(), op.operand_end());
-    getUsedValuesDefinedAbove(op.getRegions(), all);
-    for (Value v : all) {
+    for (Value v : surelyUsedBy(&op)) {
       if (!registersOf(v))
         continue;
       used[&op].push_back(v);

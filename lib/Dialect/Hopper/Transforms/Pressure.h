@@ -8,6 +8,8 @@
 
 #include "fa/Dialect/Hopper/IR/Hopper.h"
 
+#include "llvm/ADT/SetVector.h"
+
 namespace fa::hopper {
 
 /// Whether a value is a tile that threads hold in registers, complete or
@@ -16,6 +18,11 @@ bool isInRegisters(mlir::Value value);
 
 /// How many registers each thread has of a value; 0 where it is in none.
 int64_t registersOf(mlir::Value value, int64_t warpgroups);
+
+/// What an operation of a block uses, whatever comes: of a branch that may do
+/// nothing what that yields. What such a branch needs else is kept for it where
+/// registers are left.
+llvm::SetVector<mlir::Value> surelyUsedBy(mlir::Operation *op);
 
 /// What the operations of a block that consumers run keep in registers, up to a
 /// point between them, where each so far has been told to `place`.

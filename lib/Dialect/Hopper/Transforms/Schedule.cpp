@@ -33,6 +33,7 @@ private:
   template <typename Visit>
   void forUsers(Operation *op, bool acrossIterations, Visit visit);
   bool feedsProducts(WgmmaOp product);
+  bool nextNeedsLate(ArrayRef<WgmmaOp> feeding);
   void delayWhatFollows();
   bool delayTiles();
   bool fitsRings(std::string &why);
@@ -71,13 +72,23 @@ bool LoopSchedule::feedsProducts(WgmmaOp product) {
                       [](Operation *op) { return isa<WgmmaOp>(op); });
 }
 
-/// All that depends on what is delayed, of the next iteration too.
+/// All that depends on what is delayed. What takes it from the iteration before
+/// need not come later: then that is there.
 void LoopSchedule::delayWhatFollows() {
   for (size_t n = 0; n < late.size(); ++n)
-    forUsers(late[n], /*acrossIterations=*/true, [&](Operation *user) {
-      if (user != body.getTerminator())
-        late.insert(user);
-    });
+    forUsers(late[n], /*acrossIterations=*/false,
+             [&](Operation *user) { late.insert(user); });
+}
+
+/// Whether a product that is not delayed depends on what is, of the iteration
+/// before.
+bool LoopSchedule::nextNeedsLate(ArrayRef<WgmmaOp> feeding) {
+  llvm::SetVector<Operation *> follows(late.begin(), late.end());
+  for (size_t n = 0; n < follows.size(); ++n)
+    forUsers(follows[n], /*acrossIterations=*/true,
+             [&](Operation *user) { follows.insert(user); });
+  return llvm::any_of(
+      feeding, [&](WgmmaOp product) { return follows.contains(product); });
 }
 
 /// A tile is taken when the first product reads it, and given back when the
@@ -153,12 +164,11 @@ bool LoopSchedule::find(std::string &why) {
   do
     delayWhatFollows();
   while (delayTiles());
-  for (WgmmaOp product : feeding)
-    if (late.contains(product)) {
-      why = "a product that feeds another one needs what comes of it in the "
-            "iteration before";
-      return false;
-    }
+  if (nextNeedsLate(feeding)) {
+    why = "a product that feeds another one needs what comes of it in the "
+          "iteration before";
+    return false;
+  }
   for (Value v : loop.getYieldedValues())
     if (v.getParentBlock() != &body || isa<BlockArgument>(v)) {
       why = "it carries a value that it does not compute";

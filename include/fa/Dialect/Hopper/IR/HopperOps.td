@@ -216,17 +216,18 @@ def Hopper_ConsumersOp : Hopper_Op<"consumers",
     take about 28, and ptxas 13 has products one after the other (C7512) where
     results in flight leave it fewer than 56. With `carried_first`,
     `hopper-order` starts products of what a loop carries, those that are an
-    iteration late, before all others. The results are the tiles that the block
-    produces.
+    iteration late, before all others. With `turns`, `hopper-finish` has the
+    warpgroups take turns at the tensor cores. The results are the tiles that
+    the block produces.
   }];
   let arguments = (ins I64Attr:$warpgroups, I64Attr:$registers,
                        DefaultValuedAttr<I64Attr, "56">:$spare,
-                       UnitAttr:$carried_first);
+                       UnitAttr:$carried_first, UnitAttr:$turns);
   let results = (outs Variadic<AnyType>:$results);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
     $warpgroups `registers` $registers (`spare` $spare^)?
-    (`carried_first` $carried_first^)?
+    (`carried_first` $carried_first^)? (`turns` $turns^)?
     (`->` `(` type($results)^ `)`)? attr-dict-with-keyword $body
   }];
   let hasVerifier = 1;

@@ -47,8 +47,8 @@ def OrderStepsPass : Pass<"hopper-order", "::mlir::func::FuncOp"> {
     the next product or wait.
 
     Nothing moves into or out of a loop or branch, so no product is in flight
-    where an iteration ends. Loaded tiles are taken in the order in which they
-    were, and those of a ring that consumers fill in that ring's.
+    where an iteration ends. The tiles of a ring are taken in their order; in
+    which order those of several rings are `hopper-finish` tells the producer.
   }];
   let dependentDialects = ["::fa::hopper::HopperDialect"];
 }
@@ -97,6 +97,28 @@ def ExpandLoopsPass : Pass<"hopper-expand", "::mlir::func::FuncOp"> {
     A delay must not be negative; the values that an operation uses must not
     have a greater one, and those that it takes from the iteration before the
     same one; a product has that of its wait. Errors name the operation.
+  }];
+  let dependentDialects = ["::fa::hopper::HopperDialect",
+                           "::mlir::arith::ArithDialect",
+                           "::mlir::scf::SCFDialect"];
+}
+
+def FinishSchedulePass : Pass<"hopper-finish", "::mlir::func::FuncOp"> {
+  let summary = "turns, polls, and loads in the order of the consumers' steps";
+  let description = [{
+    Adds what depends on the order in which consumers do their steps:
+
+    - where the role has `turns`, warpgroups start the products with which an
+      iteration begins one after the other, so that one computes on the other
+      units while another's products run (ping-pong; Shah et al. 2024,
+      "FlashAttention-3", section 3.1);
+    - where tiles are computed while an iteration's last product is in flight,
+      the first tile that the next iteration takes is polled before that product
+      is waited for;
+    - branches that follow each other, of which the first one's side rules the
+      second out, become one;
+    - the producer is made again where tiles are taken an iteration later, since
+      loads come in the order in which the consumers take tiles.
   }];
   let dependentDialects = ["::fa::hopper::HopperDialect",
                            "::mlir::arith::ArithDialect",

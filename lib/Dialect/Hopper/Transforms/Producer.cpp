@@ -4,11 +4,28 @@
 // The producer: of the consumers' program the loads of what they acquire, and
 // the loops, branches and scalars that these need.
 
-#include "HopperSchedule.h"
+#include "fa/Dialect/Hopper/Transforms/Utils.h"
+
+#include "mlir/Dialect/SCF/IR/SCF.h"
 
 using namespace mlir;
-using namespace fa::nvidia;
 using namespace fa::hopper;
+
+Value fa::hopper::cloneSlice(OpBuilder &b, Value v, Region &region,
+                             IRMapping &map) {
+  if (Value known = map.lookupOrNull(v))
+    return known;
+  Operation *op = v.getDefiningOp();
+  if (!op || !region.isAncestor(op->getParentRegion()))
+    return v;
+  op->walk<WalkOrder::PreOrder>([&](Operation *inner) {
+    for (Value operand : inner->getOperands())
+      if (!op->isAncestor(operand.getParentRegion()->getParentOp()))
+        cloneSlice(b, operand, region, map);
+  });
+  b.clone(*op, map);
+  return map.lookup(v);
+}
 
 /// Whether it is a tile that the producer loads.
 static bool isProduced(AcquireOp op) { return !isComputed(op.getRing()); }
@@ -68,8 +85,11 @@ static void cloneLoads(OpBuilder &b, Block &from, ConsumersOp consumers,
   }
 }
 
-void fa::nvidia::buildProducer(ProducerOp producer, ConsumersOp consumers) {
-  OpBuilder b = OpBuilder::atBlockBegin(&producer.getBody().front());
+void fa::hopper::buildProducer(ProducerOp producer, ConsumersOp consumers) {
+  Block &body = producer.getBody().front();
+  while (!body.empty())
+    body.back().erase();
+  OpBuilder b = OpBuilder::atBlockBegin(&body);
   IRMapping map;
   cloneLoads(b, consumers.getBody().front(), consumers, map);
 }
