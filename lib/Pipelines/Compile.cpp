@@ -43,10 +43,6 @@ static llvm::Error addSchedule(OpPassManager &manager, StringRef target,
   llvm::raw_string_ostream os(message);
   StringRef name = chip->wgmma ? "fa-schedule-hopper" : "fa-schedule-ampere";
   std::string text = (name + "{chip=" + target + " " + schedule + "}").str();
-  if (chip->wgmma && schedule == "by=rules") {
-    name = "fa-hopper-rules"; // which has no options
-    text = name.str();
-  }
   if (chip->wgmma)
     text += ",func.func(hopper-verify),fa-lower-hopper";
   // Braces and commas would be other passes.
@@ -142,14 +138,11 @@ private:
 };
 } // namespace
 
-/// The missed remarks of these passes become notes. What fa-schedule-hopper
-/// leaves counts where no other pass may take it.
-static void collectNotes(MLIRContext &context, const CompileRequest &request,
+/// The missed remarks of these passes become notes.
+static void collectNotes(MLIRContext &context,
                          std::vector<std::string> &notes) {
   remark::RemarkCategories categories;
   categories.missed = "fa-speculate-max|fa-hopper-place";
-  if (!request.schedule.empty())
-    *categories.missed += "|fa-schedule-hopper";
   // Without an engine there are no notes, and nothing else is missing.
   (void)remark::enableOptimizationRemarks(
       context, std::make_unique<NoteStreamer>(notes),
@@ -282,7 +275,7 @@ fa::compileKernel(StringRef ir, const CompileRequest &given) {
     return stages.takeError();
   std::vector<std::string> notes; // of the context's remarks
   std::unique_ptr<MLIRContext> context = makeContext();
-  collectNotes(*context, request, notes);
+  collectNotes(*context, notes);
   Collector collector(context.get());
   OwningOpRef<ModuleOp> module =
       parseSourceString<ModuleOp>(ir, ParserConfig(context.get()));

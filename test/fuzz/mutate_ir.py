@@ -546,7 +546,8 @@ def choose_flags(rng, following, every):
     options = {
         "--fa-tile": lambda: f"--fa-tile=rows={rng.choice(sizes)} keys={rng.choice(sizes)}",
         "--fa-schedule-hopper": lambda: (
-            f"--fa-schedule-hopper=overlap={rng.choice([-1, 0, 1])}"
+            f"--fa-schedule-hopper=spare={rng.choice([-1, 0, 24, 96, 999])}"
+            f" teams={rng.choice([-1, 1, 2, 3])} persistent={rng.choice([-1, 0])}"
             f" ping-pong={rng.choice([-1, 0, 1])} stages={rng.choice([-1, 0, 1, 2, 3, 9])}"
         ),
         "--fa-pipeline=target=sm_90a": lambda: (

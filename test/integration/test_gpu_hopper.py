@@ -129,19 +129,19 @@ VARIANTS = {
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("dim", [64, 128, 256])
 @pytest.mark.parametrize("length", [64, 333, 1000, 4097])
-def test_rules(length, dim, name):
-    """The schedule by rules computes what the template's does, to the sums' order."""
+def test_forward(length, dim, name):
+    """The Hopper schedule computes what the Ampere schedule does, to the sums' order."""
     options = dict(VARIANTS[name])
     rest = {"speculate": options.pop("speculate")} if "speculate" in options else {}
     q, k, v = (torch.randn(2, h, length, dim, device="cuda").bfloat16() for h in (4, 2, 2))
     functions = {x: y for x, y in options.items() if x != "return_lse"}
-    found = fa.attention(q, k, v, schedule=rest | {"by": "rules"}, **options)
-    template = fa.attention(q, k, v, schedule=rest, **options)
+    found = fa.attention(q, k, v, schedule=rest, **options)
+    ampere = fa.attention(q, k, v, schedule=rest | {"by": "ampere"}, **options)
     exact = fa.attention(q.float(), k.float(), v.float(), **functions)
     if "return_lse" in options:
-        torch.testing.assert_close(found[1], template[1], rtol=0, atol=1e-4)
-        found, template = found[0], template[0]
-    error, own = ((x.float() - exact).abs().max().item() for x in (template, found))
+        torch.testing.assert_close(found[1], ampere[1], rtol=0, atol=1e-4)
+        found, ampere = found[0], ampere[0]
+    error, own = ((x.float() - exact).abs().max().item() for x in (ampere, found))
     assert own <= right.output_limit("bfloat16", error, exact.abs().max().item())
 
 
@@ -168,8 +168,8 @@ TILES = {
 )
 @pytest.mark.parametrize("length", [64, 333, 1500])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_gradients_by_rules(dtype, length, dim, rows, keys, name):
-    """Five products in a loop, by the schedule by rules; Ampere's errors are the measure."""
+def test_gradients(dtype, length, dim, rows, keys, name):
+    """Five products in a loop; the Ampere schedule's errors are the measure."""
     options = GRADIENTS[name]
     generator = torch.Generator("cuda").manual_seed(length + dim)
     q, k, v, out_grad = (
@@ -177,7 +177,7 @@ def test_gradients_by_rules(dtype, length, dim, rows, keys, name):
         for heads in (4, 2, 2, 4)
     )
     out, lse = fa.attention(q, k, v, return_lse=True, **options)
-    schedule = {"by": "rules", "rows": rows, "keys": keys}
+    schedule = {"rows": rows, "keys": keys}
     found = fa.attention_backward(q, k, v, out, lse, out_grad, schedule=schedule, **options)
     ampere = fa.attention_backward(
         q, k, v, out, lse, out_grad, schedule={"by": "ampere"}, **options

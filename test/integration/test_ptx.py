@@ -91,27 +91,18 @@ def test_bad_ptx_is_an_error():
         check_ptx.assemble_all([("planted", SPILLING.replace("ret;", "rat;"))], "sm_80")
 
 
-@pytest.mark.parametrize("dim", [64, 128, 256])
-@pytest.mark.parametrize("causal", [False, True])
-def test_forward_by_rules_assembles(dim, causal):
-    config = fa.AttentionConfig("bf16", 8, 8, dim, dim, is_causal=causal)
-    text = fa.compile(config, "sm_90a", schedule={"by": "rules"}).asm["ptx"]
-    (row,) = check_ptx.assemble_all([("by rules", text)], "sm_90a", {})
-    assert not row.messages and not row.stack
-
-
 @pytest.mark.parametrize("dim,rows,keys", [(64, 64, 128), (64, 128, 128), (128, 64, 128)])
 @pytest.mark.parametrize("words", ["", "causal", "grouped", "grouped causal"])
-def test_gradients_by_rules_assemble(words, dim, rows, keys):
+def test_gradients_of_tiles_assemble(words, dim, rows, keys):
     """Nothing is serialised, and no steady loop has local memory; 32 bytes have what the
     producer's 24 registers do not hold between query heads. After its roles have parted a block has no barrier of all its
     threads, at which consumers would wait for the producer for ever."""
     config = fa.AttentionConfig(
         "bf16", 8, 2 if "grouped" in words else 8, dim, dim, is_causal="causal" in words
     )
-    schedule = {"by": "rules", "rows": rows, "keys": keys}
+    schedule = {"rows": rows, "keys": keys}
     text = fa.compile(config, "sm_90a", backward="all", schedule=schedule).asm["ptx"]
-    rows = check_ptx.assemble_all([("by rules", text)], "sm_90a", {})
+    rows = check_ptx.assemble_all([("gradient", text)], "sm_90a", {})
     assert len(rows) == 3 and not [str(row) for row in rows if row.messages or row.looped]
     assert max(row.stack for row in rows) <= (32 if "grouped" in words else 0)
     (kernel,) = [part for part in text.split(".entry") if "setmaxnreg" in part]

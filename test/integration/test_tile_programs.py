@@ -1,7 +1,7 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tile programs that are no attention: on the CPU, by PTX for sm_80 in the emulator, and on a
-GPU, there on Hopper by the schedule by rules as well, against float64."""
+GPU, there on Hopper by its schedule as well, against float64."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAYS = {
     "cpu": ("cpu", None),
     "emulated sm_80": ("sm_80", None),
     "sm_80": ("sm_80", None),
-    "sm_90a by rules": ("sm_90a", {"by": "rules"}),
+    "sm_90a": ("sm_90a", None),
 }
 
 
@@ -105,7 +105,7 @@ def inputs(name, rows, depth):
 def test_programs(name, rows, depth, way):
     if way == "sm_80" and not HAS_GPU:
         pytest.skip("needs a GPU")
-    if way == "sm_90a by rules" and not IS_HOPPER:
+    if way == "sm_90a" and not IS_HOPPER:
         pytest.skip("needs a Hopper GPU")
     target, schedule = WAYS[way]
     kernel = fa.compile((FILES / f"{name}.mlir").read_text(), target, schedule=schedule)

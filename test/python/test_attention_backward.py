@@ -300,10 +300,10 @@ def test_schedules_by_name():
     assert ampere.asm["ptx"] == base.asm["ptx"] and ampere.notes == []
     same = gradient_of(64, None, "sm_80", schedule={"by": "ampere"})
     assert same.asm["ptx"] == gradient_of(64, None, "sm_80").asm["ptx"]
-    rules = gradient_of(64, None, "sm_90a", schedule={"by": "rules"})
-    assert rules.asm["ptx"] == gradient_of(64, None, "sm_90a").asm["ptx"]
+    hopper = gradient_of(64, None, "sm_90a", schedule={"persistent": -1})
+    assert hopper.asm["ptx"] == gradient_of(64, None, "sm_90a").asm["ptx"]
     with pytest.raises(ValueError, match="does not take this program.*not f16 or bf16"):
-        gradient_of(64, None, "sm_90a", dtype="f32", schedule={"by": "rules"})
+        gradient_of(64, None, "sm_90a", dtype="f32", schedule={"persistent": -1})
     with pytest.raises(ValueError, match="for an NVIDIA target only, got 'by=ampere' for cpu"):
         gradient_of(64, None, "cpu", schedule={"by": "ampere"})
 

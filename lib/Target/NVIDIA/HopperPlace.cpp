@@ -42,6 +42,28 @@ using namespace mlir;
 using namespace fa::nvidia;
 using namespace fa::hopper;
 
+namespace {
+/// Registers a thread, by role.
+struct RoleRegisters {
+  int64_t producer, consumers;
+};
+
+/// What a user asks of the schedule; -1: chosen.
+struct Options {
+  int stages = -1, persistent = -1, stageStores = -1, ones = -1, pingPong = -1,
+      carriedFirst = -1;
+  int64_t heads = -1, teams = -1, spare = -1;
+};
+} // namespace
+
+/// A block enters with 65536 registers for all its threads, in multiples of 8
+/// each, and gives them out again.
+static RoleRegisters roleRegisters(int64_t warpgroups) {
+  static constexpr RoleRegisters table[] = {
+      {56, 256}, {40, 232}, {32, 160}, {32, 112}};
+  return table[warpgroups - 1];
+}
+
 /// Consumers that share what they compute hold most tiles. The producer has
 /// then what its loads need at least, else what they need with lists and masks.
 static RoleRegisters registersOfRoles(int64_t warpgroups, bool share) {
@@ -55,6 +77,8 @@ namespace {
 struct PlacedTile {
   /// The consumers compute it; else it is loaded.
   bool isComputed = false;
+  /// A loop loads or computes it.
+  bool isInLoop = false;
   /// Beside it lies a panel of ones, to sum rows with.
   bool ones = false;
   RingOp ring;
@@ -64,11 +88,14 @@ struct PlacedTile {
 
 class Placement {
 public:
-  Placement(scf::ForallOp forall, const fa::NVIDIATarget &target)
-      : forall(forall), target(target) {}
+  Placement(scf::ForallOp forall, const fa::NVIDIATarget &target,
+            const Options &options)
+      : forall(forall), target(target), options(options) {}
   /// Whether the rules take the block's program; else says in `why` what they
   /// do not.
   bool match(std::string &why);
+  /// Whether what a user asked for is against it.
+  bool isRefused() const { return refused; }
   bool hasContractions() const { return !contractions.empty(); }
   void apply();
 
@@ -84,28 +111,34 @@ private:
   bool addsToMemory();
   bool sharesTiles() const;
   int64_t mostColumns() const;
-  void chooseTeams();
+  bool chooseTeams(std::string &why);
+  bool chooseTurns(std::string &why);
+  bool chooseMoreStages(int64_t available, int64_t &bytes, std::string &why);
   void chooseOnes(int64_t available, int64_t &bytes);
   void chooseStagedPanels(int64_t available, int64_t &bytes);
   bool chooseStages(std::string &why);
 
-  int64_t registersOfResults() const;
-  int64_t registersOfProducts() const;
+  int64_t registersOfResults(int64_t warpgroups) const;
+  int64_t registersOfProducts(int64_t warpgroups) const;
   void stageSums();
   void placeRings(OpBuilder &b);
   void placeQueue(OpBuilder &b);
   int64_t headsOfSection();
-  bool takeTurns() const;
   void moveIntoConsumers(OpBuilder &b);
   void startProduct(const Contraction &c);
   void placeSlot(Value tile, PlacedTile &placed);
   scf::ForOp loopOfUsers(Value tile, ArrayRef<Operation *> users);
   SmallVector<Operation *> usersInShared(Value tile);
 
+  bool refuse(std::string &why, const llvm::Twine &text);
+
   scf::ForallOp forall;
   const fa::NVIDIATarget &target;
+  const Options &options;
+  bool refused = false;
   SmallVector<Contraction> contractions;
   int64_t warpgroups = 0, teams = 1;
+  bool turns = false;
   llvm::MapVector<Value, PlacedTile> tiles;
   /// By product: the sums of the rows of its first operand, which a loop
   /// carries, and which the product makes too where its ring has ones.
@@ -193,8 +226,10 @@ bool Placement::chooseWarpgroups(std::string &why) {
   };
   int64_t leastMissing = 0;
   for (int64_t n = most / warpgroupRows; n <= maxWarpgroups; n *= 2) {
-    int64_t missing = plan.estimateRegisters(4 * n) -
-                      registersOfRoles(n, /*share=*/true).consumers;
+    int64_t needed =
+        std::min<int64_t>(plan.estimateRegisters(4 * n),
+                          registersOfProducts(n) + ConsumersOp::leastSpare);
+    int64_t missing = needed - registersOfRoles(n, /*share=*/true).consumers;
     // More divide columns, and have to share what they compute.
     if (!takes(n) || (warpgroups && missing > 0 && 2 * missing > leastMissing))
       continue;
@@ -367,15 +402,51 @@ int64_t Placement::mostColumns() const {
   return columns;
 }
 
+/// What a user asked for is no schedule.
+bool Placement::refuse(std::string &why, const llvm::Twine &text) {
+  why = text.str();
+  refused = true;
+  return false;
+}
+
 /// Two teams where half of a block's registers and memory do for one: while one
 /// is at a tile's ends the other multiplies.
-void Placement::chooseTeams() {
-  constexpr int64_t mostLive = 80;
-  teams = warpgroups == 2 && registersOfProducts() <= mostLive &&
-                  !sharesTiles() && !addsToMemory() &&
-                  mostColumns() <= RingType::panelCols
-              ? 2
-              : 1;
+bool Placement::chooseTeams(std::string &why) {
+  constexpr int64_t mostLive = 88;
+  bool stays = options.persistent != 0;
+  if (options.teams > 0)
+    teams = options.teams;
+  else if (stays && warpgroups == 2 &&
+           registersOfProducts(warpgroups) <= mostLive && !sharesTiles() &&
+           !addsToMemory() && options.stages <= 2 &&
+           mostColumns() <= RingType::panelCols)
+    teams = 2;
+  if (teams * warpgroups <= maxWarpgroups && (teams == 1 || stays))
+    return true;
+  return refuse(why, "has " + llvm::Twine(teams) + " teams of " +
+                         llvm::Twine(warpgroups) +
+                         " warpgroups; a block has at most " +
+                         llvm::Twine(maxWarpgroups) +
+                         " warpgroups, and one team where it does not persist: "
+                         "choose fewer teams or rows");
+}
+
+/// Whether warpgroups take turns at the tensor cores: where they share nothing
+/// that has them meet, and teams do not drift apart by themselves. As measured
+/// on an H200, not where results are so wide that a turn takes long.
+bool Placement::chooseTurns(std::string &why) {
+  constexpr int64_t mostColumns = 128;
+  if (options.pingPong > 0 && warpgroups < 2)
+    return refuse(why, "has one warpgroup, and with ping-pong=1 two or more "
+                       "take turns: choose 128 rows or more, or leave "
+                       "ping-pong out");
+  turns = warpgroups > 1 && teams == 1 && !inRegisters.empty() &&
+          !sharesTiles() &&
+          llvm::all_of(contractions,
+                       [](const Contraction &c) { return c.n <= mostColumns; });
+  if (options.pingPong >= 0)
+    turns = options.pingPong;
+  return true;
 }
 
 static int64_t stageBytes(Value tile, const PlacedTile &placed) {
@@ -389,13 +460,21 @@ static int64_t stageBytes(Value tile, const PlacedTile &placed) {
 /// Tensor cores sum rows too where the panels of ones have room.
 void Placement::chooseOnes(int64_t available, int64_t &bytes) {
   constexpr int64_t mostColumns = 128;
+  if (options.ones == 0)
+    return;
   for (auto &[op, sums] : rowSums) {
     const Contraction &c = *llvm::find_if(
         contractions, [&](const Contraction &c) { return c.op == op; });
     PlacedTile &placed = tiles[c.b->get()];
+    // A tile that another product reads too may be held into an iteration that
+    // knows its slot alone, and not the ring.
+    bool isItsOwn =
+        llvm::count_if(contractions, [&](const Contraction &other) {
+          return other.a->get() == c.b->get() || other.b->get() == c.b->get();
+        }) == 1;
     int64_t more = placed.stages * c.k * RingType::rowBytes;
     if (c.n % RingType::panelCols || c.n > mostColumns || placed.ones ||
-        bytes + more > available)
+        !isItsOwn || bytes + more > available)
       continue;
     placed.ones = true;
     bytes += more;
@@ -411,6 +490,8 @@ void Placement::chooseStagedPanels(int64_t available, int64_t &bytes) {
   int64_t panels = llvm::divideCeil(result.getDimSize(1), RingType::panelCols),
           panelBytes = result.getDimSize(0) * RingType::rowBytes,
           room = (available - bytes) / panelBytes;
+  if (options.stageStores >= 0)
+    room = std::min<int64_t>(room, options.stageStores);
   if (room <= 0)
     return;
   stagedPanels = llvm::divideCeil(panels, llvm::divideCeil(panels, room));
@@ -418,52 +499,79 @@ void Placement::chooseStagedPanels(int64_t available, int64_t &bytes) {
   bytes += stagedBytes;
 }
 
+/// Loaded tiles of loops have as many stages as there is room for, up to four;
+/// what warpgroups share paces them: there more gain nothing (measured).
+bool Placement::chooseMoreStages(int64_t available, int64_t &bytes,
+                                 std::string &why) {
+  constexpr int64_t mostStages = 4, mostAsked = 8;
+  int64_t ofAll = 0;
+  SmallVector<PlacedTile *> rings;
+  for (auto &[tile, placed] : tiles)
+    if (!placed.isComputed && placed.isInLoop) {
+      ofAll += stageBytes(tile, placed);
+      rings.push_back(&placed);
+    }
+  if (rings.empty())
+    return true;
+  int64_t had = rings.front()->stages, stages = had;
+  bool areEqual = llvm::all_of(
+      rings, [&](PlacedTile *ring) { return ring->stages == had; });
+  if (options.stages > 0)
+    stages = options.stages;
+  else if (!areEqual || sharesTiles())
+    return true;
+  else
+    stages = std::min(mostStages, had + (available - bytes) / ofAll);
+  // Teams have a power of two, by which they find their place in a ring.
+  if (options.stages <= 0 && teams > 1)
+    stages = llvm::bit_floor<uint64_t>(std::max<int64_t>(0, stages));
+  for (auto &[tile, placed] : tiles)
+    if (!placed.isComputed && placed.isInLoop)
+      bytes += (stages - int64_t(placed.stages)) * stageBytes(tile, placed);
+  if (stages > mostAsked || bytes > available)
+    return refuse(why, "needs " + llvm::Twine(tileAlignment + bytes) +
+                           " bytes of shared memory a " +
+                           (teams > 1 ? "team" : "block") + " with " +
+                           llvm::Twine(stages) + " stages, and " + target.chip +
+                           " has " + llvm::Twine(tileAlignment + available) +
+                           "; choose smaller tiles, or fewer stages, of which "
+                           "there are at most " +
+                           llvm::Twine(mostAsked));
+  for (PlacedTile *ring : rings)
+    ring->stages = stages;
+  return true;
+}
+
 bool Placement::chooseStages(std::string &why) {
-  chooseTeams();
+  if (!chooseTeams(why) || !chooseTurns(why))
+    return false;
   int64_t ofTeam = target.sharedMemory / teams;
   if (teams > 1)
     ofTeam = llvm::alignDown(ofTeam, tileAlignment);
   int64_t available = ofTeam - tileAlignment, bytes = 0;
-  for (auto &[tile, placed] : tiles)
+  for (auto &[tile, placed] : tiles) {
+    placed.isInLoop = tile.getParentBlock() != forall.getBody();
     bytes += stageBytes(tile, placed);
+  }
   if (bytes > available) {
     why = "its tiles have " + std::to_string(bytes) +
           " bytes, and shared memory " + std::to_string(available);
     return false;
   }
-  auto isInLoop = [&](Value tile) {
-    return tile.getParentBlock() != forall.getBody();
-  };
   for (bool isComputed : {false, true})
     for (auto &[tile, placed] : tiles) {
       int64_t more = stageBytes(tile, placed);
-      if (placed.isComputed != isComputed || !isInLoop(tile) ||
+      if (placed.isComputed != isComputed || !placed.isInLoop ||
           bytes + more > available)
         continue;
       placed.stages = 2;
       bytes += more;
     }
-  // What warpgroups share paces them: more stages gain nothing (measured).
-  if (sharesTiles())
-    return true;
-  chooseOnes(available, bytes);
-  chooseStagedPanels(available, bytes);
-  constexpr unsigned mostStages = 4;
-  int64_t ofAll = 0;
-  for (auto &[tile, placed] : tiles)
-    if (isInLoop(tile))
-      ofAll += stageBytes(tile, placed);
-  for (unsigned stages = 3; stages <= mostStages; ++stages) {
-    // Teams have as many as divides what a ring counts.
-    unsigned more = teams > 1 ? (stages == mostStages ? 2 : 0) : 1;
-    if (!ofAll || !more || bytes + more * ofAll > available)
-      continue;
-    bytes += more * ofAll;
-    for (auto &[tile, placed] : tiles)
-      if (isInLoop(tile) && placed.stages > 1)
-        placed.stages += more;
+  if (!sharesTiles()) {
+    chooseOnes(available, bytes);
+    chooseStagedPanels(available, bytes);
   }
-  return true;
+  return chooseMoreStages(available, bytes, why);
 }
 
 bool Placement::match(std::string &why) {
@@ -503,7 +611,8 @@ void Placement::placeRings(OpBuilder &b) {
 /// Blocks stay and take tiles from a queue, the longest first where their
 /// lengths differ; if barriers leave it room before the first tile.
 void Placement::placeQueue(OpBuilder &b) {
-  if (barriersEnd + TileQueueOp::bytes > tileAlignment)
+  if (options.persistent == 0 ||
+      barriersEnd + TileQueueOp::bytes > tileAlignment)
     return;
   bool longestFirst = boundsDependOn(forall, forall.getInductionVars().back());
   TileQueueOp::create(b, forall.getLoc(), barriersEnd, longestFirst,
@@ -518,6 +627,8 @@ void Placement::placeQueue(OpBuilder &b) {
 /// head's blocks, others are to find these in L2 (a density of 1/8: 15% faster
 /// at D=128).
 int64_t Placement::headsOfSection() {
+  if (options.heads > 0)
+    return options.heads;
   int64_t columns = mostColumns();
   if (addsToMemory())
     return std::clamp<int64_t>(512 / columns, 1, 4);
@@ -537,17 +648,6 @@ static bool isOfBoth(Operation *op) {
   return !op->getNumRegions() && isMemoryEffectFree(op) &&
          llvm::none_of(op->getResultTypes(),
                        [](Type type) { return isa<TensorType>(type); });
-}
-
-/// Whether warpgroups take turns at the tensor cores: where they share nothing
-/// that has them meet, and teams do not drift apart by themselves. As measured
-/// on an H200, not where results are so wide that a turn takes long.
-bool Placement::takeTurns() const {
-  constexpr int64_t mostColumns = 128;
-  return warpgroups > 1 && teams == 1 && !inRegisters.empty() &&
-         !sharesTiles() && llvm::all_of(contractions, [](const Contraction &c) {
-           return c.n <= mostColumns;
-         });
 }
 
 void Placement::moveIntoConsumers(OpBuilder &b) {
@@ -572,12 +672,12 @@ void Placement::moveIntoConsumers(OpBuilder &b) {
   consumers =
       ConsumersOp::create(b, forall.getLoc(), TypeRange(ValueRange(values)),
                           warpgroups, registers.consumers);
-  consumers.setTurns(takeTurns());
+  consumers.setTurns(turns);
   // Where the products leave no room to compute under them, all of them start.
-  constexpr int64_t least = 24;
   if (!sharesTiles() && !addsToMemory() &&
-      registersOfProducts() + consumers.getSpare() > registers.consumers)
-    consumers.setSpare(least);
+      registersOfProducts(warpgroups) + consumers.getSpare() >
+          registers.consumers)
+    consumers.setSpare(ConsumersOp::leastSpare);
   Block &body = consumers.getBody().emplaceBlock();
   for (Operation *op : moved)
     op->moveBefore(&body, body.end());
@@ -716,8 +816,9 @@ void Placement::startProduct(const Contraction &c) {
   sums.erase();
 }
 
-/// Registers of a thread for the results of all products.
-int64_t Placement::registersOfResults() const {
+/// Registers of a thread for the results of all products, where so many
+/// warpgroups divide them.
+int64_t Placement::registersOfResults(int64_t warpgroups) const {
   int64_t elements = 0;
   for (const Contraction &c : contractions)
     elements += c.m * c.n;
@@ -725,22 +826,23 @@ int64_t Placement::registersOfResults() const {
 }
 
 /// And for what they read from registers, and what their loops carry beside.
-int64_t Placement::registersOfProducts() const {
+int64_t Placement::registersOfProducts(int64_t warpgroups) const {
   int64_t elements = 0;
-  for (OpOperand *operand : inRegisters)
-    elements +=
-        cast<RankedTensorType>(operand->get().getType()).getNumElements() / 2;
   llvm::SetVector<Value> carried;
-  for (const Contraction &c : contractions)
+  for (const Contraction &c : contractions) {
+    if (!isLoaded(c.a->get()))
+      elements += c.m * c.k / 2;
     if (auto loop = dyn_cast<scf::ForOp>(c.op->getParentOp()))
       carried.insert_range(loop.getYieldedValues());
+  }
   for (const Contraction &c : contractions)
     carried.remove(c.op->getResult(0));
   for (Value v : carried)
     if (auto type = dyn_cast<RankedTensorType>(v.getType());
         type && type.getRank() == 2 && type.hasStaticShape())
       elements += type.getNumElements();
-  return registersOfResults() + elements / (warpgroups * warpgroupThreads);
+  return registersOfResults(warpgroups) +
+         elements / (warpgroups * warpgroupThreads);
 }
 
 static bool makesRandomBits(ConsumersOp role) {
@@ -811,7 +913,7 @@ void Placement::stageSums() {
   // adders fewer again where random bits are made meanwhile.
   constexpr int64_t mostRegisters = 200, moreSpare = 96, lessSpare = 48;
   if (!areStaged || branchesRead(consumers) ||
-      registersOfResults() <= mostRegisters) {
+      registersOfResults(warpgroups) <= mostRegisters) {
     consumers.setSpare(moreSpare);
   } else if (!haveAdders) {
     consumers.setSpare(lessSpare);
@@ -837,6 +939,10 @@ void Placement::apply() {
   stageStores(forall, consumers, tilesEnd, stagedPanels);
   tilesEnd += stagedBytes;
   stageSums();
+  if (options.spare >= 0)
+    consumers.setSpare(options.spare);
+  if (options.carriedFirst >= 0)
+    consumers.setCarriedFirst(options.carriedFirst);
   buildProducer(producer, consumers);
   eraseDead(*forall.getBody());
 }
@@ -887,41 +993,53 @@ static void fuseVectors(scf::ForallOp forall) {
 // The pass
 //===----------------------------------------------------------------------===//
 
+/// Schedules a block's program, if the rules take it: then it is made ready
+/// first, and looked at again. Else it stays as it is.
+static LogicalResult place(scf::ForallOp forall, const fa::NVIDIATarget &target,
+                           const Options &options) {
+  std::string why;
+  Placement look(forall, target, options);
+  bool isTaken = look.match(why);
+  bool isRefused = look.isRefused();
+  if (isTaken) {
+    forall.walk([](scf::ForOp loop) {
+      decideByWarp(loop);
+      splitRowSums(loop);
+      sinkSums(loop);
+    });
+    fuseVectors(forall);
+    Placement placement(forall, target, options);
+    isTaken = placement.match(why);
+    isRefused = placement.isRefused();
+    if (isTaken)
+      placement.apply();
+  }
+  if (isRefused)
+    return forall.emitOpError() << why;
+  if (!isTaken && look.hasContractions())
+    remark::missed(forall.getLoc(), remark::RemarkOpts::name("place").category(
+                                        "fa-hopper-place"))
+        << "left the kernel to the Ampere schedule: " << why;
+  return success();
+}
+
 namespace {
 struct HopperPlace : public fa::impl::HopperPlacePassBase<HopperPlace> {
   using HopperPlacePassBase::HopperPlacePassBase;
 
   void runOnOperation() override {
-    const fa::NVIDIATarget *target = fa::lookupNVIDIATarget("sm_90a");
+    const fa::NVIDIATarget *target = fa::lookupNVIDIATarget(chip);
+    if (!target || !target->wgmma) {
+      getOperation().emitError("expected the target sm_90a, got ") << chip;
+      return signalPassFailure();
+    }
+    Options options{stages,       persistent, stageStores, ones, pingPong,
+                    carriedFirst, heads,      teams,       spare};
     for (func::FuncOp func : collectPrograms(getOperation())) {
       splitRandomMasks(func);
-      for (auto forall : func.getBody().front().getOps<scf::ForallOp>()) {
-        HopperProgram attention;
-        std::string why;
-        if (leaveAttention && matchHopper(forall, attention, why))
-          continue;
-        // What is left stays as it is; what is taken is made ready first, and
-        // looked at again.
-        Placement look(forall, *target);
-        bool isTaken = look.match(why);
-        if (isTaken) {
-          forall.walk([](scf::ForOp loop) {
-            decideByWarp(loop);
-            splitRowSums(loop);
-            sinkSums(loop);
-          });
-          fuseVectors(forall);
-          Placement placement(forall, *target);
-          isTaken = placement.match(why);
-          if (isTaken)
-            placement.apply();
-        }
-        if (!isTaken && look.hasContractions())
-          remark::missed(
-              forall.getLoc(),
-              remark::RemarkOpts::name("place").category("fa-hopper-place"))
-              << "left the kernel to the Ampere schedule: " << why;
-      }
+      for (auto forall : func.getBody().front().getOps<scf::ForallOp>())
+        if (failed(place(forall, *target, options)))
+          return signalPassFailure();
     }
   }
 };

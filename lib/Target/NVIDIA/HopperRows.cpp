@@ -46,7 +46,8 @@ static Attribute filledWith(Value v) {
 // Sums of rows
 //===----------------------------------------------------------------------===//
 
-bool fa::nvidia::isProduct(linalg::GenericOp op) {
+/// The body is yield(x * y) of two values.
+static bool isProduct(linalg::GenericOp op) {
   auto yield = op.getBody()->getTerminator();
   auto mul = yield->getOperand(0).getDefiningOp<arith::MulFOp>();
   if (!mul || op->getNumResults() != 1 || op.getNumDpsInputs() != 2)
@@ -204,22 +205,6 @@ void fa::nvidia::splitRowSums(scf::ForOp loop) {
           linalg::YieldOp::create(b, loc, next);
         });
     result.replaceAllUsesExcept(total.getResult(0), total);
-  }
-}
-
-void fa::nvidia::findSums(HopperProgram &program) {
-  for (auto [i, value] : llvm::enumerate(program.loop.getYieldedValues())) {
-    auto partial = value.getDefiningOp<PartialSumsOp>();
-    if (!partial || partial->getParentOp() != program.loop)
-      continue;
-    Value tile = partial.getTile();
-    if (Value narrow = fa::matchConvert(tile))
-      tile = narrow;
-    if (tile != program.second.a->get())
-      continue;
-    program.sums = partial;
-    program.sumsIndex = i;
-    return;
   }
 }
 

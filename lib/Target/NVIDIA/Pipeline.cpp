@@ -112,10 +112,8 @@ void fa::buildNVIDIALoweringPipeline(OpPassManager &pm) {
   gpu.addPass(createCSEPass());
 }
 
-void fa::buildHopperRules(OpPassManager &pm, bool leaveAttention) {
-  HopperPlacePassOptions place;
-  place.leaveAttention = leaveAttention;
-  pm.addPass(createHopperPlacePass(place));
+void fa::buildHopperSchedule(OpPassManager &pm, std::unique_ptr<Pass> place) {
+  pm.addPass(place ? std::move(place) : createHopperPlacePass());
   OpPassManager &func = pm.nest<func::FuncOp>();
   func.addPass(hopper::createNarrowTilesPass());
   func.addPass(hopper::createScheduleLoopsPass());
@@ -127,13 +125,7 @@ void fa::buildHopperRules(OpPassManager &pm, bool leaveAttention) {
 void fa::buildNVIDIAPipeline(OpPassManager &pm, const NVIDIAOptions &options) {
   if (const NVIDIATarget *target = lookupNVIDIATarget(options.chip);
       target && target->wgmma && options.hopper) {
-    bool byRules = options.schedule == NVIDIAOptions::Schedule::Rules;
-    buildHopperRules(pm, /*leaveAttention=*/!byRules);
-    if (!byRules) {
-      ScheduleHopperPassOptions schedule;
-      schedule.chip = options.chip;
-      pm.addPass(createScheduleHopperPass(schedule));
-    }
+    buildHopperSchedule(pm);
     pm.addNestedPass<func::FuncOp>(hopper::createVerifySchedulePass());
     pm.addPass(createLowerHopperPass());
   }
@@ -148,16 +140,19 @@ struct NVIDIAPipelineOptions : PassPipelineOptions<NVIDIAPipelineOptions> {
   Option<std::string> chip{
       *this, "chip", llvm::cl::desc("the target: a row of the target table"),
       llvm::cl::init("sm_80")};
-  using Schedule = fa::NVIDIAOptions::Schedule;
-  Option<Schedule> schedule{
-      *this, "schedule", llvm::cl::desc("who schedules for sm_90a"),
-      llvm::cl::init(Schedule::Template),
-      llvm::cl::values(
-          clEnumValN(Schedule::Template, "template",
-                     "fa-schedule-hopper what it takes, else fa-hopper-rules"),
-          clEnumValN(Schedule::Rules, "rules", "fa-hopper-rules"))};
 };
 } // namespace
+
+/// The options of fa-schedule-hopper are those of its first pass.
+static LogicalResult
+parseHopperSchedule(OpPassManager &pm, StringRef options,
+                    function_ref<LogicalResult(const Twine &)> error) {
+  std::unique_ptr<Pass> place = fa::createHopperPlacePass();
+  if (failed(place->initializeOptions(options, error)))
+    return failure();
+  fa::buildHopperSchedule(pm, std::move(place));
+  return success();
+}
 
 void fa::registerNVIDIAPasses() {
   registerFANVIDIAPasses();
@@ -165,11 +160,11 @@ void fa::registerNVIDIAPasses() {
   PassPipelineRegistration<>(
       "fa-lower-to-nvvm", "kernels to the LLVM and NVVM dialects",
       [](OpPassManager &pm) { buildNVIDIALoweringPipeline(pm); });
-  PassPipelineRegistration<>("fa-hopper-rules",
-                             "tile programs as two roles on sm_90a, by rules",
-                             [](OpPassManager &pm) {
-                               buildHopperRules(pm, /*leaveAttention=*/false);
-                             });
+  registerPassPipeline(
+      "fa-schedule-hopper",
+      "tile programs as two roles on sm_90a; the options are fa-hopper-place's",
+      parseHopperSchedule,
+      [](function_ref<void(const detail::PassOptions &)>) {});
   PassPipelineRegistration<NVIDIAPipelineOptions>(
       "fa-lower-to-nvidia",
       "tile programs to kernels in the LLVM and NVVM dialects, by the chip's "
@@ -177,7 +172,6 @@ void fa::registerNVIDIAPasses() {
       [](OpPassManager &pm, const NVIDIAPipelineOptions &text) {
         NVIDIAOptions options;
         options.chip = text.chip;
-        options.schedule = text.schedule;
         buildNVIDIAPipeline(pm, options);
       });
 }

@@ -3,7 +3,7 @@
 // (test/tools/fa-run/hopper-rules-gradients.test, RulesTest.cpp).
 
 // RUN: fa-opt %inputs/tiles/backward.mlir --fa-hopper-place --hopper-schedule | FileCheck %s
-// RUN: fa-opt %inputs/tiles/backward.mlir --fa-hopper-rules | FileCheck %s --check-prefix=LOOP
+// RUN: fa-opt %inputs/tiles/backward.mlir --fa-schedule-hopper | FileCheck %s --check-prefix=LOOP
 // RUN: fa-opt %inputs/tiles/gemm.mlir --fa-hopper-place --hopper-schedule --remarks-filter=hopper-schedule --remark-format=emitRemark -o /dev/null 2>&1 | FileCheck %s --check-prefix=GEMM
 
 // S and dP stay; dV, dK and dQ come later, and so do the ends of the tiles that they

@@ -3,22 +3,19 @@
 
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0" --canonicalize --cse | FileCheck %s
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a speculate=off" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0" --canonicalize --cse | FileCheck %s --check-prefix=ONLINE
-// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 overlap=0" --canonicalize --cse | FileCheck %s --check-prefix=BOTH
-// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 overlap=1" --canonicalize --cse | FileCheck %s --check-prefix=UNDER
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 ping-pong=0" --canonicalize --cse | FileCheck %s --check-prefix=FREE
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 ping-pong=1" --canonicalize --cse | FileCheck %s --check-prefix=TURNS
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=0 stage-stores=0 ones=0 stages=1" --canonicalize --cse | FileCheck %s --check-prefix=STAGES
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="persistent=1 ones=1" --canonicalize --cse | FileCheck %s --check-prefix=STAY
-// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper="split=1" --canonicalize --cse | FileCheck %s --check-prefix=SPLIT
 
 // The canonical case: all sizes known, D=128.
 
 // CHECK-LABEL: func.func @dense(
 // CHECK: %[[NONE:.*]] = tensor.empty() : tensor<128x128xf32>
 // CHECK: %[[QT:.*]] = tensor.extract_slice %arg0
-// CHECK: %[[Q:.*]] = hopper.ring "q" at 1024 barriers 0 : <1, tensor<128x128xbf16>>
-// CHECK: %[[K:.*]] = hopper.ring "k" at 33792 barriers 16 : <3, tensor<128x128xbf16>>
-// CHECK: %[[V:.*]] = hopper.ring "v" at 132096 barriers 64 : <3, tensor<128x128xbf16>>
+// CHECK: %[[Q:.*]] = hopper.ring "tile0" at 1024 barriers 0 : <1, tensor<128x128xbf16>>
+// CHECK: %[[K:.*]] = hopper.ring "tile1" at 33792 barriers 16 : <3, tensor<128x128xbf16>>
+// CHECK: %[[V:.*]] = hopper.ring "tile2" at 132096 barriers 64 : <3, tensor<128x128xbf16>>
 // CHECK-NOT: hopper.tile_queue
 // The producer loads what the consumers acquire, in their order, and nothing
 // else.
@@ -38,7 +35,7 @@
 // CHECK-NEXT: }
 // The first block: its scores and its weights, by its own maximum. Nothing was
 // assumed, so nothing is computed again.
-// CHECK: hopper.consumers 2 registers 232 -> (tensor<128x128xbf16>) {
+// CHECK: hopper.consumers 2 registers 232 turns -> (tensor<128x128xbf16>) {
 // CHECK-NEXT: %[[QS:.*]] = hopper.acquire %[[Q]]
 // CHECK: %[[KS:.*]] = hopper.acquire %[[K]] of %{{.*}} :
 // CHECK-NEXT: %[[S0:.*]] = hopper.wgmma %[[QS]], %[[KS]] :
@@ -52,7 +49,7 @@
 // CHECK-NEXT: hopper.poll %[[K]]
 // The rotated loop carries O before it is added to, and P. Of O there is nothing
 // before the second step.
-// CHECK-NEXT: %[[R:.*]]:5 = scf.for %[[J:.*]] = %c128 to %c1024 step %c128 iter_args(%[[M:.*]] = %{{.*}}, %[[L:.*]] = %{{.*}}, %[[O:.*]] = %[[NONE]], %[[UNTIL:.*]] = %c0, %[[PP:.*]] = %{{.*}}) -> (tensor<128xf32>, tensor<128x8xf32>, tensor<128x128xf32>, index, tensor<128x128xbf16>)
+// CHECK-NEXT: %[[R:.*]]:5 = scf.for %[[J:.*]] = %c128 to %c1024 step %c128 iter_args(%[[M:.*]] = %{{.*}}, %[[L:.*]] = %{{.*}}, %[[UNTIL:.*]] = %c0, %[[PP:.*]] = %{{.*}}, %[[O:.*]] = %[[NONE]]) -> (tensor<128xf32>, tensor<128x8xf32>, index, tensor<128x128xbf16>, tensor<128x128xf32>)
 // CHECK-NEXT: %[[KT:.*]] = tensor.extract_slice %arg1[{{.*}}, %[[J]], 0]
 // CHECK-NEXT: %[[KS:.*]] = hopper.acquire %[[K]] of %[[KT]] polled
 // CHECK-NEXT: hopper.turn_begin
@@ -81,8 +78,8 @@
 // CHECK-NEXT: hopper.poll %[[K]]
 // CHECK-NEXT: }
 // CHECK-NEXT: hopper.wait_group 0, %[[ON]]
-// CHECK-NEXT: hopper.release %[[VS]]
 // CHECK: arith.truncf
+// CHECK: hopper.release %[[VS]]
 // CHECK: scf.if %[[MOVED]]#2
 // CHECK: arith.mulf
 // CHECK: %[[LARGE:.*]] = hopper.exceeds %{{.*}} limit 2.000000e+00 : tensor<128x128xbf16>
@@ -98,11 +95,9 @@
 // CHECK: scf.yield
 // The last product; sums of rows are complete only now.
 // CHECK: %[[VS:.*]] = hopper.acquire %[[V]] of %{{.*}} :
-// CHECK-NEXT: %[[OL:.*]] = hopper.wgmma %[[R]]#4, %[[VS]] transposed init(%[[R]]#2) if %true :
-// CHECK-NEXT: %[[OD:.*]] = hopper.wait_group 0, %[[OL]]
-// CHECK-NEXT: hopper.release %[[VS]]
-// CHECK: ins(%[[R]]#1 : tensor<128x8xf32>)
-// CHECK: arith.addf
+// CHECK-NEXT: %[[OL:.*]] = hopper.wgmma %[[R]]#3, %[[VS]] transposed init(%[[R]]#4) if %true :
+// CHECK-NEXT: hopper.release %[[QS]]
+// CHECK: %[[OD:.*]] = hopper.wait_group 0, %[[OL]]
 // CHECK: arith.divf
 // CHECK: %[[OUT:.*]] = linalg.generic
 // CHECK: arith.truncf
@@ -113,8 +108,8 @@
 // block's scores; the sums of rows are a panel of ones beside V; the result is
 // staged for TMA.
 // STAY-LABEL: func.func @dense(
-// STAY: %[[Q:.*]] = hopper.ring "q"
-// STAY: %[[V:.*]] = hopper.ring "v" at {{.*}} ones :
+// STAY: %[[Q:.*]] = hopper.ring "tile0"
+// STAY: %[[V:.*]] = hopper.ring "tile2" at {{.*}} ones :
 // STAY: hopper.tile_queue barriers {{[0-9]+$}}
 // STAY: hopper.consumers
 // STAY-NEXT: %[[QS:.*]] = hopper.acquire %[[Q]]
@@ -134,23 +129,10 @@
 // STAY: hopper.tile_queue barriers {{[0-9]+}} longest_first section {{[0-9]+}}
 // Beside the rings there is room for half of the result.
 // STAY-LABEL: func.func @wide(
-// STAY: %[[Q:.*]] = hopper.ring "q"
+// STAY: %[[Q:.*]] = hopper.ring "tile0"
 // STAY: %[[QS:.*]] = hopper.acquire %[[Q]]
 // STAY: hopper.release %[[QS]] if
 // STAY: hopper.stage %{{.*}} at 197632 by 128 : tensor<128x256xbf16>
-
-// Blocks of keys that no mask cuts have a loop of their own.
-// SPLIT-LABEL: func.func @causal(
-// SPLIT: hopper.producer
-// SPLIT: scf.for %{{.*}} = %{{.*}} to %[[SPLIT:.*]] step
-// SPLIT: scf.for %{{.*}} = %[[SPLIT]] to
-// SPLIT: hopper.consumers
-// SPLIT: scf.for
-// SPLIT-NOT: linalg.index
-// SPLIT: hopper.wait_group 0
-// SPLIT: scf.for
-// SPLIT: linalg.index
-// SPLIT: hopper.wait_group 0
 
 // Without speculation every block has its maximum, and O is scaled after its
 // product.
@@ -163,35 +145,11 @@
 // ONLINE: hopper.pin
 // ONLINE: hopper.poll
 // ONLINE: %[[O:.*]] = hopper.wait_group 0
-// ONLINE-NEXT: hopper.release
+// ONLINE: hopper.release
 // ONLINE-NOT: hopper.exceeds
 // ONLINE: ins(%[[O]],
 // ONLINE: arith.mulf
 // ONLINE: scf.yield
-
-// Without overlap one wait for both products, before the softmax.
-// BOTH-LABEL: func.func @dense(
-// BOTH: hopper.consumers
-// BOTH-NOT: hopper.poll
-// BOTH: scf.for
-// BOTH: %[[KS:.*]] = hopper.acquire %{{[0-9]+}} of
-// BOTH: %[[S:.*]] = hopper.wgmma
-// BOTH: %[[O:.*]] = hopper.wgmma
-// BOTH: hopper.wait_group 0, %[[S]], %[[O]] : !hopper.pending<tensor<128x128xf32>>, !hopper.pending<tensor<128x128xf32>>
-// BOTH-NEXT: hopper.release %[[KS]]
-// BOTH-NEXT: hopper.release
-// BOTH-NOT: hopper.pin
-// BOTH-NOT: hopper.poll
-// The branch of wary blocks rescales what was summed: no other one does.
-// BOTH: scf.if %{{.*}} -> (tensor<128xf32>, tensor<128x8xf32>, tensor<128x128xf32>)
-// BOTH: %[[INNER:.*]]:3 = scf.if %{{.*}} -> (tensor<128xf32>, tensor<128x8xf32>, tensor<128x128xf32>)
-// BOTH: scf.yield %[[INNER]]#0, %[[INNER]]#1, %[[INNER]]#2
-// BOTH: } {fa.rowwise}
-// BOTH-NOT: scf.if
-// BOTH: math.exp2
-// BOTH-NOT: scf.if
-// BOTH: hopper.exceeds %{{.*}} limit 2.000000e+00 : tensor<128x128xbf16>
-// BOTH: hopper.yield
 
 // FREE-LABEL: func.func @dense(
 // FREE-NOT: hopper.turn_
@@ -199,8 +157,8 @@
 
 // One stage is enough, and the rings take what they need.
 // STAGES-LABEL: func.func @dense(
-// STAGES: hopper.ring "k" at 33792 barriers 16 : <1,
-// STAGES: hopper.ring "v" at 66560 barriers 32 : <1,
+// STAGES: hopper.ring "tile1" at 33792 barriers 16 : <1,
+// STAGES: hopper.ring "tile2" at 66560 barriers 32 : <1,
 func.func @dense(%q: tensor<2x4x512x128xbf16>, %k: tensor<2x4x1024x128xbf16>, %v: tensor<2x4x1024x128xbf16>) -> tensor<2x4x512x128xbf16> {
   %o = fa.attention %q, %k, %v scale 0.088388346
     : (tensor<2x4x512x128xbf16>, tensor<2x4x1024x128xbf16>, tensor<2x4x1024x128xbf16>) -> tensor<2x4x512x128xbf16>
@@ -212,13 +170,15 @@ func.func @dense(%q: tensor<2x4x512x128xbf16>, %k: tensor<2x4x1024x128xbf16>, %v
 
 // CHECK-LABEL: func.func @dynamic(
 // CHECK: hopper.producer
+// CHECK-NEXT: hopper.load
 // CHECK-NEXT: %[[SOME:.*]] = arith.cmpi sgt, %[[SK:.*]], %c0
 // CHECK-NEXT: scf.if %[[SOME]] {
-// CHECK-NEXT: hopper.load
+// CHECK: hopper.load
 // CHECK: hopper.consumers
+// CHECK-NEXT: hopper.acquire
 // CHECK-NEXT: %[[SOME:.*]] = arith.cmpi sgt, %[[SK]], %c0
 // CHECK-NEXT: scf.if %[[SOME]]
-// CHECK-NEXT: hopper.acquire
+// CHECK: hopper.acquire
 // CHECK: hopper.wgmma {{.*}} transposed
 // CHECK: hopper.wgmma {{.*}} transposed
 // CHECK-NEXT: hopper.wait_group 0
@@ -228,17 +188,25 @@ func.func @dense(%q: tensor<2x4x512x128xbf16>, %k: tensor<2x4x1024x128xbf16>, %v
 // CHECK-NEXT: scf.yield
 // CHECK: hopper.yield
 
-// At D=64 three warpgroups take turns, each with both its products: no room for
+// At D=64 four warpgroups take turns, each with both its products: no room for
 // the softmax of one block beside the product of another.
 // CHECK-LABEL: func.func @short(
-// CHECK: hopper.consumers
+// CHECK: hopper.consumers 4 registers 112 spare 24 turns
 // CHECK: hopper.turn_begin
 // CHECK: hopper.turn_end
-// CHECK-NEXT: hopper.wait_group 0, %{{.*}}, %{{.*}} :
-// UNDER-LABEL: func.func @short(
-// UNDER: hopper.wait_group 1
-// UNDER: hopper.poll
-// UNDER: hopper.wait_group 0
+// CHECK-NEXT: hopper.wait_group 1, %{{.*}} :
+// CHECK-NEXT: hopper.release
+// CHECK-NEXT: hopper.wait_group 0, %{{.*}} :
+// CHECK-NEXT: hopper.release
+// The branch of wary blocks rescales what was summed: no other one does.
+// CHECK-NOT: hopper.pin
+// CHECK-NOT: hopper.poll
+// CHECK: scf.if %{{.*}} -> (tensor<256xf32>, tensor<256x8xf32>, tensor<256x64xf32>)
+// CHECK: %[[INNER:.*]]:3 = scf.if %{{.*}} -> (tensor<256xf32>, tensor<256x8xf32>, tensor<256x64xf32>)
+// CHECK: scf.yield %[[INNER]]#0, %[[INNER]]#1, %[[INNER]]#2
+// CHECK: } {fa.rowwise}
+// CHECK-NOT: scf.if
+// CHECK: math.exp2
 func.func @dynamic(%q: tensor<?x4x?x64xf16>, %k: tensor<?x4x?x64xf16>, %v: tensor<?x4x?x64xf16>) -> tensor<?x4x?x64xf16> {
   %o = fa.attention %q, %k, %v scale 0.125
     : (tensor<?x4x?x64xf16>, tensor<?x4x?x64xf16>, tensor<?x4x?x64xf16>) -> tensor<?x4x?x64xf16>
@@ -284,7 +252,7 @@ func.func @causal(%q: tensor<1x4x512x128xbf16>, %k: tensor<1x4x512x128xbf16>, %v
 // reference is not the maximum.
 
 // CHECK-LABEL: func.func @lse(
-// CHECK: %[[R:.*]]:2 = hopper.consumers 2 registers {{[0-9]+}} -> (tensor<128x128xbf16>, tensor<128xf32>) {
+// CHECK: %[[R:.*]]:2 = hopper.consumers 2 registers {{[0-9]+}} turns -> (tensor<128x128xbf16>, tensor<128xf32>) {
 // CHECK: math.log
 // CHECK: hopper.yield %{{.*}}, %{{.*}} : tensor<128x128xbf16>, tensor<128xf32>
 // CHECK: tensor.parallel_insert_slice %[[R]]#0
@@ -295,15 +263,17 @@ func.func @lse(%q: tensor<2x4x512x128xbf16>, %k: tensor<2x4x512x128xbf16>, %v: t
   return %o, %lse : tensor<2x4x512x128xbf16>, tensor<2x4x512xf32>
 }
 
-// D=256: one stage of K and V at a time fits twice; O fills the registers, so
-// neither overlap nor turns.
+// D=256: one stage of K and V at a time fits twice; results so wide take no
+// turns.
 
 // CHECK-LABEL: func.func @wide(
-// CHECK: hopper.ring "k" at {{.*}} : <2, tensor<{{[0-9]+}}x256xbf16>>
-// CHECK: hopper.consumers 2 registers 232
+// CHECK: hopper.ring "tile1" at {{.*}} : <2, tensor<{{[0-9]+}}x256xbf16>>
+// CHECK: hopper.consumers 2 registers 232 spare 24
 // CHECK-NOT: hopper.turn_
-// CHECK-NOT: hopper.poll
-// CHECK: hopper.wait_group 0, %{{.*}}, %{{.*}} : !hopper.pending<tensor<128x{{[0-9]+}}xf32>>, !hopper.pending<tensor<128x256xf32>>
+// CHECK: hopper.wait_group 1
+// CHECK: hopper.pin
+// CHECK: hopper.poll
+// CHECK: hopper.wait_group 0
 // CHECK: hopper.yield
 // TURNS-LABEL: func.func @wide(
 // TURNS: hopper.turn_begin

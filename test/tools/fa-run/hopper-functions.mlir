@@ -15,7 +15,7 @@
 //
 // Masks, one of which leaves nothing, and functions of scores.
 // RUN: %{run}
-// REDEFINE: %{options} = split=1
+// REDEFINE: %{options} = ping-pong=0
 // REDEFINE: %{seed} = 2
 // RUN: %{run}
 // REDEFINE: %{options} =

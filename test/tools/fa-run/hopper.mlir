@@ -38,22 +38,22 @@
 // Warpgroups and how they go on.
 // REDEFINE: %{shape} = Sq=300,Sk=200
 // REDEFINE: %{rows} = 64
-// REDEFINE: %{options} = persistent=1 overlap=1 stages=1
+// REDEFINE: %{options} = persistent=1 stages=1
 // RUN: %{run}
-// REDEFINE: %{options} = persistent=0 overlap=0
+// REDEFINE: %{options} = persistent=0
 // RUN: %{run}
 // REDEFINE: %{rows} = 128
-// REDEFINE: %{options} = persistent=1 overlap=1 ping-pong=1
+// REDEFINE: %{options} = persistent=1 ping-pong=1
 // RUN: %{run}
-// REDEFINE: %{options} = persistent=0 overlap=1 ping-pong=0 ones=0
+// REDEFINE: %{options} = persistent=0 ping-pong=0 ones=0
 // RUN: %{run}
-// REDEFINE: %{options} = persistent=0 overlap=0 ping-pong=1 ones=1
+// REDEFINE: %{options} = persistent=0 ping-pong=1 ones=1
 // RUN: %{run}
 // REDEFINE: %{rows} = 192
-// REDEFINE: %{options} = ping-pong=1 overlap=0
+// REDEFINE: %{options} = ping-pong=1
 // REDEFINE: %{seed} = 1
 // RUN: %{run}
-// REDEFINE: %{options} = ping-pong=1 overlap=1 stages=1 ones=0
+// REDEFINE: %{options} = ping-pong=1 stages=1 ones=0
 // REDEFINE: %{after} = ,canonicalize,cse
 // RUN: %{run}
 

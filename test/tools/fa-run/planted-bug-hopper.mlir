@@ -5,7 +5,7 @@
 // DEFINE: %{bug} =
 // DEFINE: %{number} = 0
 // DEFINE: %{seed} = 0
-// DEFINE: %{options} = overlap=1 ping-pong=1 stages=2
+// DEFINE: %{options} = teams=1 ping-pong=1 stages=2
 // DEFINE: %{tiles} = fa-decompose,fa-online-softmax,fa-tile{target=sm_90a algorithm=fa2 rows=128 keys=64},fa-interchange,fa-pad-tiles,fa-split-mask-loops{index-bits=32},fa-order-keys{order=auto},fa-defer-normalization,fa-fuse,fa-fold-scale-exp2,fa-speculate-max{target=sm_90a}
 // DEFINE: %{run} = not fa-run %s --check --seed=%{seed} --shape=Sq=300,Sk=330 --passes="%{tiles},fa-schedule-hopper{%{options}},test-fa-plant-hopper{bug=%{bug} number=%{number}}" 2>&1 | FileCheck %s
 //
@@ -30,11 +30,11 @@
 // A stage is given back twice, or never; V's of the last block never, which
 // matters to a block's next tile.
 // REDEFINE: %{bug} = release-twice
-// REDEFINE: %{number} = 2
+// REDEFINE: %{number} = 3
 // RUN: %{run} --check-prefix=TWICE
 // REDEFINE: %{bug} = release
 // RUN: %{run} --check-prefix=STUCK
-// REDEFINE: %{number} = 5
+// REDEFINE: %{number} = 6
 // RUN: %{run} --check-prefix=STUCK
 //
 // One load fewer: K's first, V's last.
@@ -64,13 +64,13 @@
 // RUN: %{run} --check-prefix=NOWHERE
 
 // WAIT: error: after test-fa-plant-hopper: hopper.wait_group ({{.*}}): gives a result of hopper.wgmma ({{.*}}), which it leaves in flight
-// EARLY: hopper.release ({{.*}}): gives back ring "{{[kv]}}", stage {{[01]}}, which hopper.wgmma ({{.*}}) reads, and warpgroup {{[01]}} has not waited for that
-// TWICE: hopper.release ({{.*}}): gives ring "k", stage {{[01]}} back twice
+// EARLY: hopper.release ({{.*}}): gives back ring "tile{{[12]}}", stage {{[01]}}, which hopper.wgmma ({{.*}}) reads, and warpgroup {{[01]}} has not waited for that
+// TWICE: hopper.release ({{.*}}): gives ring "tile1", stage {{[01]}} back twice
 // STUCK: the block is stuck: nobody can go on
 // STUCK-NEXT: the producer
 // STUCK-NEXT: warpgroup 0
 // STUCK-NEXT: warpgroup 1
-// POLL: hopper.acquire ({{.*}}): takes ring "k", stage {{[01]}} as full, for which warpgroup {{[01]}} has not polled
+// POLL: hopper.acquire ({{.*}}): takes ring "tile1", stage {{[01]}} as full, for which warpgroup {{[01]}} has not polled
 // TURN: hopper.turn_begin ({{.*}}): begins a turn in a turn of warpgroup 0
 // WRONG: WRONG
 // WRONG: got {{-?}}nan, expected

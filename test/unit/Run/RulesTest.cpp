@@ -48,7 +48,7 @@ protected:
     llvm::append_range(all, expected);
     ASSERT_FALSE(bool((*program)->run(all)));
     mlir::OwningOpRef<mlir::ModuleOp> before = module->clone();
-    apply("fa-hopper-rules,func.func(hopper-verify)");
+    apply("fa-schedule-hopper,func.func(hopper-verify)");
     auto function = *module->getOps<mlir::func::FuncOp>().begin();
     ASSERT_TRUE(hasRoles(function));
     for (uint64_t seed = 0; seed < 5; ++seed) {

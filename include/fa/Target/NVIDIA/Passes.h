@@ -28,9 +28,6 @@ struct NVIDIAOptions {
   std::string chip = "sm_80";
   /// The Hopper schedule where the chip and the program allow it.
   bool hopper = true;
-  /// Who makes that: fa-schedule-hopper for the one shape of program that it
-  /// takes and fa-hopper-rules for others, or fa-hopper-rules for all.
-  enum class Schedule { Template, Rules } schedule = Schedule::Template;
 };
 
 /// What a chip has, as far as the schedules ask.
@@ -51,13 +48,14 @@ struct NVIDIATarget {
 /// The row of the target table for a chip, or null.
 const NVIDIATarget *lookupNVIDIATarget(llvm::StringRef chip);
 
-/// The passes that schedule any tile program for sm_90a, by rules: who does
-/// what, which steps of a loop come an iteration later, and in which order;
-/// what fa-schedule-hopper takes may be left to that.
-void buildHopperRules(mlir::OpPassManager &pm, bool leaveAttention);
+/// The passes that schedule tile programs for sm_90a: who does what, which
+/// steps of a loop come an iteration later, and in which order. The first of
+/// them is `place`, or, if null, fa-hopper-place without options.
+void buildHopperSchedule(mlir::OpPassManager &pm,
+                         std::unique_ptr<mlir::Pass> place = nullptr);
 
 /// Every pass, and the pipelines `fa-lower-to-nvidia`, `fa-lower-to-nvvm` and
-/// `fa-hopper-rules`.
+/// `fa-schedule-hopper`.
 void registerNVIDIAPasses();
 
 /// Registers the dialects that the NVIDIA passes make, and the interfaces that

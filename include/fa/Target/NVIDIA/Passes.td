@@ -49,56 +49,6 @@ def ScheduleAmperePass : Pass<"fa-schedule-ampere", "::mlir::ModuleOp"> {
   ];
 }
 
-def ScheduleHopperPass : Pass<"fa-schedule-hopper", "::mlir::ModuleOp"> {
-  let summary = "tile programs as roles, rings and wgmma of sm_90a";
-  let description = [{
-    Rewrites each outermost `scf.forall` whose loop has two contractions, S from
-    loaded operands and O accumulated from what is computed of S, into the
-    `hopper` dialect:
-
-    - the loop is rotated before the second contraction, so that both
-      contractions of an iteration are in flight together;
-    - with `overlap` the softmax of one block runs under the second contraction
-      of the block before; with `ping-pong` warpgroups take turns at the tensor
-      cores;
-    - sums of rows stay partial in each thread until after the loop;
-    - the producer is the slice of the consumers' program that its rings need.
-
-    What it does not recognise stays as it is, with a remark that says why; the
-    Ampere schedule takes it.
-
-    Numeric contract: reassociated.
-  }];
-  let options = [
-    Option<"chip", "chip", "std::string", "\"sm_90a\"", "the target">,
-    Option<"overlap", "overlap", "int", "-1",
-           "softmax under the second contraction: 0, 1, or -1 to choose">,
-    Option<"pingPong", "ping-pong", "int", "-1",
-           "warpgroups take turns: 0, 1, or -1 to choose">,
-    Option<"stages", "stages", "int", "-1",
-           "stages of the rings of K and V, or -1 to choose">,
-    Option<"persistent", "persistent", "int", "-1",
-           "blocks take tiles from a queue: 0, 1, or -1 to choose">,
-    Option<"stage", "stage-stores", "int", "-1",
-           "panels of 64 columns of the result that go through shared memory and "
-           "TMA at a time, 0: none, or -1 to choose">,
-    Option<"ones", "ones", "int", "-1",
-           "sums of rows on the tensor cores: 0, 1, or -1 to choose">,
-    Option<"split", "split", "int", "0",
-           "blocks that no mask cuts have a loop of their own: 0 or 1">,
-    Option<"heads", "heads", "int64_t", "-1",
-           "heads that blocks work on together where tiles differ in length, "
-           "or -1 to choose">,
-    Option<"teams", "teams", "int64_t", "-1",
-           "tiles that a block works on at the same time, or -1 to choose">
-  ];
-  let dependentDialects = [
-    "::fa::hopper::HopperDialect", "::mlir::arith::ArithDialect",
-    "::mlir::linalg::LinalgDialect", "::mlir::scf::SCFDialect",
-    "::mlir::tensor::TensorDialect"
-  ];
-}
-
 def HopperPlacePass : Pass<"fa-hopper-place", "::mlir::ModuleOp"> {
   let summary = "tile programs of any contractions as roles, rings and wgmma";
   let description = [{
@@ -110,16 +60,41 @@ def HopperPlacePass : Pass<"fa-hopper-place", "::mlir::ModuleOp"> {
     queue. Every product is awaited where it is started, and nothing overlaps
     but loads.
 
+    Sums of rows that a loop carries stay partial in each thread until after the
+    loop, or are made by the tensor cores; branches on rows are taken by warps; a
+    16-bit result leaves through shared memory by TMA; where half of a block's
+    registers and memory do for a tile, a block works on two.
+
     What the rules do not take (operands of 32 bits, results of other rows, more
     than shared memory holds) stays as it is, with a remark that says why; the
     Ampere schedule takes it. A block without contractions stays without a
-    remark.
+    remark. An option that asks for what cannot be is an error.
 
     Numeric contract: reassociated (sums follow the tensor cores' order).
   }];
   let options = [
-    Option<"leaveAttention", "leave-attention", "bool", "false",
-           "leave what fa-schedule-hopper takes">
+    Option<"chip", "chip", "std::string", "\"sm_90a\"", "the target">,
+    Option<"stages", "stages", "int", "-1",
+           "stages of the rings of tiles that loops load, or -1 to choose">,
+    Option<"persistent", "persistent", "int", "-1",
+           "blocks take tiles from a queue: 0, 1, or -1 to choose">,
+    Option<"stageStores", "stage-stores", "int", "-1",
+           "panels of 64 columns of the result that go through shared memory and "
+           "TMA at a time, 0: none, or -1 to choose">,
+    Option<"ones", "ones", "int", "-1",
+           "sums of rows on the tensor cores: 0, 1, or -1 to choose">,
+    Option<"pingPong", "ping-pong", "int", "-1",
+           "warpgroups take turns: 0, 1, or -1 to choose">,
+    Option<"heads", "heads", "int64_t", "-1",
+           "heads that blocks work on together where tiles differ in length, "
+           "or -1 to choose">,
+    Option<"teams", "teams", "int64_t", "-1",
+           "tiles that a block works on at the same time, or -1 to choose">,
+    Option<"spare", "spare", "int64_t", "-1",
+           "registers a thread for what is no tile, or -1 to choose: with fewer "
+           "more products start at once, and more is computed under them">,
+    Option<"carriedFirst", "carried-first", "int", "-1",
+           "products of the iteration before come first: 0, 1, or -1 to choose">
   ];
   let dependentDialects = [
     "::fa::hopper::HopperDialect", "::mlir::arith::ArithDialect",

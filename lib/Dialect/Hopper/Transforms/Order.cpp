@@ -71,7 +71,7 @@ private:
   Block &block;
   Pressure pressure;
   /// Registers a thread that tiles can have, and while tiles are computed.
-  static constexpr int64_t spareComputing = 44;
+  static constexpr int64_t spareComputing = 48;
   int64_t most, mostComputing;
   /// Whether products of what the loop carries come before all others.
   bool carriedFirst;
@@ -308,18 +308,39 @@ bool BlockOrder::isReady(Operation *op) const {
          });
 }
 
-/// What computes a tile, of as many registers as it frees even, takes some for
-/// a moment.
+/// The elements of a tile that an operation computes in registers, or, in a
+/// branch, computes with; else null.
+static Type computedElements(Operation *op) {
+  for (Value v : op->getResults())
+    if (auto type = dyn_cast<RankedTensorType>(v.getType());
+        type && type.getRank() == 2 && isInRegisters(v))
+      return type.getElementType();
+  Type found;
+  if (op->getNumRegions() && !isa<linalg::LinalgOp>(op))
+    op->walk([&](linalg::LinalgOp inner) {
+      if (inner.getNumLoops() == 2)
+        found = getElementTypeOrSelf(inner->getResultTypes().front());
+    });
+  return found;
+}
+
+/// What computes a tile under products, of as many registers as it frees even,
+/// takes some for a moment, and more where it reads memory; bits, of which a
+/// register holds many, take few.
 bool BlockOrder::fits(Operation *op) const {
-  int64_t growth = pressure.growth(op);
-  bool computesTile =
-      kindOf(op) == Other && llvm::any_of(op->getResults(), [](Value v) {
-        auto type = dyn_cast<RankedTensorType>(v.getType());
-        return type && type.getRank() == 2 && isInRegisters(v);
-      });
-  if (computesTile)
-    return growth < 0 || pressure.live() + growth <= mostComputing;
-  return growth <= 0 || pressure.live() + growth <= most;
+  constexpr int64_t moment = 8;
+  int64_t growth = pressure.growth(op), room = most - pressure.live();
+  Type computed = kindOf(op) == Other && pressure.pendingProducts()
+                      ? computedElements(op)
+                      : Type();
+  if (!computed || growth < 0)
+    return growth <= 0 || growth <= room;
+  if (computed.isInteger(1))
+    return growth + moment <= room;
+  bool reads = op->walk([](tensor::ExtractOp) {
+                   return WalkResult::interrupt();
+                 }).wasInterrupted();
+  return growth + (reads ? moment : 0) <= mostComputing - pressure.live();
 }
 
 /// Whether an operand is a tile that the loop carries, or the stage that one of

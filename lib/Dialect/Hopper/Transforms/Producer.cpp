@@ -7,9 +7,22 @@
 #include "fa/Dialect/Hopper/Transforms/Utils.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
 
 using namespace mlir;
 using namespace fa::hopper;
+
+void fa::hopper::eraseDead(Block &block) {
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block))) {
+    if (isOpTriviallyDead(&op)) {
+      op.erase();
+      continue;
+    }
+    for (Region &region : op.getRegions())
+      for (Block &inner : region)
+        eraseDead(inner);
+  }
+}
 
 Value fa::hopper::cloneSlice(OpBuilder &b, Value v, Region &region,
                              IRMapping &map) {

@@ -230,6 +230,11 @@ def Hopper_ConsumersOp : Hopper_Op<"consumers",
     (`carried_first` $carried_first^)? (`turns` $turns^)?
     (`->` `(` type($results)^ `)`)? attr-dict-with-keyword $body
   }];
+  let extraClassDeclaration = [{
+    /// Registers that addresses and counters take where nothing is computed
+    /// while products are in flight.
+    static constexpr int64_t leastSpare = 24;
+  }];
   let hasVerifier = 1;
 }
 

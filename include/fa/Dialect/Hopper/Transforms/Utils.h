@@ -18,6 +18,9 @@ namespace fa::hopper {
 mlir::Value cloneSlice(mlir::OpBuilder &b, mlir::Value v, mlir::Region &region,
                        mlir::IRMapping &map);
 
+/// Erases what nothing uses, from the last operation to the first.
+void eraseDead(mlir::Block &block);
+
 /// Fills the producer, whatever it had before, with the loads of what the
 /// consumers acquire, in the same order, under the same control.
 void buildProducer(ProducerOp producer, ConsumersOp consumers);
