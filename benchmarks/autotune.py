@@ -3,7 +3,7 @@
 """Tries schedules of a head dim on a GPU and says which is fastest.
 
 All combinations of rows and keys of a tile and of options of the target's
-schedule pass: for sm_90a (fa-schedule-hopper) overlap, ping-pong and stages, for
+schedule: for sm_90a (fa-schedule-hopper) spare, ping-pong and stages, for
 another target (fa-schedule-ampere) warps, stages and registers to hoist into; and
 of any further option (--option name=value,value), less those that cannot fit, and
 the compiler's own choice ("default"). Each is compiled in
@@ -43,7 +43,7 @@ THREAD_REGISTERS = {64: 240, 128: 240, 192: 160, 256: 120}
 HOPPER = (
     ("rows", [64, 128, 192, 256], "rows of a tile"),
     ("keys", [48, 64, 80, 96, 112, 128, 160, 192], "keys of a tile"),
-    ("overlap", [0, 1], "softmax under the second product"),
+    ("spare", [24, 56], "registers that are for no tile: fewer have more products start at once"),
     ("ping-pong", [0, 1], "warpgroups take turns"),
     ("stages", [2, 3], "stages of the rings"),
 )
@@ -71,8 +71,8 @@ def fits_hopper(dim: int, schedule: Schedule) -> bool:
     rows, keys, stages = (schedule[key] for key in ("rows", "keys", "stages"))
     panels = -(-dim // 64) * 64
     shared = 2 * panels * (rows + 2 * max(1, stages) * keys)
-    # S and O; with the softmax of one block under the product of another, P too.
-    registers = keys // 2 + dim // 2 + (keys // 4 if schedule["overlap"] == 1 else 0)
+    # S, P and O.
+    registers = keys // 2 + keys // 4 + dim // 2
     # A single warpgroup has nobody to take turns with.
     alone = rows == 64 and schedule["ping_pong"] == 1
     return not alone and shared <= SHARED_BYTES and registers < THREAD_REGISTERS.get(rows, 0)

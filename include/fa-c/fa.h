@@ -68,12 +68,11 @@ typedef struct fa_compile_options {
    * which takes the largest scores first where it knows them and
    * fa-speculate-max runs. Default "auto". */
   const char *order;
-  /** For experts: options of the target's schedule pass, such as "overlap=1
-   * stages=2" for fa-schedule-hopper (sm_90a) and "warps=8" for
-   * fa-schedule-ampere. For sm_90a "by=rules" has fa-hopper-rules, which
-   * schedules what fa-schedule-hopper does not take, schedule all, and
-   * "by=ampere" compiles for sm_90. NULL or "" lets it choose. A program that
-   * the pass does not take is then an error. Default NULL. */
+  /** For experts: options of the target's schedule, such as "stages=2
+   * spare=64" for fa-schedule-hopper (sm_90a; those of fa-hopper-place) and
+   * "warps=8" for fa-schedule-ampere; "by=ampere" compiles for sm_90. NULL or
+   * "" lets it choose. A program that the schedule does not take is then an
+   * error. Default NULL. */
   const char *schedule;
   /** Not NULL: the function's gradient in its place, with respect to query,
    * key, value and captured tensors: "all" of floats (of f64 only where

@@ -118,7 +118,7 @@ class Schedule:
     """Of a row's blocks of keys: "ascending" or "descending"; "auto" goes by
     the score function where `fa-speculate-max` runs."""
     options: str = ""
-    """Options of the target's schedule pass: "overlap=1 stages=2" for
+    """Options of the target's schedule: "spare=64 stages=2" for
     fa-schedule-hopper, "warps=8" for fa-schedule-ampere."""
 
     @staticmethod

@@ -250,12 +250,11 @@ def compile(
         schedule: for experts: rows, keys and speculate as above, "order"
             ("ascending" or "descending": which of a row's blocks of keys comes
             first; "auto" goes by the score function where `fa-speculate-max` runs),
-            and options of the target's schedule pass: of fa-schedule-hopper for "sm_90a",
-            {"rows": 128, "overlap": 1, "ping_pong": 0, "stages": 2}, of
-            fa-schedule-ampere for another GPU, {"warps": 8}. For "sm_90a" {"by": "rules"}
-            has fa-hopper-rules, which schedules what fa-schedule-hopper does not take,
-            schedule all, and {"by": "ampere"} compiles for "sm_90", whose schedule is
-            fa-schedule-ampere's. A program that the pass does not take is then an error.
+            and options of the target's schedule: of fa-schedule-hopper for "sm_90a",
+            {"rows": 128, "stages": 2, "ping_pong": 0, "spare": 64}, of
+            fa-schedule-ampere for another GPU, {"warps": 8}. For "sm_90a" {"by": "ampere"}
+            compiles for "sm_90", whose schedule is fa-schedule-ampere's. A program that the
+            schedule does not take is then an error.
         backward: the function's gradient in its place, with respect to q, k, v and
             captured tensors: "all" floating-point ones, "none", or the numbers of
             arguments, as "3+5". The kernel takes the function's arguments, out, lse,

@@ -33,6 +33,11 @@
 // REDEFINE: %{shape} = Sq=200,Sk=200,arg3.0=200
 // RUN: %{run}
 //
+// Keys that are values, too: one slot for both products.
+// REDEFINE: %{f} = same
+// REDEFINE: %{shape} = Sq=150,Sk=330
+// RUN: %{run}
+//
 // With a maximum in each step.
 // REDEFINE: %{speculate} =
 // REDEFINE: %{f} = causal
@@ -184,5 +189,10 @@ func.func @bias(%q: !t, %k: !t, %v: !t, %bias: tensor<2x?x?xf32>) -> !t {
       %r = arith.addf %s, %x : f32
       fa.yield %r : f32
     } : (!t, !t, !t) -> !t
+  return %o : !t
+}
+
+func.func @same(%q: !t, %k: !t) -> !t {
+  %o = fa.attention %q, %k, %k scale 0.125 : (!t, !t, !t) -> !t
   return %o : !t
 }

@@ -78,6 +78,9 @@ def ScheduleLoopsPass : Pass<"hopper-schedule", "::mlir::func::FuncOp"> {
     release of all tiles that they read. In attention O's product comes later; in
     its gradient those of dQ, dK and dV.
 
+    What takes such a result from the iteration before, as O's rescaling does,
+    need not come later: it stands behind that in the same iteration.
+
     A slot that is held into the next iteration takes another stage of its ring.
     A loop stays as it is, with a remark, where a ring has too few, where no
     product feeds another, and where the next iteration needs the results.
@@ -92,11 +95,14 @@ def ExpandLoopsPass : Pass<"hopper-expand", "::mlir::func::FuncOp"> {
     `scf::pipelineForLoop`: what has no delay begins before the loop, and what
     has one ends behind it, in an `scf.if` that asks whether the loop has as many
     iterations. Numbers are computed again where a delayed operation needs them;
-    tiles and slots are carried from one iteration to the next.
+    tiles and slots are carried from one iteration to the next. Where the loop
+    asks whether an iteration is its first, that is answered, and what follows
+    folded; zeros that a product's sum starts from are no tile then, but the
+    product's condition.
 
     A delay must not be negative; the values that an operation uses must not
     have a greater one, and those that it takes from the iteration before the
-    same one; a product has that of its wait. Errors name the operation.
+    same one or one more; a product has that of its wait. Errors name the operation.
   }];
   let dependentDialects = ["::fa::hopper::HopperDialect",
                            "::mlir::arith::ArithDialect",
