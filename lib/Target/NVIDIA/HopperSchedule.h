@@ -1,12 +1,11 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The parts of fa-hopper-place:
+// What fa-hopper-place (HopperPlacement.h) is made of:
 //
 //   HopperLoads.cpp   which tiles TMA can load
 //   HopperRows.cpp    sums and branches of rows, as a warp makes them
 //   HopperStores.cpp  results that leave through shared memory
-//   HopperPlace.cpp   the pass: roles, residency, rings, grid
 
 #ifndef FA_LIB_TARGET_NVIDIA_HOPPERSCHEDULE_H
 #define FA_LIB_TARGET_NVIDIA_HOPPERSCHEDULE_H

@@ -48,9 +48,7 @@ public:
       : block(block), pressure(block, role.getWarpgroups()),
         most(role.getRegisters() - role.getSpare()),
         mostComputing(role.getRegisters() -
-                      (sharesTiles(role) ? role.getSpare()
-                                         : std::max<int64_t>(role.getSpare(),
-                                                             spareComputing))),
+                      std::max<int64_t>(role.getSpare(), spareComputing)),
         carriedFirst(role.getCarriedFirst()) {}
   void run();
 
@@ -73,11 +71,8 @@ private:
   Block &block;
   Pressure pressure;
   /// Registers a thread that tiles can have, and while tiles are computed under
-  /// products. Warpgroups that share nothing fill each other's gaps, and with
-  /// fewer to spare are slower than with both products before their softmax (an
-  /// H100: D=128 with a log-sum-exp 0.98, not 1.03 to 1.05 of another
-  /// schedule).
-  static constexpr int64_t spareComputing = 64;
+  /// products.
+  static constexpr int64_t spareComputing = 48;
   int64_t most, mostComputing;
   /// Whether products of what the loop carries come before all others.
   bool carriedFirst;
@@ -102,11 +97,6 @@ bool fa::hopper::holdsSteps(Operation *op) {
                                                ? WalkResult::interrupt()
                                                : WalkResult::advance();
                                   }).wasInterrupted();
-}
-
-bool fa::hopper::sharesTiles(ConsumersOp role) {
-  return role.walk([](ShareOp) { return WalkResult::interrupt(); })
-      .wasInterrupted();
 }
 
 bool fa::hopper::isView(Operation *op) {
@@ -339,7 +329,7 @@ static Type computedElements(Operation *op) {
 /// takes some for a moment, and more where it reads memory; bits, of which a
 /// register holds many, take few.
 bool BlockOrder::fits(Operation *op) const {
-  constexpr int64_t moment = 8;
+  constexpr int64_t moment = 8, addresses = 16;
   int64_t growth = pressure.growth(op), room = most - pressure.live();
   Type computed = kindOf(op) == Other && pressure.pendingProducts()
                       ? computedElements(op)
@@ -351,7 +341,7 @@ bool BlockOrder::fits(Operation *op) const {
   bool reads = op->walk([](tensor::ExtractOp) {
                    return WalkResult::interrupt();
                  }).wasInterrupted();
-  return growth + (reads ? moment : 0) <= mostComputing - pressure.live();
+  return growth + (reads ? addresses : 0) <= mostComputing - pressure.live();
 }
 
 /// Whether an operand is a tile that the loop carries, or the stage that one of

@@ -68,17 +68,13 @@ int64_t fa::hopper::registersOf(Value value, int64_t warpgroups) {
 
 llvm::SetVector<Value> fa::hopper::surelyUsedBy(Operation *op) {
   llvm::SetVector<Value> used(op->operand_begin(), op->operand_end());
-  auto branch = dyn_cast<scf::IfOp>(op);
-  if (!branch || !branch.elseBlock()) {
-    getUsedValuesDefinedAbove(op->getRegions(), used);
-    return used;
-  }
-  size_t size = branch.thenBlock()->getOperations().size(),
-         otherSize = branch.elseBlock()->getOperations().size();
-  if (size <= otherSize)
-    getUsedValuesDefinedAbove(branch.getThenRegion(), used);
-  if (size >= otherSize)
-    getUsedValuesDefinedAbove(branch.getElseRegion(), used);
+  if (auto branch = dyn_cast<scf::IfOp>(op); branch && branch.elseBlock())
+    for (Block *side : {branch.thenBlock(), branch.elseBlock()})
+      if (llvm::hasSingleElement(*side)) {
+        used.insert_range(side->getTerminator()->getOperands());
+        return used;
+      }
+  getUsedValuesDefinedAbove(op->getRegions(), used);
   return used;
 }
 

@@ -19,9 +19,9 @@ bool isInRegisters(mlir::Value value);
 /// How many registers each thread has of a value; 0 where it is in none.
 int64_t registersOf(mlir::Value value, int64_t warpgroups);
 
-/// What an operation of a block uses, of a branch what its shorter side does:
-/// the other one is for few blocks, and what it needs else is kept for it where
-/// registers are left.
+/// What an operation of a block uses, of a branch that may do nothing what that
+/// gives on: the other side is for few blocks, and what it needs else is kept
+/// for it where registers are left.
 llvm::SetVector<mlir::Value> surelyUsedBy(mlir::Operation *op);
 
 /// What the operations of a block that consumers run keep in registers, up to a
