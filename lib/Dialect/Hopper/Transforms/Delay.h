@@ -42,6 +42,9 @@ bool isView(mlir::Operation *op);
 /// Whether it only computes numbers, of anything.
 bool isNumber(mlir::Operation *op);
 
+/// Whether warpgroups share what they compute.
+bool sharesTiles(ConsumersOp role);
+
 } // namespace fa::hopper
 
 #endif // FA_LIB_DIALECT_HOPPER_TRANSFORMS_DELAY_H

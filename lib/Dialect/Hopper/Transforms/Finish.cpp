@@ -129,12 +129,6 @@ static bool takesTilesLater(ConsumersOp role) {
       .wasInterrupted();
 }
 
-/// Whether warpgroups share what they compute.
-static bool sharesTiles(ConsumersOp role) {
-  return role.walk([](ShareOp) { return WalkResult::interrupt(); })
-      .wasInterrupted();
-}
-
 namespace {
 struct FinishSchedule
     : public fa::hopper::impl::FinishSchedulePassBase<FinishSchedule> {

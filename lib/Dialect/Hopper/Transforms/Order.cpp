@@ -40,6 +40,28 @@ namespace fa::hopper {
 using namespace mlir;
 using namespace fa::hopper;
 
+/// Whether a region reads memory element by element.
+static bool readsElements(Region &region) {
+  return region.walk([](tensor::ExtractOp) { return WalkResult::interrupt(); })
+      .wasInterrupted();
+}
+
+/// The elements of a tile that an operation computes in registers, or, in a
+/// branch, computes with; else null.
+static Type computedElements(Operation *op) {
+  for (Value v : op->getResults())
+    if (auto type = dyn_cast<RankedTensorType>(v.getType());
+        type && type.getRank() == 2 && isInRegisters(v))
+      return type.getElementType();
+  Type found;
+  if (op->getNumRegions() && !isa<linalg::LinalgOp>(op))
+    op->walk([&](linalg::LinalgOp inner) {
+      if (inner.getNumLoops() == 2)
+        found = getElementTypeOrSelf(inner->getResultTypes().front());
+    });
+  return found;
+}
+
 namespace {
 /// Orders the operations of one block.
 class BlockOrder {
@@ -49,7 +71,13 @@ public:
         most(role.getRegisters() - role.getSpare()),
         mostComputing(role.getRegisters() -
                       std::max<int64_t>(role.getSpare(), spareComputing)),
-        carriedFirst(role.getCarriedFirst()) {}
+        carriedFirst(role.getCarriedFirst()),
+        sharesTiles(fa::hopper::sharesTiles(role)),
+        makesBits(llvm::any_of(block, [](Operation &op) {
+          Type computed =
+              isa<linalg::LinalgOp>(op) ? computedElements(&op) : Type();
+          return computed && computed.isInteger(1);
+        })) {}
   void run();
 
 private:
@@ -76,6 +104,9 @@ private:
   int64_t most, mostComputing;
   /// Whether products of what the loop carries come before all others.
   bool carriedFirst;
+  /// Whether warpgroups share what they compute, and whether there is a tile of
+  /// bits among it.
+  bool sharesTiles, makesBits;
   /// What is not placed yet, in its own order.
   SmallVector<Operation *> left;
   DenseMap<Operation *, llvm::SmallSetVector<Operation *, 4>> needs;
@@ -97,6 +128,11 @@ bool fa::hopper::holdsSteps(Operation *op) {
                                                ? WalkResult::interrupt()
                                                : WalkResult::advance();
                                   }).wasInterrupted();
+}
+
+bool fa::hopper::sharesTiles(ConsumersOp role) {
+  return role.walk([](ShareOp) { return WalkResult::interrupt(); })
+      .wasInterrupted();
 }
 
 bool fa::hopper::isView(Operation *op) {
@@ -309,38 +345,24 @@ bool BlockOrder::isReady(Operation *op) const {
          });
 }
 
-/// The elements of a tile that an operation computes in registers, or, in a
-/// branch, computes with; else null.
-static Type computedElements(Operation *op) {
-  for (Value v : op->getResults())
-    if (auto type = dyn_cast<RankedTensorType>(v.getType());
-        type && type.getRank() == 2 && isInRegisters(v))
-      return type.getElementType();
-  Type found;
-  if (op->getNumRegions() && !isa<linalg::LinalgOp>(op))
-    op->walk([&](linalg::LinalgOp inner) {
-      if (inner.getNumLoops() == 2)
-        found = getElementTypeOrSelf(inner->getResultTypes().front());
-    });
-  return found;
-}
-
 /// What computes a tile under products, of as many registers as it frees even,
-/// takes some for a moment, and more where it reads memory; bits, of which a
-/// register holds many, take few.
+/// takes some for a moment, and more where it reads memory, of a branch on
+/// either side. Bits, of which a register holds many, take few, and fill the
+/// time by themselves where warpgroups share nothing. With no product in flight
+/// all has its place.
 bool BlockOrder::fits(Operation *op) const {
   constexpr int64_t moment = 8, addresses = 16;
   int64_t growth = pressure.growth(op), room = most - pressure.live();
-  Type computed = kindOf(op) == Other && pressure.pendingProducts()
-                      ? computedElements(op)
-                      : Type();
+  Type computed = kindOf(op) == Other ? computedElements(op) : Type();
   if (!computed || growth < 0)
     return growth <= 0 || growth <= room;
+  if (!pressure.pendingProducts())
+    return !sharesTiles || growth <= 0 || growth <= room;
   if (computed.isInteger(1))
     return growth + moment <= room;
-  bool reads = op->walk([](tensor::ExtractOp) {
-                   return WalkResult::interrupt();
-                 }).wasInterrupted();
+  if (makesBits && !sharesTiles)
+    return false;
+  bool reads = llvm::all_of(op->getRegions(), readsElements);
   return growth + (reads ? addresses : 0) <= mostComputing - pressure.live();
 }
 
