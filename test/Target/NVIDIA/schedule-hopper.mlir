@@ -263,17 +263,17 @@ func.func @lse(%q: tensor<2x4x512x128xbf16>, %k: tensor<2x4x512x128xbf16>, %v: t
   return %o, %lse : tensor<2x4x512x128xbf16>, tensor<2x4x512xf32>
 }
 
-// D=256: one stage of K and V at a time fits twice; O fills the registers, so
-// nothing is computed under its product, and results so wide take no turns.
+// D=256: one stage of K and V at a time fits twice; results so wide take no
+// turns.
 
 // CHECK-LABEL: func.func @wide(
 // CHECK: hopper.ring "tile1" at {{.*}} : <2, tensor<{{[0-9]+}}x256xbf16>>
 // CHECK: hopper.consumers 2 registers 232 spare 24
 // CHECK-NOT: hopper.turn_
-// CHECK-NOT: hopper.poll
 // CHECK: hopper.wait_group 1
-// CHECK-NEXT: hopper.release
-// CHECK-NEXT: hopper.wait_group 0
+// CHECK: hopper.pin
+// CHECK: hopper.poll
+// CHECK: hopper.wait_group 0
 // CHECK: hopper.yield
 // TURNS-LABEL: func.func @wide(
 // TURNS: hopper.turn_begin
