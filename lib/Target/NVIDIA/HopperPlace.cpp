@@ -16,8 +16,11 @@
 //   Sums       what is added to memory goes there by TMA, where shared memory
 //              has room for it
 //   Rings      two stages where the tile is loaded or computed in a loop and
-//              memory allows it, loaded ones first, else one
-//   Grid       a block for each multiprocessor takes tiles from a queue
+//              memory allows it, loaded ones first, and up to four where
+//              nothing is shared; else one
+//   Results    one of 16 bits leaves by TMA where two stages leave room for it
+//   Grid       a block for each multiprocessor takes tiles from a queue, maybe
+//              two at a time
 
 #include "HopperPlacement.h"
 #include "Program.h"

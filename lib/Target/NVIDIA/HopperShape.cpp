@@ -20,18 +20,15 @@ using namespace fa::hopper;
 //===----------------------------------------------------------------------===//
 
 /// A block enters with 65536 registers for all its threads, in multiples of 8
-/// each, and gives them out again.
-static RoleRegisters roleRegisters(int64_t warpgroups) {
+/// each, and gives them out again. Consumers that share what they compute hold
+/// most tiles: their producer has what its loads need at least, others what
+/// they need with lists and masks.
+RoleRegisters fa::nvidia::registersOfRoles(int64_t warpgroups, bool share) {
   static constexpr RoleRegisters table[] = {
       {56, 256}, {40, 232}, {32, 160}, {32, 112}};
+  if (warpgroups == 2 && share)
+    return {24, 240};
   return table[warpgroups - 1];
-}
-
-/// Consumers that share what they compute hold most tiles. The producer has
-/// then what its loads need at least, else what they need with lists and masks.
-RoleRegisters fa::nvidia::registersOfRoles(int64_t warpgroups, bool share) {
-  return warpgroups == 2 && share ? RoleRegisters{24, 240}
-                                  : roleRegisters(warpgroups);
 }
 
 /// Registers of a thread for the results of all products, where so many

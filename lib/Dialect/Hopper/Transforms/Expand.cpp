@@ -393,6 +393,8 @@ static LogicalResult expand(scf::ForOp loop) {
   });
   for (arith::SelectOp select : asked)
     b.replaceOp(select, select.getTrueValue());
+  // Other loops stay as upstream makes them: gradients' registers were measured
+  // so.
   if (asksForFirst) {
     countFromFirst(*kernel, bound, most);
     replaceFirst(role);

@@ -97,27 +97,6 @@ static void placePolls(scf::ForOp loop, const Batch &batch) {
   acquire.setPolled(true);
 }
 
-/// The elements of the largest tile that a branch gives or computes with.
-static int64_t largestOf(scf::IfOp branch) {
-  int64_t most = 0;
-  auto look = [&](Type type) {
-    if (auto tile = dyn_cast<RankedTensorType>(type);
-        tile && tile.hasStaticShape())
-      most = std::max(most, tile.getNumElements());
-  };
-  llvm::for_each(branch.getResultTypes(), look);
-  branch.walk([&](linalg::LinalgOp op) {
-    llvm::for_each(op->getOperandTypes(), look);
-  });
-  return most;
-}
-
-/// A tile that is wider than those of the first branch is better computed under
-/// what follows that.
-static bool isNoWider(scf::IfOp branch, scf::IfOp later) {
-  return largestOf(later) <= largestOf(branch);
-}
-
 /// Whether loaded tiles are taken in another iteration than those before them.
 static bool takesTilesLater(ConsumersOp role) {
   return role
@@ -142,7 +121,7 @@ struct FinishSchedule
           loops.insert(loop);
       });
       for (scf::ForOp loop : loops) {
-        mergeBranches(loop, isNoWider);
+        mergeBranches(loop);
         Batch batch(loop);
         // Where warpgroups share tiles they wait for each other there.
         if (batch.isComputedUnder && !sharesTiles(role))

@@ -6,6 +6,7 @@
 
 #include "fa/Dialect/Hopper/Transforms/Utils.h"
 
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/Matchers.h"
 
@@ -65,9 +66,28 @@ static void mergeBranch(scf::IfOp branch, scf::IfOp later, Block *without) {
   branch.erase();
 }
 
-void fa::hopper::mergeBranches(
-    scf::ForOp loop,
-    llvm::function_ref<bool(scf::IfOp branch, scf::IfOp later)> isWorth) {
+/// The elements of the largest tile that a branch gives or computes with.
+static int64_t largestOf(scf::IfOp branch) {
+  int64_t most = 0;
+  auto look = [&](Type type) {
+    if (auto tile = dyn_cast<RankedTensorType>(type);
+        tile && tile.hasStaticShape())
+      most = std::max(most, tile.getNumElements());
+  };
+  llvm::for_each(branch.getResultTypes(), look);
+  branch.walk([&](linalg::LinalgOp op) {
+    llvm::for_each(op->getOperandTypes(), look);
+  });
+  return most;
+}
+
+/// A tile that is wider than those of the first branch is better computed under
+/// what follows that.
+static bool isNoWider(scf::IfOp branch, scf::IfOp later) {
+  return largestOf(later) <= largestOf(branch);
+}
+
+void fa::hopper::mergeBranches(scf::ForOp loop) {
   SmallVector<scf::IfOp> all(loop.getBody()->getOps<scf::IfOp>());
   for (scf::IfOp later : all) {
     auto branch = later.getCondition().getDefiningOp<scf::IfOp>();
@@ -79,8 +99,7 @@ void fa::hopper::mergeBranches(
       continue;
     unsigned i = cast<OpResult>(later.getCondition()).getResultNumber();
     Block *without = falseSide(branch, i);
-    if (without && couldBeAt(later, branch) &&
-        (!isWorth || isWorth(branch, later)))
+    if (without && couldBeAt(later, branch) && isNoWider(branch, later))
       mergeBranch(branch, later, without);
   }
 }

@@ -47,8 +47,9 @@ def OrderStepsPass : Pass<"hopper-order", "::mlir::func::FuncOp"> {
     the next product or wait.
 
     Nothing moves into or out of a loop or branch, so no product is in flight
-    where an iteration ends. The tiles of a ring are taken in their order; in
-    which order those of several rings are `hopper-finish` tells the producer.
+    where an iteration ends. Loaded tiles are taken in the order in which they
+    were, but for those that are an iteration behind, and those of a ring that
+    consumers fill in that ring's.
   }];
   let dependentDialects = ["::fa::hopper::HopperDialect"];
 }

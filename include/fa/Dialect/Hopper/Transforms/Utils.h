@@ -27,11 +27,8 @@ void buildProducer(ProducerOp producer, ConsumersOp consumers);
 
 /// A branch that one side of an earlier branch rules out, and the other
 /// decides, moves into that other side, where nothing that it needs comes
-/// between: the common path tests once. With `isWorth` only where that says so.
-void mergeBranches(
-    mlir::scf::ForOp loop,
-    llvm::function_ref<bool(mlir::scf::IfOp branch, mlir::scf::IfOp later)>
-        isWorth = nullptr);
+/// between and its tiles are no wider: the common path tests once.
+void mergeBranches(mlir::scf::ForOp loop);
 
 } // namespace fa::hopper
 
