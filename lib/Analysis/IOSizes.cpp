@@ -154,6 +154,8 @@ static void sameDims(OpResult result, unsigned dim, TensorDims &others,
     else
       others.push_back({merge.getValues(), 1});
     others.push_back({merge.getDpsInits()[result.getResultNumber()], dim});
+  } else if (auto step = dyn_cast<SpeculatedSoftmaxOp>(op)) {
+    others.push_back({step.getState()[result.getResultNumber()], dim});
   } else if (auto loop = dyn_cast<scf::ForOp>(op)) {
     others.push_back({loop.getYieldedValues()[result.getResultNumber()], dim});
     others.push_back({loop.getInitArgs()[result.getResultNumber()], dim});

@@ -26,6 +26,7 @@
 #include "Program.h"
 
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/Utils/CleanUp.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/Transforms/Transforms.h"
@@ -399,20 +400,15 @@ static void fuseVectors(scf::ForallOp forall) {
 // The pass
 //===----------------------------------------------------------------------===//
 
-/// Schedules a block's program, if the rules take it: then it is made ready
-/// first, and looked at again. Else it stays as it is.
+/// Schedules a block's program, if the rules take it, and says whether they do:
+/// then it is made ready first, and looked at again. Else it stays as it is.
 static LogicalResult place(scf::ForallOp forall, const fa::NVIDIATarget &target,
-                           const PlaceOptions &options) {
+                           const PlaceOptions &options, bool &isTaken) {
   std::string why;
   Placement look(forall, target, options);
-  bool isTaken = look.match(why);
+  isTaken = look.match(why);
   bool isRefused = look.isRefused();
   if (isTaken) {
-    forall.walk([](scf::ForOp loop) {
-      decideByWarp(loop);
-      splitRowSums(loop);
-      sinkSums(loop);
-    });
     fuseVectors(forall);
     Placement placement(forall, target, options);
     isTaken = placement.match(why);
@@ -429,6 +425,36 @@ static LogicalResult place(scf::ForallOp forall, const fa::NVIDIATarget &target,
   return success();
 }
 
+/// A function's kernels. Steps of softmax are expanded for warps, in a copy,
+/// which is dropped where the rules do not take what has them.
+static LogicalResult place(func::FuncOp func, const fa::NVIDIATarget &target,
+                           const PlaceOptions &options) {
+  func::FuncOp original = func;
+  SmallVector<Operation *> steps = fa::collectSoftmaxes(func);
+  if (!steps.empty()) {
+    func = func.clone();
+    OpBuilder(original).insert(func);
+    if (failed(expandForWarps(func)))
+      return failure();
+  }
+  splitRandomMasks(func);
+  auto kernelsOf = [](func::FuncOp f) {
+    return llvm::to_vector(f.getBody().front().getOps<scf::ForallOp>());
+  };
+  bool areTaken = true;
+  for (auto [before, forall] :
+       llvm::zip_equal(kernelsOf(original), kernelsOf(func))) {
+    bool isTaken = false, hasSteps = !fa::collectSoftmaxes(before).empty();
+    if (failed(place(forall, target, options, isTaken)))
+      return failure();
+    areTaken &= isTaken || !hasSteps;
+  }
+  if (func == original)
+    return success();
+  (areTaken ? original : func).erase();
+  return success();
+}
+
 namespace {
 struct HopperPlace : public fa::impl::HopperPlacePassBase<HopperPlace> {
   using HopperPlacePassBase::HopperPlacePassBase;
@@ -441,12 +467,9 @@ struct HopperPlace : public fa::impl::HopperPlacePassBase<HopperPlace> {
     }
     PlaceOptions options{stages,       persistent, stageStores, ones, pingPong,
                          carriedFirst, heads,      teams,       spare};
-    for (func::FuncOp func : collectPrograms(getOperation())) {
-      splitRandomMasks(func);
-      for (auto forall : func.getBody().front().getOps<scf::ForallOp>())
-        if (failed(place(forall, *target, options)))
-          return signalPassFailure();
-    }
+    for (func::FuncOp func : collectPrograms(getOperation()))
+      if (failed(place(func, *target, options)))
+        return signalPassFailure();
   }
 };
 } // namespace

@@ -4,7 +4,7 @@
 // What fa-hopper-place (HopperPlacement.h) is made of:
 //
 //   HopperLoads.cpp   which tiles TMA can load
-//   HopperRows.cpp    sums and branches of rows, as a warp makes them
+//   HopperRows.cpp    steps of softmax, as warps make them
 //   HopperStores.cpp  results that leave through shared memory
 
 #ifndef FA_LIB_TARGET_NVIDIA_HOPPERSCHEDULE_H
@@ -13,6 +13,8 @@
 #include "BlockPlan.h"
 
 #include "fa/Dialect/Hopper/Transforms/Utils.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 
 namespace fa::nvidia {
 
@@ -37,18 +39,10 @@ bool followsList(mlir::scf::ForOp loop);
 // HopperRows.cpp
 //===----------------------------------------------------------------------===//
 
-/// "Some row is not below the limit", of vectors by rows and of the largest
-/// elements of P's rows, is decided by warp, of P from its registers: branches
-/// on it are of rows that may take them for themselves.
-void decideByWarp(mlir::scf::ForOp loop);
-
-/// Carried sums of rows become partial sums that a thread makes alone
-/// (tensor<rows x 8>); the rest is added after the loop.
-void splitRowSums(mlir::scf::ForOp loop);
-
-/// Sums of what a branch yields, in the branch: the weights need not be kept
-/// for them, and on the common side the block's part is summed early.
-void sinkSums(mlir::scf::ForOp loop);
+/// A function's steps of softmax: "some row is not below the limit" is decided
+/// by warp, and carried sums of rows become partial sums that a thread makes
+/// alone (tensor<rows x 8>), of which the rest is added after the loop.
+mlir::LogicalResult expandForWarps(mlir::func::FuncOp func);
 
 /// Partial sums that a loop gives, made by the tensor cores: every column is
 /// then the whole sum.

@@ -5,6 +5,7 @@
 
 #include "Program.h"
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/Utils/CleanUp.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -42,6 +43,8 @@ struct ScheduleAmpere
       return signalPassFailure();
     ScheduleOptions options{target, stages, warps, hoistRegisters, inTurn};
     for (func::FuncOp func : collectPrograms(getOperation())) {
+      if (failed(fa::expandSoftmaxes(func)))
+        return signalPassFailure();
       splitRandomMasks(func);
       OpBuilder builder(func);
       if (failed(buildProgram(func, options, builder)))

@@ -1,268 +1,168 @@
-// The scale goes from the scores into the exponentials' fma only where all that
-// reads the scores and their maximum are exponentials of their differences, and
-// only into these.
+// The scale goes from the scores into the merge's factor only where the merge
+// alone reads the scores and their maximum, which starts from -inf.
 
 // RUN: fa-opt %s --fa-fold-scale-exp2 --split-input-file | FileCheck %s
 
-// 0.125 log2(e).
+// 0.125 log2(e); the maximum, of scores without a scale, is scaled after the loop.
 // CHECK-LABEL: func @folded(
-// CHECK-DAG: %[[C:.*]] = arith.constant 0.180
-// CHECK-NOT: arith.constant 1.44
-// CHECK: math.fma %{{.*}}, %[[C]]
-#id = affine_map<(i, j) -> (i, j)>
-#row = affine_map<(i, j) -> (i)>
-#v = affine_map<(i) -> (i)>
-func.func @folded(%s: tensor<64x64xf32>, %other: tensor<64x64xf32>, %u: tensor<64xf32>) -> (tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>) {
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c4 = arith.constant 4 : index
-  %none = arith.constant 0xFF800000 : f32
-  %zero = arith.constant 0.0 : f32
-  %scale = arith.constant 0.125 : f32
-  %e = tensor.empty() : tensor<64xf32>
-  %e2 = tensor.empty() : tensor<64x64xf32>
-  %m0 = linalg.fill ins(%none : f32) outs(%e : tensor<64xf32>) -> tensor<64xf32>
-  %o0 = linalg.fill ins(%zero : f32) outs(%e2 : tensor<64x64xf32>) -> tensor<64x64xf32>
-  %l:3 = scf.for %n = %c0 to %c4 step %c1 iter_args(%m = %m0, %o = %o0, %q = %o0) -> (tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>) {
-    %scores = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%s : tensor<64x64xf32>) outs(%e2 : tensor<64x64xf32>) {
-    ^bb0(%x: f32, %a: f32):
-      %r = arith.mulf %x, %scale : f32
-      linalg.yield %r : f32
-    } -> tensor<64x64xf32>
-    %next = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]} ins(%scores : tensor<64x64xf32>) outs(%m : tensor<64xf32>) {
-    ^bb0(%x: f32, %a: f32):
-      %r = arith.maxnumf %x, %a : f32
-      linalg.yield %r : f32
-    } -> tensor<64xf32>
-    %g = linalg.generic {indexing_maps = [#v, #v], iterator_types = ["parallel"]} ins(%next : tensor<64xf32>) outs(%e : tensor<64xf32>) {
-    ^bb0(%x: f32, %a: f32):
-      %c = arith.cmpf oeq, %x, %none : f32
-      %r = arith.select %c, %zero, %x : f32
-      linalg.yield %r : f32
-    } -> tensor<64xf32>
-    %w = linalg.generic {indexing_maps = [#id, #row, #id], iterator_types = ["parallel", "parallel"]} ins(%scores, %g : tensor<64x64xf32>, tensor<64xf32>) outs(%e2 : tensor<64x64xf32>) {
-    ^bb0(%x: f32, %y: f32, %a: f32):
-      %d = arith.subf %x, %y : f32
-      %r = math.exp %d : f32
-      linalg.yield %r : f32
-    } -> tensor<64x64xf32>
-    scf.yield %next, %w, %q : tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>
-  }
-  return %l#0, %l#1, %l#2 : tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>
-}
-
-// -----
-
-// An exponential of something else in the same loop is not of the scores' unit.
-// CHECK-LABEL: func @other_exponential(
-// CHECK-DAG: %[[LOG2E:.*]] = arith.constant 1.44269502
-// CHECK-DAG: %[[C:.*]] = arith.constant 0.180
-// CHECK: math.fma %{{.*}}, %[[LOG2E]]
-// CHECK: math.fma %{{.*}}, %[[C]]
-#id = affine_map<(i, j) -> (i, j)>
-#row = affine_map<(i, j) -> (i)>
-#v = affine_map<(i) -> (i)>
-func.func @other_exponential(%s: tensor<64x64xf32>, %other: tensor<64x64xf32>, %u: tensor<64xf32>) -> (tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>) {
-  %c0 = arith.constant 0 : index
-  %c1 = arith.constant 1 : index
-  %c4 = arith.constant 4 : index
-  %none = arith.constant 0xFF800000 : f32
-  %zero = arith.constant 0.0 : f32
-  %scale = arith.constant 0.125 : f32
-  %e = tensor.empty() : tensor<64xf32>
-  %e2 = tensor.empty() : tensor<64x64xf32>
-  %m0 = linalg.fill ins(%none : f32) outs(%e : tensor<64xf32>) -> tensor<64xf32>
-  %o0 = linalg.fill ins(%zero : f32) outs(%e2 : tensor<64x64xf32>) -> tensor<64x64xf32>
-  %l:3 = scf.for %n = %c0 to %c4 step %c1 iter_args(%m = %m0, %o = %o0, %q = %o0) -> (tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>) {
-    %scores = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%s : tensor<64x64xf32>) outs(%e2 : tensor<64x64xf32>) {
-    ^bb0(%x: f32, %a: f32):
-      %r = arith.mulf %x, %scale : f32
-      linalg.yield %r : f32
-    } -> tensor<64x64xf32>
-    %next = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]} ins(%scores : tensor<64x64xf32>) outs(%m : tensor<64xf32>) {
-    ^bb0(%x: f32, %a: f32):
-      %r = arith.maxnumf %x, %a : f32
-      linalg.yield %r : f32
-    } -> tensor<64xf32>
-    %g = linalg.generic {indexing_maps = [#v, #v], iterator_types = ["parallel"]} ins(%next : tensor<64xf32>) outs(%e : tensor<64xf32>) {
-    ^bb0(%x: f32, %a: f32):
-      %c = arith.cmpf oeq, %x, %none : f32
-      %r = arith.select %c, %zero, %x : f32
-      linalg.yield %r : f32
-    } -> tensor<64xf32>
-    %w = linalg.generic {indexing_maps = [#id, #row, #id], iterator_types = ["parallel", "parallel"]} ins(%scores, %g : tensor<64x64xf32>, tensor<64xf32>) outs(%e2 : tensor<64x64xf32>) {
-    ^bb0(%x: f32, %y: f32, %a: f32):
-      %d = arith.subf %x, %y : f32
-      %r = math.exp %d : f32
-      linalg.yield %r : f32
-    } -> tensor<64x64xf32>
-    %z = linalg.generic {indexing_maps = [#id, #row, #id], iterator_types = ["parallel", "parallel"]} ins(%other, %u : tensor<64x64xf32>, tensor<64xf32>) outs(%e2 : tensor<64x64xf32>) {
-    ^bb0(%x: f32, %y: f32, %a: f32):
-      %d = arith.subf %x, %y : f32
-      %r = math.exp %d : f32
-      linalg.yield %r : f32
-    } -> tensor<64x64xf32>
-    scf.yield %next, %w, %z : tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>
-  }
-  return %l#0, %l#1, %l#2 : tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>
-}
-
-// -----
-
-// Scores that are shifted by something else, too, keep their scale.
-// CHECK-LABEL: func @other_shift(
-// CHECK-NOT: arith.constant 0.180
 // CHECK-DAG: %[[SCALE:.*]] = arith.constant 1.250000e-01
+// CHECK-NOT: arith.mulf
+// CHECK: fa.online_softmax {{.*}} {log2_scale = 0.18033{{.*}}, unnormalized}
 // CHECK: arith.mulf %{{.*}}, %[[SCALE]]
 #id = affine_map<(i, j) -> (i, j)>
 #row = affine_map<(i, j) -> (i)>
-#v = affine_map<(i) -> (i)>
-func.func @other_shift(%s: tensor<64x64xf32>, %other: tensor<64x64xf32>, %u: tensor<64xf32>) -> (tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>) {
+func.func @folded(%s: tensor<64x64xf32>, %v: tensor<64x64xf32>) -> (tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
   %c4 = arith.constant 4 : index
-  %none = arith.constant 0xFF800000 : f32
+  %start = arith.constant 0xFF800000 : f32
   %zero = arith.constant 0.0 : f32
   %scale = arith.constant 0.125 : f32
   %e = tensor.empty() : tensor<64xf32>
   %e2 = tensor.empty() : tensor<64x64xf32>
-  %m0 = linalg.fill ins(%none : f32) outs(%e : tensor<64xf32>) -> tensor<64xf32>
+  %m0 = linalg.fill ins(%start : f32) outs(%e : tensor<64xf32>) -> tensor<64xf32>
+  %l0 = linalg.fill ins(%zero : f32) outs(%e : tensor<64xf32>) -> tensor<64xf32>
   %o0 = linalg.fill ins(%zero : f32) outs(%e2 : tensor<64x64xf32>) -> tensor<64x64xf32>
-  %l:3 = scf.for %n = %c0 to %c4 step %c1 iter_args(%m = %m0, %o = %o0, %q = %o0) -> (tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>) {
+  %r:3 = scf.for %n = %c0 to %c4 step %c1 iter_args(%m = %m0, %l = %l0, %o = %o0) -> (tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>) {
     %scores = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%s : tensor<64x64xf32>) outs(%e2 : tensor<64x64xf32>) {
     ^bb0(%x: f32, %a: f32):
-      %r = arith.mulf %x, %scale : f32
-      linalg.yield %r : f32
+      %y = arith.mulf %x, %scale : f32
+      linalg.yield %y : f32
     } -> tensor<64x64xf32>
-    %next = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]} ins(%scores : tensor<64x64xf32>) outs(%m : tensor<64xf32>) {
-    ^bb0(%x: f32, %a: f32):
-      %r = arith.maxnumf %x, %a : f32
-      linalg.yield %r : f32
-    } -> tensor<64xf32>
-    %g = linalg.generic {indexing_maps = [#v, #v], iterator_types = ["parallel"]} ins(%next : tensor<64xf32>) outs(%e : tensor<64xf32>) {
-    ^bb0(%x: f32, %a: f32):
-      %c = arith.cmpf oeq, %x, %none : f32
-      %r = arith.select %c, %zero, %x : f32
-      linalg.yield %r : f32
-    } -> tensor<64xf32>
-    %w = linalg.generic {indexing_maps = [#id, #row, #id], iterator_types = ["parallel", "parallel"]} ins(%scores, %g : tensor<64x64xf32>, tensor<64xf32>) outs(%e2 : tensor<64x64xf32>) {
-    ^bb0(%x: f32, %y: f32, %a: f32):
-      %d = arith.subf %x, %y : f32
-      %r = math.exp %d : f32
-      linalg.yield %r : f32
-    } -> tensor<64x64xf32>
-    %z = linalg.generic {indexing_maps = [#id, #row, #id], iterator_types = ["parallel", "parallel"]} ins(%scores, %u : tensor<64x64xf32>, tensor<64xf32>) outs(%e2 : tensor<64x64xf32>) {
-    ^bb0(%x: f32, %y: f32, %a: f32):
-      %d = arith.subf %x, %y : f32
-      %r = math.exp %d : f32
-      linalg.yield %r : f32
-    } -> tensor<64x64xf32>
-    scf.yield %next, %w, %z : tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>
+    %m1, %l1, %o1 = fa.online_softmax ins(%scores, %v : tensor<64x64xf32>, tensor<64x64xf32>) outs(%m, %l, %o : tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>) {unnormalized}
+    scf.yield %m1, %l1, %o1 : tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>
   }
-  return %l#0, %l#1, %l#2 : tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>
+  return %r#0, %r#1, %r#2 : tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>
 }
 
 // -----
 
-// So do those whose shift is read otherwise.
-// CHECK-LABEL: func @shift_that_is_read(
-// CHECK-NOT: arith.constant 0.180
+// Scores that something else reads, too, keep their scale.
+// CHECK-LABEL: func @other_reader(
 // CHECK-DAG: %[[SCALE:.*]] = arith.constant 1.250000e-01
 // CHECK: arith.mulf %{{.*}}, %[[SCALE]]
+// CHECK: fa.online_softmax {{.*}} {log2_scale = 1.442695{{.*}}, unnormalized}
 #id = affine_map<(i, j) -> (i, j)>
 #row = affine_map<(i, j) -> (i)>
-#v = affine_map<(i) -> (i)>
-func.func @shift_that_is_read(%s: tensor<64x64xf32>, %other: tensor<64x64xf32>, %u: tensor<64xf32>) -> (tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>) {
+func.func @other_reader(%s: tensor<64x64xf32>, %v: tensor<64x64xf32>) -> (tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
   %c4 = arith.constant 4 : index
-  %none = arith.constant 0xFF800000 : f32
+  %start = arith.constant 0xFF800000 : f32
   %zero = arith.constant 0.0 : f32
   %scale = arith.constant 0.125 : f32
   %e = tensor.empty() : tensor<64xf32>
   %e2 = tensor.empty() : tensor<64x64xf32>
-  %m0 = linalg.fill ins(%none : f32) outs(%e : tensor<64xf32>) -> tensor<64xf32>
+  %m0 = linalg.fill ins(%start : f32) outs(%e : tensor<64xf32>) -> tensor<64xf32>
+  %l0 = linalg.fill ins(%zero : f32) outs(%e : tensor<64xf32>) -> tensor<64xf32>
   %o0 = linalg.fill ins(%zero : f32) outs(%e2 : tensor<64x64xf32>) -> tensor<64x64xf32>
-  %l:3 = scf.for %n = %c0 to %c4 step %c1 iter_args(%m = %m0, %o = %o0, %q = %o0) -> (tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>) {
+  %r:4 = scf.for %n = %c0 to %c4 step %c1 iter_args(%m = %m0, %l = %l0, %o = %o0, %before = %o0) -> (tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>) {
     %scores = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%s : tensor<64x64xf32>) outs(%e2 : tensor<64x64xf32>) {
     ^bb0(%x: f32, %a: f32):
-      %r = arith.mulf %x, %scale : f32
-      linalg.yield %r : f32
+      %y = arith.mulf %x, %scale : f32
+      linalg.yield %y : f32
     } -> tensor<64x64xf32>
-    %next = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]} ins(%scores : tensor<64x64xf32>) outs(%m : tensor<64xf32>) {
-    ^bb0(%x: f32, %a: f32):
-      %r = arith.maxnumf %x, %a : f32
-      linalg.yield %r : f32
-    } -> tensor<64xf32>
-    %g = linalg.generic {indexing_maps = [#v, #v], iterator_types = ["parallel"]} ins(%next : tensor<64xf32>) outs(%e : tensor<64xf32>) {
-    ^bb0(%x: f32, %a: f32):
-      %c = arith.cmpf oeq, %x, %none : f32
-      %r = arith.select %c, %zero, %x : f32
-      linalg.yield %r : f32
-    } -> tensor<64xf32>
-    %w = linalg.generic {indexing_maps = [#id, #row, #id], iterator_types = ["parallel", "parallel"]} ins(%scores, %g : tensor<64x64xf32>, tensor<64xf32>) outs(%e2 : tensor<64x64xf32>) {
-    ^bb0(%x: f32, %y: f32, %a: f32):
-      %d = arith.subf %x, %y : f32
-      %r = math.exp %d : f32
-      linalg.yield %r : f32
-    } -> tensor<64x64xf32>
-    %z = linalg.generic {indexing_maps = [#id, #row, #id], iterator_types = ["parallel", "parallel"]} ins(%other, %g : tensor<64x64xf32>, tensor<64xf32>) outs(%e2 : tensor<64x64xf32>) {
-    ^bb0(%x: f32, %y: f32, %a: f32):
-      %r = arith.addf %x, %y : f32
-      linalg.yield %r : f32
-    } -> tensor<64x64xf32>
-    scf.yield %next, %w, %z : tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>
+    %m1, %l1, %o1 = fa.online_softmax ins(%scores, %v : tensor<64x64xf32>, tensor<64x64xf32>) outs(%m, %l, %o : tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>) {unnormalized}
+    scf.yield %m1, %l1, %o1, %scores : tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>
   }
-  return %l#0, %l#1, %l#2 : tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>
+  return %r#0, %r#1, %r#2, %r#3 : tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>
 }
 
 // -----
 
-// A maximum of rows along the columns is not a softmax's.
-// CHECK-LABEL: func @shift_along_columns(
-// CHECK-NOT: arith.constant 0.180
+// So do those whose maximum something else carries on.
+// CHECK-LABEL: func @maximum_that_is_read(
 // CHECK-DAG: %[[SCALE:.*]] = arith.constant 1.250000e-01
 // CHECK: arith.mulf %{{.*}}, %[[SCALE]]
-// CHECK: math.exp %
+// CHECK: fa.online_softmax {{.*}} {log2_scale = 1.442695{{.*}}, unnormalized}
 #id = affine_map<(i, j) -> (i, j)>
 #row = affine_map<(i, j) -> (i)>
-#column = affine_map<(i, j) -> (j)>
-#v = affine_map<(i) -> (i)>
-func.func @shift_along_columns(%s: tensor<64x64xf32>, %other: tensor<64x64xf32>, %u: tensor<64xf32>) -> (tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>) {
+func.func @maximum_that_is_read(%s: tensor<64x64xf32>, %v: tensor<64x64xf32>) -> (tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>, tensor<64xf32>) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
   %c4 = arith.constant 4 : index
-  %none = arith.constant 0xFF800000 : f32
+  %start = arith.constant 0xFF800000 : f32
   %zero = arith.constant 0.0 : f32
   %scale = arith.constant 0.125 : f32
   %e = tensor.empty() : tensor<64xf32>
   %e2 = tensor.empty() : tensor<64x64xf32>
-  %m0 = linalg.fill ins(%none : f32) outs(%e : tensor<64xf32>) -> tensor<64xf32>
+  %m0 = linalg.fill ins(%start : f32) outs(%e : tensor<64xf32>) -> tensor<64xf32>
+  %l0 = linalg.fill ins(%zero : f32) outs(%e : tensor<64xf32>) -> tensor<64xf32>
   %o0 = linalg.fill ins(%zero : f32) outs(%e2 : tensor<64x64xf32>) -> tensor<64x64xf32>
-  %l:3 = scf.for %n = %c0 to %c4 step %c1 iter_args(%m = %m0, %o = %o0, %q = %o0) -> (tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>) {
+  %r:4 = scf.for %n = %c0 to %c4 step %c1 iter_args(%m = %m0, %l = %l0, %o = %o0, %other = %l0) -> (tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>, tensor<64xf32>) {
     %scores = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%s : tensor<64x64xf32>) outs(%e2 : tensor<64x64xf32>) {
     ^bb0(%x: f32, %a: f32):
-      %r = arith.mulf %x, %scale : f32
-      linalg.yield %r : f32
+      %y = arith.mulf %x, %scale : f32
+      linalg.yield %y : f32
     } -> tensor<64x64xf32>
-    %next = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]} ins(%scores : tensor<64x64xf32>) outs(%m : tensor<64xf32>) {
-    ^bb0(%x: f32, %a: f32):
-      %r = arith.maxnumf %x, %a : f32
-      linalg.yield %r : f32
-    } -> tensor<64xf32>
-    %g = linalg.generic {indexing_maps = [#v, #v], iterator_types = ["parallel"]} ins(%next : tensor<64xf32>) outs(%e : tensor<64xf32>) {
-    ^bb0(%x: f32, %a: f32):
-      %c = arith.cmpf oeq, %x, %none : f32
-      %r = arith.select %c, %zero, %x : f32
-      linalg.yield %r : f32
-    } -> tensor<64xf32>
-    %w = linalg.generic {indexing_maps = [#id, #column, #id], iterator_types = ["parallel", "parallel"]} ins(%scores, %g : tensor<64x64xf32>, tensor<64xf32>) outs(%e2 : tensor<64x64xf32>) {
-    ^bb0(%x: f32, %y: f32, %a: f32):
-      %d = arith.subf %x, %y : f32
-      %r = math.exp %d : f32
-      linalg.yield %r : f32
-    } -> tensor<64x64xf32>
-    scf.yield %next, %w, %q : tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>
+    %m1, %l1, %o1 = fa.online_softmax ins(%scores, %v : tensor<64x64xf32>, tensor<64x64xf32>) outs(%m, %l, %o : tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>) {unnormalized}
+    scf.yield %m1, %l1, %o1, %m : tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>, tensor<64xf32>
   }
-  return %l#0, %l#1, %l#2 : tensor<64xf32>, tensor<64x64xf32>, tensor<64x64xf32>
+  return %r#0, %r#1, %r#2, %r#3 : tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>, tensor<64xf32>
+}
+
+// -----
+
+// And those whose maximum starts from another number.
+// CHECK-LABEL: func @other_start(
+// CHECK-DAG: %[[SCALE:.*]] = arith.constant 1.250000e-01
+// CHECK: arith.mulf %{{.*}}, %[[SCALE]]
+// CHECK: fa.online_softmax {{.*}} {log2_scale = 1.442695{{.*}}, unnormalized}
+#id = affine_map<(i, j) -> (i, j)>
+#row = affine_map<(i, j) -> (i)>
+func.func @other_start(%s: tensor<64x64xf32>, %v: tensor<64x64xf32>) -> (tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %start = arith.constant -1.0e30 : f32
+  %zero = arith.constant 0.0 : f32
+  %scale = arith.constant 0.125 : f32
+  %e = tensor.empty() : tensor<64xf32>
+  %e2 = tensor.empty() : tensor<64x64xf32>
+  %m0 = linalg.fill ins(%start : f32) outs(%e : tensor<64xf32>) -> tensor<64xf32>
+  %l0 = linalg.fill ins(%zero : f32) outs(%e : tensor<64xf32>) -> tensor<64xf32>
+  %o0 = linalg.fill ins(%zero : f32) outs(%e2 : tensor<64x64xf32>) -> tensor<64x64xf32>
+  %r:3 = scf.for %n = %c0 to %c4 step %c1 iter_args(%m = %m0, %l = %l0, %o = %o0) -> (tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>) {
+    %scores = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%s : tensor<64x64xf32>) outs(%e2 : tensor<64x64xf32>) {
+    ^bb0(%x: f32, %a: f32):
+      %y = arith.mulf %x, %scale : f32
+      linalg.yield %y : f32
+    } -> tensor<64x64xf32>
+    %m1, %l1, %o1 = fa.online_softmax ins(%scores, %v : tensor<64x64xf32>, tensor<64x64xf32>) outs(%m, %l, %o : tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>) {unnormalized}
+    scf.yield %m1, %l1, %o1 : tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>
+  }
+  return %r#0, %r#1, %r#2 : tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>
+}
+
+// -----
+
+// Or whose maximum is not carried.
+// CHECK-LABEL: func @not_carried(
+// CHECK-DAG: %[[SCALE:.*]] = arith.constant 1.250000e-01
+// CHECK: arith.mulf %{{.*}}, %[[SCALE]]
+// CHECK: fa.online_softmax {{.*}} {log2_scale = 1.442695{{.*}}, unnormalized}
+#id = affine_map<(i, j) -> (i, j)>
+#row = affine_map<(i, j) -> (i)>
+func.func @not_carried(%s: tensor<64x64xf32>, %v: tensor<64x64xf32>) -> (tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %start = arith.constant 0xFF800000 : f32
+  %zero = arith.constant 0.0 : f32
+  %scale = arith.constant 0.125 : f32
+  %e = tensor.empty() : tensor<64xf32>
+  %e2 = tensor.empty() : tensor<64x64xf32>
+  %m0 = linalg.fill ins(%start : f32) outs(%e : tensor<64xf32>) -> tensor<64xf32>
+  %l0 = linalg.fill ins(%zero : f32) outs(%e : tensor<64xf32>) -> tensor<64xf32>
+  %o0 = linalg.fill ins(%zero : f32) outs(%e2 : tensor<64x64xf32>) -> tensor<64x64xf32>
+  %r:3 = scf.for %n = %c0 to %c4 step %c1 iter_args(%m = %m0, %l = %l0, %o = %o0) -> (tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>) {
+    %scores = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%s : tensor<64x64xf32>) outs(%e2 : tensor<64x64xf32>) {
+    ^bb0(%x: f32, %a: f32):
+      %y = arith.mulf %x, %scale : f32
+      linalg.yield %y : f32
+    } -> tensor<64x64xf32>
+    %m1, %l1, %o1 = fa.online_softmax ins(%scores, %v : tensor<64x64xf32>, tensor<64x64xf32>) outs(%m, %l, %o : tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>) {unnormalized}
+    scf.yield %m, %l1, %o1 : tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>
+  }
+  return %r#0, %r#1, %r#2 : tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>
 }

@@ -1,4 +1,4 @@
-// RUN: fa-opt %s --fa-decompose --fa-online-softmax --fa-tile="rows=64 keys=32" --fa-interchange --fa-defer-normalization --fa-fuse --fa-fold-scale-exp2 | FileCheck %s
+// RUN: fa-opt %s --fa-decompose --fa-online-softmax --fa-tile="rows=64 keys=32" --fa-interchange --fa-defer-normalization --fa-fuse --fa-fold-scale-exp2 --fa-expand-steps | FileCheck %s
 
 // Row blocks of dynamic size: the maximum is scaled after the loop, its size
 // is not taken from the scaled one.

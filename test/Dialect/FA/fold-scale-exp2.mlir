@@ -1,4 +1,4 @@
-// RUN: fa-opt %s --fa-decompose --fa-online-softmax --fa-tile="rows=64 keys=32" --fa-interchange --fa-pad-tiles --fa-defer-normalization --fa-fuse --fa-fold-scale-exp2 --split-input-file | FileCheck %s
+// RUN: fa-opt %s --fa-decompose --fa-online-softmax --fa-tile="rows=64 keys=32" --fa-interchange --fa-pad-tiles --fa-defer-normalization --fa-fuse --fa-fold-scale-exp2 --fa-expand-steps --split-input-file | FileCheck %s
 
 // 0.125 log2(e) in the fma; the scale has left the scores; the maximum is
 // scaled after the loop, for the LSE.

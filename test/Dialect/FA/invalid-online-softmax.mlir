@@ -160,3 +160,20 @@ func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xf32>, %m: tensor<4xf32>, %l: t
   }
   return
 }
+
+// -----
+
+// a factor that is none
+func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xf32>, %m: tensor<4xf32>, %l: tensor<4xf32>, %o: tensor<4x16xf32>) {
+  // expected-error @+1 {{expected a finite log2_scale above 0, got 0.0}}
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf32>) outs(%m, %l, %o : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>) {log2_scale = 0.0 : f64}
+  return
+}
+
+// -----
+
+func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xf32>, %m: tensor<4xf32>, %l: tensor<4xf32>, %o: tensor<4x16xf32>) {
+  // expected-error @+1 {{expected log2_scale with subtract_first}}
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf32>) outs(%m, %l, %o : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>) {subtract_first}
+  return
+}

@@ -184,6 +184,33 @@ func.func @online_softmax_keep(%s: tensor<4x8xf32>, %v: tensor<8x16xf32>, %m: te
   return %o1 : tensor<4x16xf32>
 }
 
+// CHECK-LABEL: func @online_softmax_in_log2
+// CHECK: fa.online_softmax ins({{.*}}) outs({{.*}}) {log2_scale = 2.500000e-01 : f64, subtract_first, unnormalized}
+func.func @online_softmax_in_log2(%s: tensor<4x8xf32>, %v: tensor<8x16xf32>, %m: tensor<4xf32>, %o: tensor<4x16xf32>) -> tensor<4x16xf32> {
+  %m1, %l1, %o1 = fa.online_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf32>) outs(%m, %m, %o : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>) {log2_scale = 0.25 : f64, subtract_first, unnormalized}
+  return %o1 : tensor<4x16xf32>
+}
+
+// CHECK-LABEL: func @speculated_softmax
+// CHECK: %[[STATE:.*]]:4, %[[UNTIL:.*]] = fa.speculated_softmax ins(%{{.*}}, %{{.*}} : tensor<4x8xf32>, tensor<8x16xf16>) outs(%{{.*}} : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>, tensor<4xf32>) at %[[J:.*]] from %[[J]] by %[[J]] until %[[J]] score {
+// CHECK-NEXT: ^bb0(%[[X:.+]]: f32, %{{.+}}: index, %{{.+}}: index):
+// CHECK-NEXT: fa.yield %[[X]] : f32
+// CHECK-NEXT: } keep {
+// CHECK-NEXT: ^bb0(%[[I:.+]]: index, %[[C:.+]]: index):
+// CHECK: } {far_limit = 0.000000e+00 : f64, headroom = 0.000000e+00 : f64, limit = 3.276800e+04 : f64, log2_scale = 1.000000e+00 : f64}
+// CHECK: return %[[STATE]]#2, %[[UNTIL]]
+func.func @speculated_softmax(%s: tensor<4x8xf32>, %v: tensor<8x16xf16>, %m: tensor<4xf32>, %o: tensor<4x16xf32>, %j: index) -> (tensor<4x16xf32>, index) {
+  %r:4, %until = fa.speculated_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf16>) outs(%m, %m, %o, %m : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>, tensor<4xf32>) at %j from %j by %j until %j score {
+  ^bb0(%x: f32, %row: index, %column: index):
+    fa.yield %x : f32
+  } keep {
+  ^bb0(%i: index, %column: index):
+    %kept = arith.cmpi ne, %i, %column : index
+    fa.yield %kept : i1
+  } {log2_scale = 1.0 : f64, headroom = 0.0 : f64, limit = 32768.0 : f64, far_limit = 0.0 : f64}
+  return %r#2, %until : tensor<4x16xf32>, index
+}
+
 // CHECK-LABEL: func @list_blocks
 // CHECK-SAME: %[[IDS:[a-z0-9]+]]: tensor<?xi32>
 // CHECK: %[[COUNT:.+]], %[[ENTRIES:.+]] = fa.list_blocks rows %{{.*}} keys %{{.*}} to %{{.*}} tile [128, 64] every [64, 1] outs(%{{.*}}, %{{.*}} : tensor<1xi32>, tensor<?xi32>) mask {

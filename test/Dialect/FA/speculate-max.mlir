@@ -1,10 +1,19 @@
-// RUN: fa-opt %s --fa-pipeline="target=cpu rows=64 keys=32 speculate=on" --split-input-file | FileCheck %s
+// RUN: fa-opt %s --fa-pipeline="target=cpu rows=64 keys=32 speculate=on" --split-input-file -o %t.mlir
+// RUN: FileCheck %s --check-prefix=STEP --input-file=%t.mlir
+// RUN: fa-opt %t.mlir --fa-expand-steps --split-input-file | FileCheck %s
 
 // The common path has neither maximum nor rescaling. Where blocks are wary, in
 // the branch that masks, the reference moves before there are weights; what was
 // summed follows after them. Weights that are out of range are made again, or
 // shifted by a power of two where all are below 2^63, and say how long blocks
 // are wary. What is summed is what the contraction reads.
+// STEP-LABEL: func @bf16
+// STEP: scf.for %[[J:.*]] = %[[LB:.*]] to %{{.*}} step %[[STEP:.*]] iter_args({{.*}}, %[[UNTIL:.*]] = %[[LB]])
+// STEP: %[[S:.*]] = scf.if
+// STEP: %{{.*}}:3, %[[NEXT:.*]] = fa.speculated_softmax ins(%[[S]], {{.*}} at %[[J]] from %[[LB]] by %[[STEP]] until %[[UNTIL]] score {
+// STEP-NEXT: ^bb0(%[[X:.*]]: f32,
+// STEP-NEXT: fa.yield %[[X]]
+// STEP-NEXT: } {far_limit = 9.22{{.*}}E+18 : f64, headroom = 6.300000e+01 : f64, limit = 2.000000e+00 : f64, log2_scale = 0.1803{{[0-9]+}} : f64}
 // CHECK-LABEL: func @bf16
 // CHECK-DAG: %[[LIMIT:.*]] = arith.constant 2.000000e+00 : bf16
 // CHECK-DAG: %[[HEADROOM:.*]] = arith.constant 6.300000e+01 : f32
@@ -27,9 +36,9 @@
 // CHECK-NEXT: math.exp2
 // CHECK: } else {
 // CHECK-NEXT: scf.yield %[[R]], %[[NOTHING]]
-// CHECK-NEXT: } {fa.rowwise}
-// CHECK: } {fa.rowwise}
-// CHECK: } {fa.rowwise}
+// CHECK-NEXT: }
+// CHECK: }
+// CHECK: }
 // CHECK-NOT: arith.max
 // CHECK: ins(%[[MASKED]]#0, %{{.*}}
 // CHECK: math.fma
@@ -73,7 +82,7 @@
 // CHECK: ins(%[[P]], %[[FACTOR]]
 // CHECK: ins(%[[SUMS]]#0, %[[FACTOR]]
 // CHECK: ins(%[[SUMS]]#1, %[[FACTOR]]
-// CHECK: } {fa.rowwise}
+// CHECK: }
 // CHECK: } else {
 // CHECK-NEXT: scf.yield %[[SUMS]]#0, %[[SUMS]]#1, %[[MASKED]]#1, %[[P]], %[[UNTIL]]
 // CHECK: ins(%[[NEW]]#3 : tensor<64x32xbf16>)
@@ -95,6 +104,8 @@ func.func @bf16(%q: tensor<1x8x?x64xbf16>, %k: tensor<1x2x?x64xbf16>, %v: tensor
 
 // A log-sum-exp has a sum of the weights before rounding; the division has
 // the other one.
+// STEP-LABEL: func @log_sum_exp
+// STEP: %{{.*}}:4, %{{.*}} = fa.speculated_softmax
 // CHECK-LABEL: func @log_sum_exp
 // CHECK-DAG: %[[LN2:.*]] = arith.constant 0.69314{{.*}} : f32
 // CHECK: %[[STATE:.*]]:5 = scf.for
@@ -135,6 +146,12 @@ func.func @f16(%q: tensor<1x1x128x64xf16>) -> tensor<1x1x128x64xf16> {
 // Scores that are sums: the branch that masks gives products of queries and
 // keys alone. The bias is added where weights are made, with the reference in
 // the same fma, and where the maximum is taken.
+// STEP-LABEL: func @bias
+// STEP: fa.speculated_softmax {{.*}} score {
+// STEP-NEXT: ^bb0(%[[X:.*]]: f32, %[[ROW:.*]]: index, %[[COLUMN:.*]]: index):
+// STEP: arith.sitofp
+// STEP: arith.addf
+// STEP: log2_scale = 1.000000e+00 : f64
 // CHECK-LABEL: func @bias
 // CHECK: %[[SLOPE:.*]] = arith.mulf
 // CHECK: scf.for
@@ -148,8 +165,8 @@ func.func @f16(%q: tensor<1x1x128x64xf16>) -> tensor<1x1x128x64xf16> {
 // CHECK: scf.if
 // CHECK: arith.sitofp
 // CHECK: arith.maxnumf
-// CHECK: } {fa.rowwise}
-// CHECK: } {fa.rowwise}
+// CHECK: }
+// CHECK: }
 // CHECK: %[[SHIFT:.*]] = linalg.generic {{.*}} ins(%[[MASKED]]#1
 // CHECK: arith.negf
 // CHECK: ins(%[[MASKED]]#0, %[[SHIFT]]

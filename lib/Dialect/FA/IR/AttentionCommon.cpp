@@ -368,6 +368,34 @@ LogicalResult fa::verifyRegionIsPure(Region &region, StringRef name,
   return success();
 }
 
+LogicalResult fa::verifyLog2Scale(Operation *op, const APFloat &scale,
+                                  StringRef label) {
+  if (scale.isFinite() && !scale.isZero() && !scale.isNegative())
+    return success();
+  return op->emitOpError() << "expected a finite log2_scale above 0, got "
+                           << scale.convertToDouble() << " (" << label << ")";
+}
+
+LogicalResult fa::verifyKeep(Operation *op, MutableArrayRef<Region> regions) {
+  if (regions.empty())
+    return success();
+  if (regions.size() > 1)
+    return op->emitOpError()
+           << "expected at most one keep region, got " << regions.size();
+  Block &block = regions.front().front();
+  Type index = IndexType::get(op->getContext());
+  if (!llvm::equal(block.getArgumentTypes(), ArrayRef<Type>{index, index}))
+    return op->emitOpError()
+           << "expected the keep region to take two indices, row and column, "
+              "got "
+           << block.getNumArguments() << " arguments";
+  auto yield = block.empty() ? YieldOp() : dyn_cast<YieldOp>(block.back());
+  if (!yield || !yield.getResult().getType().isInteger(1))
+    return op->emitOpError(
+        "expected the keep region to end in fa.yield of an i1");
+  return verifyRegionIsPure(regions.front(), "keep");
+}
+
 LogicalResult fa::verifyAdds(YieldAdjointOp yield, Type computeType,
                              ValueRange gradients, StringRef label) {
   SmallVector<Value> yielded = {yield.getGrad()};

@@ -73,6 +73,15 @@ mlir::LogicalResult verifyComputeType(mlir::Operation *op,
                                       mlir::Type elementType,
                                       llvm::StringRef name, mlir::Type type,
                                       llvm::StringRef label);
+/// Scores are multiplied by a finite number above 0; `label` is the
+/// constraint's.
+mlir::LogicalResult verifyLog2Scale(mlir::Operation *op,
+                                    const llvm::APFloat &scale,
+                                    llvm::StringRef label);
+/// A step's keep region, of which there is one or none, takes row and column,
+/// and yields an i1.
+mlir::LogicalResult verifyKeep(mlir::Operation *op,
+                               llvm::MutableArrayRef<mlir::Region> regions);
 /// Sizes of a tensor are at most kMaxExtent (fa_attention_c3).
 mlir::LogicalResult verifyExtents(mlir::Operation *op, llvm::StringRef name,
                                   mlir::RankedTensorType type);

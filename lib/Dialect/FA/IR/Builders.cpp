@@ -182,6 +182,10 @@ Value SoftmaxBuilder::multiply(Value x, Value y) {
                      });
 }
 
+Value SoftmaxBuilder::add(Value x, Value y) {
+  return elementwise({x, y}, elementTypeOf(x), addScalars);
+}
+
 Value SoftmaxBuilder::divideOrZero(Value x, Value y) {
   Type type = elementTypeOf(x);
   return elementwise(

@@ -161,36 +161,6 @@ static std::optional<double> constantOf(Value v) {
   return value.convertToDouble();
 }
 
-std::optional<ScaledExp2> fa::matchScaledExp2(Value v) {
-  linalg::GenericOp op = elementwiseOf(v, 2);
-  auto exp = op ? yieldedBy(op).getDefiningOp<math::Exp2Op>() : nullptr;
-  auto fma = exp ? exp.getOperand().getDefiningOp<math::FmaOp>() : nullptr;
-  if (!fma || fma.getA() != op.getBody()->getArgument(0) ||
-      fma.getC() != op.getBody()->getArgument(1))
-    return std::nullopt;
-  std::optional<double> scale = constantOf(fma.getB());
-  if (!scale)
-    return std::nullopt;
-  return ScaledExp2{op.getDpsInputs()[0], op.getDpsInputs()[1], *scale};
-}
-
-std::optional<ScaledExp2> fa::matchExp2Difference(Value v) {
-  linalg::GenericOp op = elementwiseOf(v, 2);
-  auto exp = op ? yieldedBy(op).getDefiningOp<math::Exp2Op>() : nullptr;
-  auto mul = exp ? exp.getOperand().getDefiningOp<arith::MulFOp>() : nullptr;
-  // A scale of 1 is folded away.
-  auto sub = exp ? (mul ? mul.getLhs() : exp.getOperand())
-                       .getDefiningOp<arith::SubFOp>()
-                 : nullptr;
-  if (!sub || sub.getLhs() != op.getBody()->getArgument(0) ||
-      sub.getRhs() != op.getBody()->getArgument(1))
-    return std::nullopt;
-  std::optional<double> scale = mul ? constantOf(mul.getRhs()) : 1.0;
-  if (!scale)
-    return std::nullopt;
-  return ScaledExp2{op.getDpsInputs()[0], op.getDpsInputs()[1], *scale};
-}
-
 std::optional<std::pair<Value, double>> fa::matchScaled(Value v) {
   linalg::GenericOp op = elementwiseOf(v, 1);
   auto mul = op ? yieldedBy(op).getDefiningOp<arith::MulFOp>() : nullptr;
@@ -238,15 +208,6 @@ std::optional<ValuePair> fa::matchDivideOrZero(Value v) {
       cmp.getLhs() != y || !isConstant(cmp.getRhs(), 0.0) ||
       !isConstant(select.getTrueValue(), 0.0) || div.getLhs() != x ||
       div.getRhs() != y)
-    return std::nullopt;
-  return ValuePair(op.getDpsInputs()[0], op.getDpsInputs()[1]);
-}
-
-std::optional<ValuePair> fa::matchMultiply(Value v) {
-  linalg::GenericOp op = elementwiseOf(v, 2);
-  auto mul = op ? yieldedBy(op).getDefiningOp<arith::MulFOp>() : nullptr;
-  if (!mul || mul.getLhs() != op.getBody()->getArgument(0) ||
-      mul.getRhs() != op.getBody()->getArgument(1))
     return std::nullopt;
   return ValuePair(op.getDpsInputs()[0], op.getDpsInputs()[1]);
 }

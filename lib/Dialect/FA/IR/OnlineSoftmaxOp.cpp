@@ -5,6 +5,7 @@
 
 #include "fa/Dialect/FA/IR/Builders.h"
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/IR/StepExpansion.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Arith/Utils/Utils.h"
@@ -51,25 +52,16 @@ LogicalResult OnlineSoftmaxOp::verify() {
     if (differ(a, b))
       return emitOpError() << "expected " << what << ", got " << a << " and "
                            << b;
+  if (std::optional<APFloat> scale = getLog2Scale())
+    return verifyLog2Scale(*this, *scale, "fa_online_softmax_c2");
+  if (getSubtractFirst())
+    return emitOpError("expected log2_scale with subtract_first "
+                       "(fa_online_softmax_c2)");
   return success();
 }
 
 LogicalResult OnlineSoftmaxOp::verifyRegions() {
-  if (getKeep().empty())
-    return success();
-  if (getKeep().size() > 1)
-    return emitOpError() << "expected at most one keep region, got "
-                         << getKeep().size();
-  Block &block = getKeep().front().front();
-  Type index = IndexType::get(getContext());
-  if (!llvm::equal(block.getArgumentTypes(), ArrayRef<Type>{index, index}))
-    return emitOpError() << "expected the keep region to take two indices, row "
-                            "and column, got "
-                         << block.getNumArguments() << " arguments";
-  auto yield = block.empty() ? YieldOp() : dyn_cast<YieldOp>(block.back());
-  if (!yield || !yield.getResult().getType().isInteger(1))
-    return emitOpError("expected the keep region to end in fa.yield of an i1");
-  return verifyRegionIsPure(getKeep().front(), "keep");
+  return verifyKeep(*this, getKeep());
 }
 
 OpOperand &OnlineSoftmaxOp::getScoresOperand() { return getScoresMutable(); }
@@ -165,17 +157,34 @@ LogicalResult OnlineSoftmaxOp::getResultTilePosition(
 // The merge, as linalg.
 //===----------------------------------------------------------------------===//
 
-FailureOr<SmallVector<Value>>
-OnlineSoftmaxOp::decomposeOperation(OpBuilder &builder) {
+/// exp(x - shift), of numbers in the op's units.
+static Value powerOf(SoftmaxBuilder &b, OnlineSoftmaxOp op, Value x,
+                     Value shift) {
+  std::optional<APFloat> scale = op.getLog2Scale();
+  return scale ? b.exp2Difference(x, shift, scale->convertToDouble())
+               : b.expDifference(x, shift);
+}
+
+/// exp(score - shift): of many scores to one shift.
+static Value weightsOf(SoftmaxBuilder &b, OnlineSoftmaxOp op, Value shift) {
+  std::optional<APFloat> scale = op.getLog2Scale();
+  if (!scale || op.getSubtractFirst())
+    return powerOf(b, op, op.getScores(), shift);
+  double c = scale->convertToDouble();
+  return b.scaledExp2(op.getScores(), b.scale(shift, -c), c);
+}
+
+SmallVector<Value> OnlineSoftmaxOp::expand(OpBuilder &builder,
+                                           StepExpansion &target) {
   SoftmaxBuilder b(builder, getLoc());
   Value newMax = b.rowMax(getScores(), getMax());
   // A row that has seen nothing has m' = -inf: exp(-inf - 0) is the 0 wanted.
   Value shift = b.finiteOrZero(newMax);
-  Value alpha = b.expDifference(getMax(), shift);
-  Value weights = b.expDifference(getScores(), shift);
+  Value alpha = powerOf(b, *this, getMax(), shift);
+  Value weights = weightsOf(b, *this, shift);
   Value scaledSum = b.multiply(getSum(), alpha);
-  Value newSum = b.rowSum(weights, scaledSum);
-  Value carried = b.multiply(getAcc(), scaledSum);
+  Value newSum = target.addRows(builder, getLoc(), weights, scaledSum);
+  Value carried = b.multiply(getAcc(), getUnnormalized() ? alpha : scaledSum);
   Type elementType = getValues().getType().getElementType();
   Value narrow = b.convert(weights, elementType);
   if (!getKeep().empty())
@@ -183,6 +192,12 @@ OnlineSoftmaxOp::decomposeOperation(OpBuilder &builder) {
       return inlineRegion(nested, getKeep().front(), at);
     });
   Value numerator = b.contractRowsByColumns(narrow, getValues(), carried);
-  Value newAcc = b.divideOrZero(numerator, newSum);
-  return SmallVector<Value>{newMax, newSum, newAcc};
+  return {newMax, newSum,
+          getUnnormalized() ? numerator : b.divideOrZero(numerator, newSum)};
+}
+
+FailureOr<SmallVector<Value>>
+OnlineSoftmaxOp::decomposeOperation(OpBuilder &builder) {
+  StepExpansion plain;
+  return expand(builder, plain);
 }

@@ -28,59 +28,38 @@ using namespace fa;
 
 #define DEBUG_TYPE "fa-defer-normalization"
 
-/// Replaces every merge by the linalg ops it consists of.
-static LogicalResult expandMerges(IRRewriter &rewriter, func::FuncOp func) {
-  SmallVector<OnlineSoftmaxOp> merges;
-  func.walk([&](OnlineSoftmaxOp op) { merges.push_back(op); });
-  for (OnlineSoftmaxOp merge : merges) {
-    rewriter.setInsertionPoint(merge);
-    FailureOr<SmallVector<Value>> expanded = merge.decomposeOperation(rewriter);
-    if (failed(expanded))
-      return merge.emitOpError("could not be expanded");
-    rewriter.replaceOp(merge, *expanded);
-  }
-  return success();
-}
-
 namespace {
-/// The recurrence `o' = (o * (l * alpha) + ...) / l'` of a loop's carried
-/// values: `quotient` is o', `carried` is o * (l * alpha).
-struct NormalizedRecurrence {
-  unsigned output, sum;
-  Value quotient, numerator;
-  linalg::GenericOp carried;
-  Value alpha;
+/// A merge whose sum and output a loop carries for it alone.
+struct CarriedMerge {
+  scf::ForOp loop;
+  OnlineSoftmaxOp merge;
+  unsigned sum, output;
 };
 } // namespace
 
-static std::optional<NormalizedRecurrence> matchRecurrence(scf::ForOp loop,
-                                                           unsigned output) {
-  Value yielded = loop.getYieldedValues()[output];
-  BlockArgument o = loop.getRegionIterArg(output);
-  std::optional<ValuePair> quotient = matchDivideOrZero(yielded);
-  if (!quotient || !o.hasOneUse())
+static std::optional<CarriedMerge> matchCarried(OnlineSoftmaxOp merge) {
+  auto loop = dyn_cast<scf::ForOp>(merge->getParentOp());
+  auto sum = dyn_cast<BlockArgument>(merge.getSum()),
+       output = dyn_cast<BlockArgument>(merge.getAcc());
+  if (!loop || merge.getUnnormalized() || !sum || !output || sum == output ||
+      !output.hasOneUse())
     return std::nullopt;
-  for (unsigned sum = 0; sum < loop.getNumRegionIterArgs(); ++sum) {
-    BlockArgument l = loop.getRegionIterArg(sum);
-    if (sum == output || quotient->second != loop.getYieldedValues()[sum])
-      continue;
-    auto carried = dyn_cast<linalg::GenericOp>(*o.getUsers().begin());
-    if (!carried || carried->getNumResults() != 1)
-      continue;
-    std::optional<ValuePair> product = matchMultiply(carried.getResult(0));
-    std::optional<ValuePair> weight = product && product->first == o
-                                          ? matchMultiply(product->second)
-                                          : std::nullopt;
-    if (weight && weight->first == l)
-      return NormalizedRecurrence{output,          sum,     yielded,
-                                  quotient->first, carried, weight->second};
-  }
-  return std::nullopt;
+  auto isCarried = [&](BlockArgument before, Value after) {
+    return before.getOwner() == loop.getBody() &&
+           before != loop.getInductionVar() &&
+           loop.getTiedLoopYieldedValue(before)->get() == after;
+  };
+  if (!isCarried(sum, merge.getNewSum()) ||
+      !isCarried(output, merge.getNewAcc()) || !merge.getNewAcc().hasOneUse())
+    return std::nullopt;
+  unsigned first = loop.getNumInductionVars();
+  return CarriedMerge{loop, merge, sum.getArgNumber() - first,
+                      output.getArgNumber() - first};
 }
 
-/// Carries n = l * o instead of o: n' = n * alpha + ..., o = n / l afterwards.
-static void deferDivision(IRRewriter &rewriter, scf::ForOp loop,
-                          NormalizedRecurrence &match) {
+/// Carries n = l * o instead of o, and divides after the loop: o = n / l.
+static void deferDivision(IRRewriter &rewriter, const CarriedMerge &match) {
+  scf::ForOp loop = match.loop;
   rewriter.setInsertionPoint(loop);
   Value init = loop.getInitArgs()[match.output];
   std::optional<APFloat> start = matchFill(init);
@@ -89,12 +68,8 @@ static void deferDivision(IRRewriter &rewriter, scf::ForOp loop,
     init = before.multiply(init, loop.getInitArgs()[match.sum]);
     loop.getInitArgsMutable()[match.output].assign(init);
   }
-  rewriter.setInsertionPoint(match.carried);
-  SoftmaxBuilder inside(rewriter, match.carried.getLoc());
-  Value scaled =
-      inside.multiply(loop.getRegionIterArg(match.output), match.alpha);
-  rewriter.replaceOp(match.carried, scaled);
-  loop.getBody()->getTerminator()->setOperand(match.output, match.numerator);
+  OnlineSoftmaxOp merge = match.merge;
+  rewriter.modifyOpInPlace(merge, [&] { merge.setUnnormalized(true); });
 
   rewriter.setInsertionPointAfter(loop);
   SoftmaxBuilder after(rewriter, loop.getLoc());
@@ -112,14 +87,11 @@ struct DeferNormalizationPass
   void runOnOperation() override {
     func::FuncOp func = getOperation();
     IRRewriter rewriter(&getContext());
-    if (failed(expandMerges(rewriter, func)))
-      return signalPassFailure();
-    SmallVector<scf::ForOp> loops;
-    func.walk([&](scf::ForOp loop) { loops.push_back(loop); });
-    for (scf::ForOp loop : loops)
-      for (unsigned i = 0; i < loop.getNumRegionIterArgs(); ++i)
-        if (auto match = matchRecurrence(loop, i))
-          deferDivision(rewriter, loop, *match);
+    SmallVector<OnlineSoftmaxOp> merges;
+    func.walk([&](OnlineSoftmaxOp op) { merges.push_back(op); });
+    for (OnlineSoftmaxOp merge : merges)
+      if (auto match = matchCarried(merge))
+        deferDivision(rewriter, *match);
     if (failed(cleanUp(func)))
       signalPassFailure();
   }

@@ -1,7 +1,8 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// fa.softmax_grad as products and what is computed between them.
+// Steps of softmax and of its gradient as products and what is computed between
+// them.
 
 #include "fa/Dialect/FA/IR/Builders.h"
 #include "fa/Dialect/FA/IR/FA.h"
@@ -62,6 +63,8 @@ struct ExpandStepsPass : fa::impl::ExpandStepsPassBase<ExpandStepsPass> {
   void runOnOperation() override {
     func::FuncOp func = getOperation();
     IRRewriter rewriter(&getContext());
+    if (failed(expandSoftmaxes(func)))
+      return signalPassFailure();
     SmallVector<SoftmaxGradOp> steps;
     func.walk([&](SoftmaxGradOp op) { steps.push_back(op); });
     for (SoftmaxGradOp step : steps) {

@@ -226,18 +226,18 @@ static bool isScaledExp2(linalg::GenericOp op) {
 }
 
 /// Writes it so; `isMade` where -(shift * c) is what the shift has become.
-static void foldExp(IRRewriter &rewriter, linalg::GenericOp op, double c,
-                    double scale, bool isMade) {
+static void foldExp(IRRewriter &rewriter, linalg::GenericOp op, double scale,
+                    bool isMade) {
   auto [x, shift] = *matchExpDifference(op.getResult(0));
   rewriter.setInsertionPoint(op);
   SoftmaxBuilder b(rewriter, op.getLoc());
   if (!isMade && !isScaledExp2(op)) {
-    rewriter.replaceOp(op, b.exp2Difference(x, shift, c));
+    rewriter.replaceOp(op, b.exp2Difference(x, shift, kLog2E));
     return;
   }
   if (!isMade)
-    shift = b.scale(shift, -c);
-  rewriter.replaceOp(op, b.scaledExp2(x, shift, c * scale));
+    shift = b.scale(shift, -kLog2E);
+  rewriter.replaceOp(op, b.scaledExp2(x, shift, kLog2E * scale));
 }
 
 /// Whether an operation cuts a slice, or pads one with zeros: factors of what
@@ -312,74 +312,37 @@ scaleShifts(IRRewriter &rewriter, ArrayRef<linalg::GenericOp> exponentials) {
   return scaled;
 }
 
-namespace {
-/// How a loop's running maximum hangs together with its scores.
-struct ScaledMaximum {
-  scf::ForOp loop;
-  unsigned index; // of the carried maximum
-  Value scores;
-  ScoreUnit unit;
-  /// What becomes of both: all of their differences' exponentials.
-  SmallVector<linalg::GenericOp> exponentials;
-};
-} // namespace
-
-/// Finds a carried maximum of scores that only exponentials of their
-/// differences use, too: these are all that the scores' unit shows in.
-static std::optional<ScaledMaximum> matchScaledMaximum(IRRewriter &rewriter,
-                                                       scf::ForOp loop) {
-  for (unsigned i = 0; i < loop.getNumRegionIterArgs(); ++i) {
-    std::optional<RowReduction> max = matchRowMax(loop.getYieldedValues()[i]);
-    if (!max || max->init != loop.getRegionIterArg(i) ||
-        mayBeLarge(max->matrix))
-      continue;
-    std::optional<ScoreUnit> unit = commonUnit(rewriter, max->matrix);
-    std::optional<APFloat> start = matchFill(loop.getInitArgs()[i]);
-    // Only -inf is the same number in both units.
-    if (!unit || !start || !start->isInfinity())
-      continue;
-    ScaledMaximum match{loop, i, max->matrix, *unit, {}};
-    Value next = loop.getYieldedValues()[i];
-    Operation *others[] = {next.getDefiningOp(),
-                           loop.getBody()->getTerminator()};
-    // In the scores' unit: they, both maxima, and those where -inf is 0.
-    llvm::SetVector<Value> scaled;
-    scaled.insert(max->matrix);
-    scaled.insert(loop.getRegionIterArg(i));
-    scaled.insert(next);
-    llvm::SetVector<Operation *> exponentials;
-    bool onlyExponentials = true;
-    for (size_t n = 0; n < scaled.size(); ++n)
-      for (Operation *user : scaled[n].getUsers()) {
-        auto generic = dyn_cast<linalg::GenericOp>(user);
-        Value result = generic && generic->getNumResults() == 1
-                           ? generic.getResult(0)
-                           : Value();
-        if (result && matchFiniteOrZero(result))
-          scaled.insert(result);
-        else if (result && matchExpDifference(result))
-          exponentials.insert(user);
-        else
-          onlyExponentials &=
-              llvm::is_contained(others, user) || isa<tensor::DimOp>(user);
-      }
-    for (Operation *op : exponentials) {
-      match.exponentials.push_back(cast<linalg::GenericOp>(op));
-      auto pair = *matchExpDifference(op->getResult(0));
-      onlyExponentials &=
-          scaled.contains(pair.first) && scaled.contains(pair.second);
-    }
-    if (onlyExponentials)
-      return match;
-  }
-  return std::nullopt;
+/// The unit that a merge's scores can be divided by: where a loop carries their
+/// maximum from -inf, which alone is the same number in both units, and nothing
+/// but the merge reads them.
+static std::optional<ScoreUnit> unitOf(IRRewriter &rewriter,
+                                       OnlineSoftmaxOp merge) {
+  auto loop = dyn_cast<scf::ForOp>(merge->getParentOp());
+  auto max = dyn_cast<BlockArgument>(merge.getMax());
+  if (!loop || !max || max.getOwner() != loop.getBody() ||
+      max == loop.getInductionVar() || mayBeLarge(merge.getScores()))
+    return std::nullopt;
+  auto areAllowed = [&](Value v, Operation *other) {
+    return llvm::all_of(v.getUsers(), [&](Operation *user) {
+      return user == other || isa<tensor::DimOp>(user);
+    });
+  };
+  std::optional<APFloat> start = matchFill(loop.getTiedLoopInit(max)->get());
+  if (!start || !start->isInfinity() || !start->isNegative() ||
+      loop.getTiedLoopYieldedValue(max)->get() != merge.getNewMax() ||
+      !areAllowed(max, merge) ||
+      !areAllowed(merge.getNewMax(), loop.getBody()->getTerminator()) ||
+      !areAllowed(merge.getScores(), merge))
+    return std::nullopt;
+  return commonUnit(rewriter, merge.getScores());
 }
 
 /// Takes the maximum of the divided scores and scales it after the loop.
-static void unscaleMaximum(IRRewriter &rewriter, const ScaledMaximum &match) {
-  divideScores(rewriter, match.scores, match.unit);
-  scf::ForOp loop = match.loop;
-  Value max = loop.getResult(match.index);
+static void unscaleMaximum(IRRewriter &rewriter, OnlineSoftmaxOp merge,
+                           ScoreUnit unit) {
+  divideScores(rewriter, merge.getScores(), unit);
+  auto loop = cast<scf::ForOp>(merge->getParentOp());
+  Value max = loop.getTiedLoopResult(cast<BlockArgument>(merge.getMax()));
   if (max.use_empty())
     return;
   // Not the uses made below: of the maximum, and of its size if dynamic.
@@ -388,9 +351,24 @@ static void unscaleMaximum(IRRewriter &rewriter, const ScaledMaximum &match) {
     uses.push_back(&use);
   rewriter.setInsertionPointAfter(loop);
   SoftmaxBuilder b(rewriter, loop.getLoc());
-  Value scaled = b.scale(max, match.unit.size);
+  Value scaled = b.scale(max, unit.size);
   for (OpOperand *use : uses)
     rewriter.modifyOpInPlace(use->getOwner(), [&] { use->set(scaled); });
+}
+
+/// A merge's exponentials are powers of two, and its scores in a unit that
+/// costs nothing.
+static void foldMerge(IRRewriter &rewriter, OnlineSoftmaxOp merge) {
+  std::optional<ScoreUnit> unit = unitOf(rewriter, merge);
+  if (unit)
+    unscaleMaximum(rewriter, merge, *unit);
+  rewriter.modifyOpInPlace(merge, [&] {
+    // A sum is in log2 units itself.
+    merge.setLog2Scale(APFloat(!unit         ? kLog2E
+                               : unit->isSum ? 1.0
+                                             : kLog2E * unit->size));
+    merge.setSubtractFirst(mayBeLarge(merge.getScores()));
+  });
 }
 
 /// Takes the scale out of scores that are used for nothing but one exponential,
@@ -413,33 +391,20 @@ struct FoldScaleExp2Pass : fa::impl::FoldScaleExp2PassBase<FoldScaleExp2Pass> {
   void runOnOperation() override {
     func::FuncOp func = getOperation();
     IRRewriter rewriter(&getContext());
-    DenseMap<Operation *, double> scaleOf;
-    SmallVector<scf::ForOp> loops;
-    func.walk([&](scf::ForOp loop) { loops.push_back(loop); });
-    for (scf::ForOp loop : loops)
-      if (auto match = matchScaledMaximum(rewriter, loop)) {
-        unscaleMaximum(rewriter, *match);
-        for (linalg::GenericOp op : match->exponentials)
-          scaleOf[op] = match->unit.size;
-      }
+    SmallVector<OnlineSoftmaxOp> merges;
+    func.walk([&](OnlineSoftmaxOp op) { merges.push_back(op); });
+    for (OnlineSoftmaxOp merge : merges)
+      if (!merge.getLog2Scale())
+        foldMerge(rewriter, merge);
     SmallVector<linalg::GenericOp> exponentials;
     func.walk([&](linalg::GenericOp op) {
       if (op->getNumResults() == 1 && matchExpDifference(op.getResult(0)))
         exponentials.push_back(op);
     });
-    SmallVector<linalg::GenericOp> others;
+    llvm::SetVector<Operation *> scaled = scaleShifts(rewriter, exponentials);
     for (linalg::GenericOp op : exponentials)
-      if (!scaleOf.contains(op))
-        others.push_back(op);
-    llvm::SetVector<Operation *> scaled = scaleShifts(rewriter, others);
-    for (linalg::GenericOp op : exponentials) {
-      auto it = scaleOf.find(op);
-      if (it != scaleOf.end())
-        foldExp(rewriter, op, kLog2E * it->second, 1.0, false);
-      else
-        foldExp(rewriter, op, kLog2E, takeScale(rewriter, op).value_or(1.0),
-                scaled.contains(op));
-    }
+      foldExp(rewriter, op, takeScale(rewriter, op).value_or(1.0),
+              scaled.contains(op));
     if (failed(cleanUp(func)))
       signalPassFailure();
   }

@@ -12,6 +12,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Matchers.h"
+#include "mlir/IR/TypeUtilities.h"
 
 using namespace mlir;
 using namespace fa;
@@ -140,7 +141,7 @@ static bool isSame(Value first, Value second) {
 // The rewrite
 //===----------------------------------------------------------------------===//
 
-ScoreSum ScoreSum::split(RewriterBase &rewriter, Value scores) {
+bool fa::moveSum(RewriterBase &rewriter, Value scores, Region &score) {
   SmallVector<linalg::GenericOp> generics = scoreGenerics(scores);
   SmallVector<Parts> all;
   for (linalg::GenericOp op : generics) {
@@ -148,80 +149,35 @@ ScoreSum ScoreSum::split(RewriterBase &rewriter, Value scores) {
     if (!parts || (!all.empty() && (all[0].biasAt != parts->biasAt ||
                                     !isSame(all[0].sum->getResult(0),
                                             parts->sum->getResult(0)))))
-      return {};
+      return false;
     all.push_back(*parts);
   }
   const Parts &parts = all.front();
-  linalg::GenericOp first = generics.front();
-  Block *body = first.getBody();
-  auto type = cast<RankedTensorType>(scores.getType());
-  rewriter.setInsertionPointAfterValue(scores);
-  Value empty =
-      tensor::EmptyOp::create(rewriter, scores.getLoc(), type, ValueRange());
-  ScoreSum result;
-  result.sum = linalg::GenericOp::create(
-      rewriter, scores.getLoc(), type, scores, empty,
-      SmallVector<AffineMap>(2, rewriter.getMultiDimIdentityMap(2)),
-      first.getIteratorTypesArray(),
-      [&](OpBuilder &b, Location loc, ValueRange args) {
-        Value x = args[0];
-        if (parts.factor)
-          x = arith::MulFOp::create(b, loc, x, parts.factor);
-        IRMapping map;
-        for (Operation *op : sliceInBlock(parts.bias(), *body))
-          b.clone(*op, map);
-        Value operands[2];
-        operands[parts.biasAt] = map.lookupOrDefault(parts.bias());
-        operands[1 - parts.biasAt] = x;
-        Operation *sum = b.clone(*parts.sum);
-        sum->setOperands(operands);
-        linalg::YieldOp::create(b, loc, sum->getResult(0));
-      });
-  for (const Parts &parts : all)
-    parts.score->set(parts.first);
-  return result;
-}
-
-/// shift + bias or shift - bias, as an fma where that can be.
-static Value shiftBias(OpBuilder &b, Value bias, bool isSubtracted,
-                       Value shift) {
-  Location loc = bias.getLoc();
-  if (auto mul = bias.getDefiningOp<arith::MulFOp>()) {
-    Value factor = mul.getLhs();
-    if (isSubtracted)
-      factor = arith::NegFOp::create(b, loc, factor);
-    return math::FmaOp::create(b, loc, factor, mul.getRhs(), shift);
-  }
-  return isSubtracted ? arith::SubFOp::create(b, loc, shift, bias).getResult()
-                      : arith::AddFOp::create(b, loc, shift, bias);
-}
-
-Value ScoreSum::build(OpBuilder &b, Value first, Value shift) {
-  SmallVector<Value> inputs = {first};
-  SmallVector<AffineMap> maps(2, b.getMultiDimIdentityMap(2));
-  if (shift) {
-    inputs.push_back(shift);
-    maps.insert(maps.begin() + 1, AffineMap::get(2, 0, b.getAffineDimExpr(0)));
-  }
-  auto op = linalg::GenericOp::create(b, sum.getLoc(), sum.getResultTypes(),
-                                      inputs, sum.getDpsInits(), maps,
-                                      sum.getIteratorTypesArray());
+  Block *body = generics.front().getBody();
+  OpBuilder::InsertionGuard guard(rewriter);
+  Location loc = scores.getLoc();
+  Type real = getElementTypeOrSelf(scores), index = rewriter.getIndexType();
+  Block *block = rewriter.createBlock(&score, score.end(), {real, index, index},
+                                      {loc, loc, loc});
+  Value x = block->getArgument(0);
+  if (parts.factor)
+    x = arith::MulFOp::create(rewriter, loc, x, parts.factor);
   IRMapping map;
-  sum.getRegion().cloneInto(&op.getRegion(), map);
-  if (!shift)
-    return op.getResult(0);
-  Block *body = op.getBody();
-  Location loc = op.getLoc();
-  Value added = body->insertArgument(1, getElementTypeOrSelf(shift), loc);
-  Operation *yield = body->getTerminator(),
-            *whole = yield->getOperand(0).getDefiningOp();
-  unsigned biasAt = readsArgument(whole->getOperand(0), body);
-  OpBuilder inner(yield);
-  Value rest = shiftBias(inner, whole->getOperand(biasAt),
-                         isa<arith::SubFOp>(whole), added);
-  Value exponent =
-      arith::AddFOp::create(inner, loc, whole->getOperand(1 - biasAt), rest);
-  yield->setOperand(0, math::Exp2Op::create(inner, loc, exponent));
-  whole->erase();
-  return op.getResult(0);
+  for (Operation *op : sliceInBlock(parts.bias(), *body)) {
+    if (auto coordinate = dyn_cast<linalg::IndexOp>(op))
+      map.map(coordinate.getResult(),
+              block->getArgument(1 + coordinate.getDim()));
+    else
+      rewriter.clone(*op, map);
+  }
+  Value operands[2];
+  operands[parts.biasAt] = map.lookupOrDefault(parts.bias());
+  operands[1 - parts.biasAt] = x;
+  Operation *sum = rewriter.clone(*parts.sum);
+  sum->setOperands(operands);
+  YieldOp::create(rewriter, loc, sum->getResult(0));
+  for (const Parts &parts : all)
+    rewriter.modifyOpInPlace(parts.score->getOwner(),
+                             [&] { parts.score->set(parts.first); });
+  return true;
 }

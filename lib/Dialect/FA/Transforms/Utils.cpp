@@ -7,67 +7,13 @@
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
-#include "mlir/Dialect/MemRef/Transforms/Transforms.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Dialect/Tensor/Transforms/Transforms.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
-#include "mlir/IR/Dominance.h"
 #include "mlir/IR/Matchers.h"
-#include "mlir/Interfaces/LoopLikeInterface.h"
-#include "mlir/Transforms/CSE.h"
-#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
-#include "mlir/Transforms/LoopInvariantCodeMotionUtils.h"
 #include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
 using namespace fa;
-
-/// Upstream's canonicalisations, except those of loops: a loop of one step
-/// keeps its place, so that the structure of tiles is the same at every shape.
-static void addCanonicalizations(RewritePatternSet &patterns) {
-  MLIRContext *ctx = patterns.getContext();
-  for (StringRef name : {"affine", "arith", "linalg", "tensor"})
-    if (Dialect *dialect = ctx->getLoadedDialect(name))
-      dialect->getCanonicalizationPatterns(patterns);
-  for (RegisteredOperationName op : ctx->getRegisteredOperations())
-    if (llvm::is_contained({"affine", "arith", "linalg", "tensor"},
-                           op.getDialectNamespace()))
-      op.getCanonicalizationPatterns(patterns, ctx);
-  scf::IfOp::getCanonicalizationPatterns(patterns, ctx);
-}
-
-namespace {
-/// A slice of a constant tensor is a smaller constant tensor.
-struct SliceOfFill : OpRewritePattern<tensor::ExtractSliceOp> {
-  using OpRewritePattern::OpRewritePattern;
-  LogicalResult matchAndRewrite(tensor::ExtractSliceOp op,
-                                PatternRewriter &rewriter) const override {
-    auto fill = op.getSource().getDefiningOp<linalg::FillOp>();
-    if (!fill || op.getSourceType().getRank() != op.getType().getRank())
-      return rewriter.notifyMatchFailure(op, "not a slice of a fill");
-    Value empty =
-        tensor::EmptyOp::create(rewriter, op.getLoc(), op.getMixedSizes(),
-                                op.getType().getElementType());
-    rewriter.replaceOpWithNewOp<linalg::FillOp>(op, fill.getInputs(), empty);
-    return success();
-  }
-};
-
-/// A loop that only writes into what it carries keeps its sizes.
-struct SizeOfLoopResult : OpRewritePattern<tensor::DimOp> {
-  using OpRewritePattern::OpRewritePattern;
-  LogicalResult matchAndRewrite(tensor::DimOp op,
-                                PatternRewriter &rewriter) const override {
-    if (!op.getSource().getDefiningOp<scf::ForOp>())
-      return rewriter.notifyMatchFailure(op, "not of a loop's result");
-    Value source = getShapeSource(op.getSource());
-    if (source == op.getSource())
-      return rewriter.notifyMatchFailure(op, "sizes may change");
-    rewriter.modifyOpInPlace(op, [&] { op.getSourceMutable().assign(source); });
-    return success();
-  }
-};
-} // namespace
 
 tensor::ExtractSliceOp fa::sliceBehindPadding(Value tile) {
   if (auto pad = tile.getDefiningOp<tensor::PadOp>())
@@ -112,31 +58,6 @@ void fa::carryWholeTiles(RewriterBase &rewriter, scf::ForOp loop) {
                write.getSourceType() == carried.getType())
         rewriter.replaceOp(write, write.getSource());
     }
-}
-
-LogicalResult fa::cleanUp(func::FuncOp func) {
-  MLIRContext *ctx = func.getContext();
-  if (failed(verifyDims(func)))
-    return failure();
-  RewritePatternSet patterns(ctx);
-  addCanonicalizations(patterns);
-  memref::populateResolveRankedShapedTypeResultDimsPatterns(patterns);
-  tensor::populateMergeConsecutiveInsertExtractSlicePatterns(patterns);
-  tensor::populateFoldTensorEmptyPatterns(patterns);
-  patterns.add<SliceOfFill, SizeOfLoopResult>(ctx);
-  FrozenRewritePatternSet frozen(std::move(patterns));
-  if (failed(applyPatternsGreedily(func, frozen)))
-    return func.emitError("clean-up did not converge");
-  // Not out of scf.forall: what a block computes for itself stays its own.
-  func.walk<WalkOrder::PostOrder>([](scf::ForOp loop) {
-    moveLoopInvariantCode(cast<LoopLikeOpInterface>(loop.getOperation()));
-  });
-  IRRewriter rewriter(ctx);
-  DominanceInfo dominance(func);
-  eliminateCommonSubExpressions(rewriter, dominance, func);
-  if (failed(applyPatternsGreedily(func, frozen)))
-    return func.emitError("clean-up did not converge");
-  return success();
 }
 
 std::optional<int64_t> fa::getStaticBound(OpFoldResult size) {

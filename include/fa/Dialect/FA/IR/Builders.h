@@ -64,6 +64,7 @@ public:
   mlir::Value exp2Difference(mlir::Value x, mlir::Value shift, double scale,
                              double offset = 0);
   mlir::Value multiply(mlir::Value x, mlir::Value y);
+  mlir::Value add(mlir::Value x, mlir::Value y);
   /// x / y, and 0 where y is 0.
   mlir::Value divideOrZero(mlir::Value x, mlir::Value y);
   /// x where `kept` of its coordinates (i, j) is true, 0 elsewhere.

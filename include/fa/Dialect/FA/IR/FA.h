@@ -23,6 +23,8 @@
 #include "fa/Dialect/FA/IR/FADialect.h.inc"
 
 namespace fa {
+class StepExpansion;
+
 /// What attention over queries, keys and values of this type computes in:
 /// scores, weights, the softmax's state and all sums. f64 of f64, f32 of f32
 /// and of the 16-bit types.

@@ -132,7 +132,7 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
 
 def FA_YieldOp : FA_Op<"yield", [Pure, Terminator, ReturnLike,
     ParentOneOf<["AttentionOp", "AttentionBackwardOp", "ListBlocksOp",
-      "OnlineSoftmaxOp", "SoftmaxGradOp"]>]> {
+      "OnlineSoftmaxOp", "SpeculatedSoftmaxOp", "SoftmaxGradOp"]>]> {
   let summary = "result of a score, mask or keep region";
   let arguments = (ins AnyTypeOf<[F32, F64, I1]>:$result);
   let assemblyFormat = "$result attr-dict `:` type($result)";
@@ -231,8 +231,21 @@ def FA_OnlineSoftmaxOp : FA_Op<"online_softmax", [
     `m = -inf`, `l = 0`, `o = 0`. The merge is associative, so the reduction
     may be tiled along `j` in any order, and split.
 
-    Constraint `fa_online_softmax_c1`: scores and state have the compute type of
-    the values' elements.
+    How it is computed is said by attributes, which passes set:
+    - `unnormalized`: the state has `n = l * o` in place of `o`, which is
+      divided after the last block (fa-defer-normalization).
+    - `log2_scale = c`: scores are in units of which one is `c` in log2:
+      `exp(x - y)` above is `2^((x - y) c)` (fa-fold-scale-exp2), computed as
+      `exp2(fma(s, c, -m' c))`.
+    - `subtract_first`: that is `exp2((s - m') c)`, for scores that may be so
+      large that the difference of two products is not the product of their
+      difference.
+
+    Constraints:
+    - `fa_online_softmax_c1`: scores and state have the compute type of
+      the values' elements.
+    - `fa_online_softmax_c2`: `log2_scale` is finite and above 0;
+      `subtract_first` comes with it.
 
     It exists because `linalg.generic` can't say a reduction whose state has
     rows of different rank (m and l per row, o per row and column).
@@ -252,7 +265,10 @@ def FA_OnlineSoftmaxOp : FA_Op<"online_softmax", [
     Arg<FA_QKVTensor, "values, [N,Dv]">:$values,
     Arg<FA_StateTensor, "running maximum, [M]">:$max,
     Arg<FA_StateTensor, "running sum, [M]">:$sum,
-    Arg<FA_StateTensor, "normalised output so far, [M,Dv]">:$acc
+    Arg<FA_StateTensor, "output so far, [M,Dv]">:$acc,
+    UnitAttr:$unnormalized,
+    OptionalAttr<F64Attr>:$log2_scale,
+    UnitAttr:$subtract_first
   );
   let results = (outs FA_StateTensor:$new_max, FA_StateTensor:$new_sum,
     FA_StateTensor:$new_acc);
@@ -268,7 +284,8 @@ def FA_OnlineSoftmaxOp : FA_Op<"online_softmax", [
     CArg<"bool", "false">:$keeps), [{
       build($_builder, $_state,
             ::mlir::TypeRange(state), scores, values, state[0], state[1],
-            state[2], /*keepCount=*/keeps);
+            state[2], /*unnormalized=*/false, /*log2_scale=*/nullptr,
+            /*subtract_first=*/false, /*keepCount=*/keeps);
     }]>];
   let hasVerifier = 1;
   let hasRegionVerifier = 1;
@@ -281,7 +298,108 @@ def FA_OnlineSoftmaxOp : FA_Op<"online_softmax", [
     void buildKeep(::mlir::OpBuilder &builder,
                    ::llvm::function_ref<::mlir::Value(
                        ::mlir::OpBuilder &, ::mlir::ValueRange)> body);
+    /// The merge as `linalg.generic` ops, and the target's where it has its own.
+    ::mlir::SmallVector<::mlir::Value> expand(::mlir::OpBuilder &builder,
+                                              ::fa::StepExpansion &target);
     /// AggregatedOpInterface: the merge as `linalg.generic` ops.
+    ::mlir::FailureOr<::mlir::SmallVector<::mlir::Value>>
+    decomposeOperation(::mlir::OpBuilder &builder);
+  }];
+}
+
+def FA_SpeculatedSoftmaxOp : FA_Op<"speculated_softmax", [
+    Pure, AggregatedOpInterface,
+    DeclareOpInterfaceMethods<InferTypeOpInterface>
+  ]> {
+  let summary = "merge a block into a softmax state, against an older maximum";
+  let description = [{
+    `fa.online_softmax`, unnormalised, without the running maximum on its common
+    path: weights are made against a reference `R` that earlier blocks gave, and
+    checked afterwards. With scores s [M,N], values v [N,Dv] and a step's weights
+
+    ```
+    p(j) = 2^(score(s(j)) c - R)                      or, with subtract_first,
+    p(j) = 2^((score(s(j)) - R) c - headroom)
+    ```
+
+    rounded to the values' type, the state is
+
+    ```
+    l' = l a + sum_j p(j)        o' = o a + sum_{j kept} p(j) v(j,:)
+    ```
+
+    with a = 1 and R' = R where all weights are below `limit`. Where one is not,
+    is NaN, or the step is the loop's first, rows' references move above their
+    largest scores, by `headroom` in log2, and a makes up for it. Weights below
+    `far_limit` are shifted by a power of two instead, which is exact; 0: none
+    are. Steps at a position below `until` are wary: they look at the maximum
+    before there are weights. fa-speculate-max says why, and what is exact.
+
+    The state is `R`, `l` and `o`, and maybe a second sum, of the weights before
+    rounding, for a log-sum-exp. Where weights are dropped (`keep`) the first sum
+    is of weights before rounding too. Groups of rows may take the branches of a
+    step each for itself, as long as those that need one do.
+
+    The `score` region takes `(s, row, column : index)`, of the step's
+    coordinates, and yields the score: what it adds is cheaper where the score
+    is read than in the tile. The `keep` region is that of `fa.online_softmax`.
+    Both must be free of side effects.
+
+    Constraints:
+    - `fa_speculated_softmax_c1`: scores and state are f32, values f16 or bf16,
+      of shapes that agree; the state has three or four tensors.
+    - `fa_speculated_softmax_c2`: `log2_scale` is finite and above 0, `headroom`
+      in [0, 126], `limit` in (1, 2^60], `far_limit` 0 or above `limit`.
+    - `fa_speculated_softmax_c3`: the regions have the arguments and yields given
+      above and no side effects.
+
+    Example:
+
+    ```mlir
+    %r1, %l1, %o1, %until1 = fa.speculated_softmax
+      ins(%s, %v : tensor<64x32xf32>, tensor<32x64xbf16>)
+      outs(%r, %l, %o : tensor<64xf32>, tensor<64xf32>, tensor<64x64xf32>)
+      at %j from %first by %step until %until score {
+    ^bb0(%x: f32, %row: index, %column: index):
+      fa.yield %x : f32
+    } {log2_scale = 0.18, headroom = 63.0, limit = 2.0, far_limit = 9.2e18}
+    ```
+  }];
+  let arguments = (ins
+    Arg<FA_StateTensor, "what scores are made of, masked ones -inf, [M,N]">
+      :$scores,
+    Arg<FA_QKVTensor, "values, [N,Dv]">:$values,
+    Arg<Variadic<FA_StateTensor>,
+      "reference, sum, output so far, maybe the exact sum">:$state,
+    Arg<Index, "the step's first key">:$position,
+    Arg<Index, "that of the first step">:$first,
+    Arg<Index, "keys of a step">:$step,
+    Arg<Index, "steps before this position are wary">:$until,
+    F64Attr:$log2_scale,
+    UnitAttr:$subtract_first,
+    F64Attr:$headroom,
+    F64Attr:$limit,
+    F64Attr:$far_limit
+  );
+  let results = (outs Variadic<FA_StateTensor>:$new_state, Index:$new_until);
+  let regions = (region SizedRegion<1>:$score,
+    VariadicRegion<SizedRegion<1>>:$keep);
+  let assemblyFormat = [{
+    `ins` `(` $scores `,` $values `:` type($scores) `,` type($values) `)`
+    `outs` `(` $state `:` type($state) `)`
+    `at` $position `from` $first `by` $step `until` $until
+    `score` $score (`keep` $keep^)? attr-dict
+  }];
+  let hasVerifier = 1;
+  let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Which tensors of the state these are.
+    static constexpr unsigned kReference = 0, kSum = 1, kAcc = 2, kExactSum = 3;
+    /// The step as `linalg.generic` ops and branches on them, and the target's
+    /// where it has its own.
+    ::mlir::SmallVector<::mlir::Value> expand(::mlir::OpBuilder &builder,
+                                              ::fa::StepExpansion &target);
+    /// AggregatedOpInterface: the step as `linalg.generic` ops and branches.
     ::mlir::FailureOr<::mlir::SmallVector<::mlir::Value>>
     decomposeOperation(::mlir::OpBuilder &builder);
   }];

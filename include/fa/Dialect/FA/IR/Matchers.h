@@ -38,14 +38,6 @@ std::optional<Contraction> matchContraction(mlir::Value v);
 
 /// exp(x - shift), of a type that is computed in (getComputeType).
 std::optional<ValuePair> matchExpDifference(mlir::Value v);
-/// What fa-fold-scale-exp2 makes of exp(x - y): exp2(fma(x, scale, shift)),
-struct ScaledExp2 {
-  mlir::Value x, shift;
-  double scale;
-};
-std::optional<ScaledExp2> matchScaledExp2(mlir::Value v);
-/// or exp2((x - shift) * scale).
-std::optional<ScaledExp2> matchExp2Difference(mlir::Value v);
 /// x times a constant.
 std::optional<std::pair<mlir::Value, double>> matchScaled(mlir::Value v);
 /// x + ln y.
@@ -54,8 +46,6 @@ std::optional<ValuePair> matchAddLog(mlir::Value v);
 mlir::Value matchFiniteOrZero(mlir::Value v);
 /// x / y, 0 where y is 0.
 std::optional<ValuePair> matchDivideOrZero(mlir::Value v);
-/// x * y.
-std::optional<ValuePair> matchMultiply(mlir::Value v);
 /// x where a condition on its coordinates holds, 0 elsewhere.
 mlir::Value matchKeep(mlir::Value v);
 /// x converted to another float type.

@@ -11,11 +11,6 @@
 #include <limits>
 
 namespace fa {
-/// On an scf.if: any group of rows may take either side, as long as the rows
-/// that the condition asks for take the first one: both give results for them.
-/// So a target may decide for groups of rows, each for itself.
-inline constexpr llvm::StringLiteral kRowwiseAttr = "fa.rowwise";
-
 #define GEN_PASS_DECL
 #include "fa/Dialect/FA/Transforms/Passes.h.inc"
 

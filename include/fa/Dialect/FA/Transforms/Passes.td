@@ -202,10 +202,15 @@ def ParallelizePass : FA_Pass<"fa-parallelize"> {
 }
 
 def ExpandStepsPass : FA_Pass<"fa-expand-steps"> {
-  let summary = "a gradient's step as products";
+  let summary = "steps of softmax and of its gradient as products";
   let description = [{
     `fa.softmax_grad` becomes five products and what is computed between them.
     Sums that blocks of a grid share are added to by `fa.accumulate_slice`.
+    `fa.online_softmax` and `fa.speculated_softmax` become a product and what is
+    computed before it. These keep their identity to the end of the tile level:
+    each target's schedule expands them, with operations of its own where it has
+    some; this pass is for a look at what they stand for, and for programs that
+    go on in linalg.
 
     Before:
     ```mlir
@@ -500,9 +505,9 @@ def OrderKeysPass : FA_Pass<"fa-order-keys"> {
 def DeferNormalizationPass : FA_Pass<"fa-defer-normalization"> {
   let summary = "divide by the sum once, after the loop";
   let description = [{
-    Expands `fa.online_softmax` into linalg ops and, in a loop that carries its
-    state, carries the numerator `l * o` in place of the normalised output `o`:
-    one division after the loop in place of one in each step.
+    A loop that carries the state of an `fa.online_softmax` for it alone carries
+    the numerator `l * o` in place of the normalised output `o`: one division
+    after the loop in place of one in each step. The op says so (`unnormalized`).
 
     Before (per step): `o' = (l * alpha * o + P V) / l'`.
     After (per step): `n' = alpha * n + P V`; after the loop: `o = n / l`.
@@ -541,7 +546,8 @@ def FoldScaleExp2Pass : FA_Pass<"fa-fold-scale-exp2"> {
   let summary = "exp as exp2 with the scale folded into one fma";
   let description = [{
     Rewrites `exp(x - shift)` as `exp2(fma(x, c, -shift * c))` with
-    `c = log2(e)`. Where all scores of a block are a positive constant times
+    `c = log2(e)`; an `fa.online_softmax` says so by its `log2_scale` c. Where
+    all scores of a block are a positive constant times
     something, with nothing but the mask after it (the scale, or the `c` of a
     softcap `c tanh(s / c)`), the constant moves into `c`. Where they are a sum
     whose parts take the factor log2(e) without an operation more, they do, and
@@ -550,7 +556,7 @@ def FoldScaleExp2Pass : FA_Pass<"fa-fold-scale-exp2"> {
     read for each element it would be one more multiplication, and nothing is
     done.
 
-    Where scores may be large, `fma(x, c, -shift * c)` is far from 0 for
+    Where scores may be large (`subtract_first`), `fma(x, c, -shift * c)` is far from 0 for
     `x = shift`, and beyond 2^31 no weight: there it is `exp2((x - shift) * c)`,
     one operation more, and no constant moves. They may be where a float is read
     for each element, where a finite constant is beyond 2^16, and after an
@@ -593,7 +599,8 @@ def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
     block) a branch takes the maximum, moves the reference, and computes the
     weights again.
 
-    Before (per step, `c` = scale * log2(e)):
+    Before, what an unnormalised `fa.online_softmax` stands for (per step, `c` =
+    scale * log2(e)):
     ```mlir
     %m1 = linalg.generic ...         // max(m, rowmax s)
     %g  = linalg.generic ...         // m1, 0 where it is -inf
@@ -605,7 +612,7 @@ def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
     %pt = linalg.generic ...         // p as bf16
     %o2 = linalg.generic ...         // o1 + pt V
     ```
-    After:
+    After, `fa.speculated_softmax`, which stands for:
     ```mlir
     %wary = arith.cmpi slt, %j0, %until
     %Rw, %a, %moved = scf.if %wary {
@@ -659,7 +666,7 @@ def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
     ones share it.
 
     In a branch all rows move that can: rows may take it in groups, each for
-    itself, as long as those that need it do (`fa.rowwise`).
+    itself, as long as those that need it do. On Hopper each warp does.
 
     Numeric contract: approximate, and not bit-identical to the running
     maximum; the error of the output is of the same size.

@@ -5,6 +5,7 @@
 #define FA_DIALECT_FA_TRANSFORMS_UTILS_H
 
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/Utils/CleanUp.h"
 #include "fa/Target/TargetInfo.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -17,11 +18,6 @@
 #include <optional>
 
 namespace fa {
-
-/// What every pass of the algorithm level leaves behind: sizes resolved to the
-/// values they came from, slices of slices merged, invariant ops hoisted,
-/// common subexpressions and dead ops gone.
-mlir::LogicalResult cleanUp(mlir::func::FuncOp func);
 
 /// The slice that a tile is, padded or not; null where it is none.
 mlir::tensor::ExtractSliceOp sliceBehindPadding(mlir::Value tile);

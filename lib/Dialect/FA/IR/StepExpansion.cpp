@@ -1,0 +1,66 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "fa/Dialect/FA/IR/StepExpansion.h"
+
+#include "fa/Dialect/FA/IR/Builders.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+
+using namespace mlir;
+using namespace fa;
+
+StepExpansion::~StepExpansion() = default;
+
+Value StepExpansion::addRows(OpBuilder &b, Location loc, Value tile,
+                             Value init) {
+  return SoftmaxBuilder(b, loc).rowSum(tile, init);
+}
+
+Value StepExpansion::sumRows(OpBuilder &b, Location loc, Value tile,
+                             Value like) {
+  SoftmaxBuilder builder(b, loc);
+  Value zeros = builder.fill(tensor::getMixedSizes(b, loc, like),
+                             getElementTypeOrSelf(like), 0.0);
+  return addRows(b, loc, tile, zeros);
+}
+
+Value StepExpansion::anyNotBelow(OpBuilder &b, Location loc, Value of,
+                                 double limit) {
+  SoftmaxBuilder builder(b, loc);
+  auto type = cast<RankedTensorType>(of.getType());
+  if (type.getRank() == 2) {
+    Value zeros = builder.fill({tensor::getMixedSize(b, loc, of, 0)},
+                               type.getElementType(), 0.0);
+    of = builder.reduceRows(
+        of, zeros, [](OpBuilder &nested, Location l, ValueRange args) -> Value {
+          return arith::MaximumFOp::create(nested, l, args[0], args[1]);
+        });
+  }
+  Value flags = builder.elementwise(
+      of, b.getI1Type(), [&](OpBuilder &nested, Location l, ValueRange args) {
+        Value most = arith::ConstantOp::create(
+            nested, l, nested.getFloatAttr(type.getElementType(), limit));
+        return arith::CmpFOp::create(nested, l, arith::CmpFPredicate::UGE,
+                                     args[0], most)
+            .getResult();
+      });
+  Value empty =
+      tensor::EmptyOp::create(b, loc, ArrayRef<OpFoldResult>(), b.getI1Type());
+  Value no = arith::ConstantOp::create(b, loc, b.getBoolAttr(false));
+  Value start = linalg::FillOp::create(b, loc, no, empty).getResult(0);
+  AffineMap maps[] = {b.getMultiDimIdentityMap(1),
+                      AffineMap::get(1, 0, b.getContext())};
+  Value any = linalg::GenericOp::create(
+                  b, loc, start.getType(), flags, start, maps,
+                  utils::IteratorType::reduction,
+                  [](OpBuilder &nested, Location l, ValueRange args) {
+                    Value either =
+                        arith::OrIOp::create(nested, l, args[0], args[1]);
+                    linalg::YieldOp::create(nested, l, either);
+                  })
+                  .getResult(0);
+  return tensor::ExtractOp::create(b, loc, any, ValueRange());
+}
