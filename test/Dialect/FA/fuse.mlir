@@ -41,3 +41,23 @@ func.func @slopes(%q: tensor<1x2x128x64xf32>, %slopes: tensor<?xf32>) -> tensor<
   } : (tensor<1x2x128x64xf32>, tensor<1x2x128x64xf32>, tensor<1x2x128x64xf32>) -> tensor<1x2x128x64xf32>
   return %o : tensor<1x2x128x64xf32>
 }
+
+// So is what decides which weights are kept: the seed.
+// CHECK-LABEL: func.func @seed(
+// CHECK-SAME: %[[SEED:[^:]*]]: tensor<i64>)
+// CHECK: scf.forall
+// CHECK: tensor.extract %[[SEED]]
+// CHECK: scf.for
+// CHECK-NOT: tensor.extract %
+// CHECK: scf.forall.in_parallel
+func.func @seed(%q: tensor<1x2x128x64xf32>, %seed: tensor<i64>) -> tensor<1x2x128x64xf32> {
+  %o = fa.attention %q, %q, %q keep {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %limit = arith.constant 26 : i8
+    %s = tensor.extract %seed[] : tensor<i64>
+    %bits = fa.random_bits %s at [%b, %h, %i, %j]
+    %kept = arith.cmpi uge, %bits, %limit : i8
+    fa.yield %kept : i1
+  } times 1.25 : (tensor<1x2x128x64xf32>, tensor<1x2x128x64xf32>, tensor<1x2x128x64xf32>) -> tensor<1x2x128x64xf32>
+  return %o : tensor<1x2x128x64xf32>
+}

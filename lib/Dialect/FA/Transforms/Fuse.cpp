@@ -199,9 +199,15 @@ void Fuser::rewrite() {
 /// What an element computes of none of its coordinates and operands, such as a
 /// head's slope, is computed once for the whole loop.
 static void hoistFromBodies(scf::ForOp loop) {
-  loop->walk([&](linalg::GenericOp generic) {
+  SmallVector<Block *> bodies;
+  loop->walk([&](linalg::GenericOp op) { bodies.push_back(op.getBody()); });
+  loop->walk([&](OnlineSoftmaxOp op) {
+    for (Region &keep : op.getKeep())
+      bodies.push_back(&keep.front());
+  });
+  for (Block *body : bodies)
     for (Operation &op :
-         llvm::make_early_inc_range(generic.getBody()->without_terminator())) {
+         llvm::make_early_inc_range(body->without_terminator())) {
       bool isFree = llvm::all_of(op.getOperands(), [&](Value operand) {
         return loop.isDefinedOutsideOfLoop(operand);
       });
@@ -209,7 +215,6 @@ static void hoistFromBodies(scf::ForOp loop) {
           !isa<linalg::IndexOp>(op))
         op.moveBefore(loop);
     }
-  });
 }
 
 namespace {
