@@ -14,7 +14,7 @@
 // RUN: not fa-opt %s --fa-pipeline="algorithm=fa1 speculate=on" 2>&1 | FileCheck %s --check-prefix=FA1SPECULATE
 
 // WHOLE: scf.forall (%{{.*}}, %{{.*}}, %{{.*}}) =
-// WHOLE: math.exp2
+// WHOLE: fa.online_softmax {{.*}} {log2_scale =
 // DECOMPOSE: scf.forall (%{{.*}}, %{{.*}}) in
 // DECOMPOSE: -> tensor<?x?xf32>
 // DECOMPOSE-NOT: fa.online_softmax
@@ -27,8 +27,8 @@
 // NOSTAGE: no stage 'fa-nothing' to stop after; the stages of algorithm fa2 are fa-decompose
 // NOALGORITHM: unknown algorithm 'fa7'; expected standard, fa1 or fa2
 // NEGATIVE: expected tile sizes of at least 1, or 0 to choose, got rows=-1 keys=0
-// SPECULATES: arith.maximumf
-// CLASSIC-NOT: arith.maximumf
+// SPECULATES: fa.speculated_softmax
+// CLASSIC-NOT: fa.speculated_softmax
 // NOSPECULATE: unknown speculate 'maybe'; expected auto, on or off
 // FA1SPECULATE: expected speculate auto or off with algorithm fa1, got on
 func.func @causal_dynamic(%q: tensor<?x8x?x64xbf16>, %k: tensor<?x2x?x64xbf16>, %v: tensor<?x2x?x64xbf16>) -> (tensor<?x8x?x64xbf16>, tensor<?x8x?xf32>) {

@@ -7,7 +7,6 @@
 #include "fa/Dialect/FA/IR/Builders.h"
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/IR/Matchers.h"
-#include "fa/Dialect/FA/Utils/CleanUp.h"
 #include "fa/Target/CPU/Passes.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
@@ -378,8 +377,6 @@ struct CPUPreparePass : fa::impl::CPUPreparePassBase<CPUPreparePass> {
       return WalkResult::interrupt();
     });
     if (walk.wasInterrupted())
-      return signalPassFailure();
-    if (failed(expandSoftmaxes(func)))
       return signalPassFailure();
     IRRewriter rewriter(&getContext());
     runAccumulationsInTurn(rewriter, func);

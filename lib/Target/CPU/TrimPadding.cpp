@@ -4,6 +4,7 @@
 // A padded dimension of a tile that nothing needs padded is as long as what
 // was padded.
 
+#include "fa/Dialect/FA/Utils/CleanUp.h"
 #include "fa/Target/CPU/Passes.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
@@ -260,6 +261,8 @@ namespace {
 struct CPUTrimPaddingPass
     : fa::impl::CPUTrimPaddingPassBase<CPUTrimPaddingPass> {
   void runOnOperation() override {
+    if (failed(expandSoftmaxes(getOperation())))
+      return signalPassFailure();
     IRRewriter rewriter(&getContext());
     while (trimOne(rewriter)) {
     }

@@ -204,7 +204,6 @@ func.func @dense(%q: tensor<2x4x512x128xbf16>, %k: tensor<2x4x1024x128xbf16>, %v
 // CHECK: scf.if %{{.*}} -> (tensor<256xf32>, tensor<256x8xf32>, tensor<256x64xf32>)
 // CHECK: %[[INNER:.*]]:3 = scf.if %{{.*}} -> (tensor<256xf32>, tensor<256x8xf32>, tensor<256x64xf32>)
 // CHECK: scf.yield %[[INNER]]#0, %[[INNER]]#1, %[[INNER]]#2
-// CHECK: } {fa.rowwise}
 // CHECK-NOT: scf.if
 // CHECK: math.exp2
 func.func @dynamic(%q: tensor<?x4x?x64xf16>, %k: tensor<?x4x?x64xf16>, %v: tensor<?x4x?x64xf16>) -> tensor<?x4x?x64xf16> {

@@ -5,9 +5,9 @@
 // RUN: split-file %s %t
 //
 // DEFINE: %{tiled} = ,fa-online-softmax,fa-tile{rows=32 keys=32},fa-interchange
-// DEFINE: %{late} = ,fa-online-softmax,fa-tile{rows=32 keys=32},fa-interchange,fa-pad-tiles,fa-split-mask-loops,fa-order-keys,fa-defer-normalization
-// DEFINE: %{last} = ,fa-online-softmax,fa-tile{rows=32 keys=32},fa-interchange,fa-pad-tiles,fa-split-mask-loops,fa-order-keys,fa-defer-normalization,fa-fuse,fa-fold-scale-exp2
-// DEFINE: %{speculated} = ,fa-online-softmax,fa-tile{rows=32 keys=32},fa-interchange,fa-pad-tiles,fa-split-mask-loops,fa-order-keys,fa-defer-normalization,fa-fuse,fa-fold-scale-exp2,fa-speculate-max
+// DEFINE: %{late} = ,fa-online-softmax,fa-tile{rows=32 keys=32},fa-interchange,fa-pad-tiles,fa-split-mask-loops,fa-order-keys,fa-defer-normalization,fa-expand-steps
+// DEFINE: %{last} = ,fa-online-softmax,fa-tile{rows=32 keys=32},fa-interchange,fa-pad-tiles,fa-split-mask-loops,fa-order-keys,fa-defer-normalization,fa-fuse,fa-fold-scale-exp2,fa-expand-steps
+// DEFINE: %{speculated} = ,fa-online-softmax,fa-tile{rows=32 keys=32},fa-interchange,fa-pad-tiles,fa-split-mask-loops,fa-order-keys,fa-defer-normalization,fa-fuse,fa-fold-scale-exp2,fa-speculate-max,fa-expand-steps
 // DEFINE: %{bug} =
 // DEFINE: %{f} = f
 // DEFINE: %{before} =
@@ -15,7 +15,7 @@
 // DEFINE: %{run} = not fa-run %t/%{f}.mlir --check --passes="fa-decompose%{before},test-fa-plant{bug=%{bug}}%{after}" | FileCheck %s
 //
 // The pass is named that made it.
-// RUN: not fa-run %t/f.mlir --check --each-stage --passes="fa-decompose,fa-online-softmax,fa-tile{rows=32 keys=32},fa-interchange,fa-defer-normalization,test-fa-plant{bug=rescale},fa-fuse" | FileCheck %s --check-prefix=STAGE
+// RUN: not fa-run %t/f.mlir --check --each-stage --passes="fa-decompose,fa-online-softmax,fa-tile{rows=32 keys=32},fa-interchange,fa-defer-normalization,fa-expand-steps,test-fa-plant{bug=rescale},fa-fuse" | FileCheck %s --check-prefix=STAGE
 //
 // The standard algorithm, and what follows from it.
 // REDEFINE: %{after} = ,fa-online-softmax
@@ -102,7 +102,7 @@
 // CHECK: WRONG
 // CHECK: first wrong stage: {{.*}}: result {{[01]}}, tile {{[0-9]+}} (rows {{[0-9]+}} to {{[0-9]+}}) of batch 0, head {{[0-9]+}}, element [0, {{.*}}]: got {{.*}}, expected {{.*}} elements differ)
 
-// STAGE: fa-defer-normalization {{.*}} ok
+// STAGE: fa-expand-steps {{.*}} ok
 // STAGE-NEXT: test-fa-plant {{.*}} WRONG
 // STAGE-NEXT: fa-fuse {{.*}} WRONG
 // STAGE: first wrong stage: test-fa-plant: result 0, tile 0 (rows 0 to 31) of batch 0, head 0, element [0, 0, {{[0-9]+}}, {{[0-9]+}}]: got {{.*}}, expected {{.*}} elements differ)
