@@ -185,7 +185,10 @@ std::string Hold::name() const {
 }
 
 bool RoleAgent::isFull(Ring &ring, uint64_t position) {
-  return hasEnded(stageAt(ring, position).fullPhases, parityAt(ring, position));
+  return hasEnded(stageAt(ring, position).fullPhases,
+                  parityAt(ring, position)) &&
+         llvm::all_of(ring.companions,
+                      [&](Ring *other) { return isFull(*other, position); });
 }
 
 /// Takes the next stage of a ring, once it is empty, for a tile.
@@ -197,7 +200,8 @@ Progress RoleAgent::fill(Operation *op, Value of, Value content, Stage *&stage,
   uint64_t &position = fills[ring];
   Stage &next = stageAt(*ring, position);
   // The first round finds all stages empty: a wait for the phase before.
-  if (!hasEnded(next.emptyPhases, parityAt(*ring, position) ^ 1))
+  if (!ring->op.getUnguarded() &&
+      !hasEnded(next.emptyPhases, parityAt(*ring, position) ^ 1))
     return Progress::Blocked;
   FailureOr<Tensor> t = tensor(content);
   if (failed(t))
@@ -246,6 +250,16 @@ Progress RoleAgent::acquire(hopper::AcquireOp op) {
   slot.kind = Cell::Kind::Slot;
   slot.hold =
       std::make_shared<Hold>(Hold{ring, &stageAt(*ring, position), position});
+  if (op.getWith()) {
+    FailureOr<Cell> leader = cell(op.getWith());
+    if (failed(leader))
+      return Progress::Failed;
+    slot.hold->with = leader->hold;
+    if (leader->hold->isReleased || leader->hold->position != position)
+      return fail(op, "takes " + slot.hold->name() + " with " +
+                          leader->hold->name() +
+                          ", which is not held, or another tile's");
+  }
   auto poll = polled.find(ring);
   if (op.getPolled() && (poll == polled.end() || poll->second != position))
     return fail(op, "takes " + slot.hold->name() + " as full, for which " +
@@ -302,9 +316,14 @@ Progress RoleAgent::release(hopper::ReleaseOp op) {
   Stage &stage = *hold.stage;
   if (++stage.arrivals == team.warpgroups) {
     stage.arrivals = 0;
-    ++stage.emptyPhases;
-    stage.content = Tensor();
-    ++stage.version;
+    auto empty = [](Stage &emptied) {
+      ++emptied.emptyPhases;
+      emptied.content = Tensor();
+      ++emptied.version;
+    };
+    empty(stage);
+    for (Ring *other : hold.ring->companions)
+      empty(stageAt(*other, hold.position));
   }
   return Progress::Met;
 }
@@ -325,7 +344,8 @@ LogicalResult RoleAgent::readSlot(Operation *op, const Cell &slot,
   operand.hold = slot.hold;
   operand.wasThere = slot.hold->stage->content.isValid();
   operand.version = slot.hold->stage->version;
-  if (!slot.hold->isReleased)
+  const Hold &hold = slot.hold->with ? *slot.hold->with : *slot.hold;
+  if (!hold.isReleased)
     return success();
   return shared.failure.at(op, "reads " + slot.hold->name() + ", which " +
                                    name() + " has given back");

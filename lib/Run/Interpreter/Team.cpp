@@ -23,6 +23,8 @@ Team::Team(scf::ForallOp op, Agent &outer, Shared &shared,
     auto made = std::make_unique<Ring>();
     made->op = ring;
     made->stages.resize(ring.getRing().getType().getStages());
+    if (ring.getWith())
+      rings[ring.getWith()]->companions.push_back(made.get());
     rings[ring.getRing()] = std::move(made);
   }
   for (int64_t w = -1; w < warpgroups; ++w) {

@@ -31,6 +31,8 @@ struct Stage {
 struct Ring {
   hopper::RingOp op;
   std::vector<Stage> stages;
+  /// Those that fill and empty with it.
+  std::vector<Ring *> companions;
 };
 
 /// A stage as a warpgroup has it, from its acquisition to its release.
@@ -39,6 +41,8 @@ struct Hold {
   Stage *stage;
   uint64_t position;
   bool isReleased = false;
+  /// The slot that it is given back with, if it is with one.
+  std::shared_ptr<Hold> with = nullptr;
   /// "ring "k", stage 1"
   std::string name() const;
 };

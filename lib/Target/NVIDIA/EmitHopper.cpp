@@ -32,7 +32,7 @@ KernelEmitter::ringEnds(scf::ForallOp forall) {
   for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
     if (isProducer() ? isFilledHere(ring) : ring.getComputed())
       ends.push_back({ring.getRing(), Fills});
-    if (!isProducer())
+    if (!isProducer() && !ring.getWith())
       ends.push_back({ring.getRing(), Takes});
   }
   return ends;
@@ -41,7 +41,8 @@ KernelEmitter::ringEnds(scf::ForallOp forall) {
 SmallVector<KernelEmitter::RingEnd> KernelEmitter::ringsMovedIn(Operation *op) {
   llvm::SetVector<RingEnd> ends;
   op->walk([&](Operation *inner) {
-    if (auto acquire = dyn_cast<AcquireOp>(inner))
+    if (auto acquire = dyn_cast<AcquireOp>(inner);
+        acquire && !acquire.getWith())
       ends.insert({acquire.getRing(), Takes});
     if (auto load = dyn_cast<LoadOp>(inner);
         load && isFilledHere(ringOf(load.getRing())))
@@ -305,7 +306,14 @@ void KernelEmitter::loadShared(Type element, const TileValue &vector,
 /// from it.
 static bool isUsedBeforeRelease(ReadOp op) {
   Block *block = op->getBlock();
-  return llvm::all_of(op.getSlot().getUsers(), [&](Operation *release) {
+  Value slot = op.getSlot();
+  if (ringOfSlot(slot).getWith()) {
+    auto acquire = slot.getDefiningOp<AcquireOp>();
+    if (!acquire)
+      return false;
+    slot = acquire.getWith();
+  }
+  return llvm::all_of(slot.getUsers(), [&](Operation *release) {
     return !isa<ReleaseOp>(release) ||
            llvm::all_of(op.getResult().getUsers(), [&](Operation *user) {
              Operation *at = block->findAncestorOpInBlock(*user);
@@ -350,8 +358,9 @@ LogicalResult KernelEmitter::emitShare(ShareOp op) {
   llvm::SaveAndRestore thread(branchThread, again(threadId()));
   RingEnd end{op.getRing(), Fills};
   Value stage = ringStage(end);
-  waitBarrier(barrierAddress(ring, Barrier::Empty, stage),
-              xorI(ringParity(end), i32(1)));
+  if (!ring.getUnguarded())
+    waitBarrier(barrierAddress(ring, Barrier::Empty, stage),
+                xorI(ringParity(end), i32(1)));
   storePanels(layout, *words, add(smemAddress, mulC(stage, ring.stageBytes())),
               ring.getOffset(), 0, layout.colTiles());
   // One lane arrives for what all of them have written.
@@ -620,6 +629,10 @@ LogicalResult KernelEmitter::emitHopper(Operation *op) {
     return emitShare(share);
   if (auto acquire = dyn_cast<AcquireOp>(op)) {
     RingOp ring = ringOf(acquire.getRing());
+    if (acquire.getWith()) {
+      slots[acquire.getSlot()] = {ring, slots[acquire.getWith()].stage};
+      return success();
+    }
     RingEnd end{acquire.getRing(), Takes};
     Value stage = ringStage(end);
     if (!acquire.getPolled())
@@ -637,6 +650,11 @@ LogicalResult KernelEmitter::emitHopper(Operation *op) {
   }
   if (auto release = dyn_cast<ReleaseOp>(op)) {
     Slot &slot = slots[release.getSlot()];
+    if (slot.ring.getUnguarded())
+      return success();
+    // One lane arrives for what all of them have read of vectors.
+    if (!companionsOf(slot.ring.getRing()).empty())
+      syncWarp();
     // Each lane arrives for what it has read of a vector itself.
     bool isVector = slot.ring.getRing().getType().isVector();
     Value who = isVector ? i32(0) : lane();

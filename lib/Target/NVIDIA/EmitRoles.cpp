@@ -40,6 +40,11 @@ void KernelEmitter::joinTeam(Value number) {
   smemAddress = add(smemAddress, mulC(team, plan.teamBytes()));
 }
 
+/// A thread of TMA says that it is there, or each lane that has copied.
+static int64_t arrivalsOfLoad(RingOp ring) {
+  return ring.getRing().getType().isVector() ? 32 : 1;
+}
+
 /// Of all teams.
 void KernelEmitter::initBarriers(scf::ForallOp forall, ConsumersOp role) {
   OpBuilder::InsertionGuard guard(b);
@@ -65,12 +70,14 @@ void KernelEmitter::initBarriers(scf::ForallOp forall, ConsumersOp role) {
   for (unsigned t = 0; t < plan.teams(); ++t) {
     int64_t begin = t * plan.teamBytes();
     for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
+      if (ring.getWith())
+        continue;
       bool isVector = ring.getRing().getType().isVector();
+      int64_t fills = ring.getComputed() ? warps : arrivalsOfLoad(ring);
+      for (RingOp companion : companionsOf(ring.getRing()))
+        fills += arrivalsOfLoad(companion);
       for (unsigned s = 0; s < ring.getRing().getType().getStages(); ++s) {
-        init(addC(barrierAddress(ring, Barrier::Full, i32(s)), begin),
-             isVector             ? 32
-             : ring.getComputed() ? warps
-                                  : 1);
+        init(addC(barrierAddress(ring, Barrier::Full, i32(s)), begin), fills);
         init(addC(barrierAddress(ring, Barrier::Empty, i32(s)), begin),
              isVector ? 32 * warps : warps);
       }

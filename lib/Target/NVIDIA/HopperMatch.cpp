@@ -7,6 +7,7 @@
 #include "HopperPlacement.h"
 
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/IR/Matchers.h"
 
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
@@ -167,11 +168,42 @@ bool Placement::isVectorForRing(Value vector) {
   return areBeside && RingType::takes(type);
 }
 
+/// A loaded tile that is held wherever the vector is read: of what is computed
+/// of that a product is made that reads the tile. Of several the one that is
+/// held longest; null where there is none.
+Value Placement::findLeader(Value vector) {
+  Operation *last = nullptr;
+  Value leader;
+  for (const Contraction &c : contractions) {
+    if (c.op->getBlock() != vector.getParentBlock() ||
+        (last && !last->isBeforeInBlock(c.op)))
+      continue;
+    bool followsAll = llvm::all_of(vector.getUsers(), [&](Operation *user) {
+      return llvm::all_of(user->getResults(), [&](Value made) {
+        return fa::dependsOn(c.op->getResult(0), made);
+      });
+    });
+    if (!followsAll)
+      continue;
+    for (OpOperand *operand : {c.a, c.b}) {
+      auto it = tiles.find(operand->get());
+      if (it == tiles.end() || it->second.isComputed ||
+          operand->get().getParentBlock() != vector.getParentBlock())
+        continue;
+      leader = operand->get();
+      last = c.op;
+    }
+  }
+  return leader;
+}
+
 void Placement::matchVectors() {
+  bool comeWithTiles = options.companions >= 0 ? options.companions > 0
+                                               : choice && choice->companions;
   forall.walk([&](linalg::LinalgOp op) {
     for (Value operand : op->getOperands())
-      if (isVectorForRing(operand))
-        tiles.insert({operand, {}});
+      if (isVectorForRing(operand) && !tiles.contains(operand))
+        tiles[operand].with = comeWithTiles ? findLeader(operand) : Value();
   });
 }
 
@@ -186,6 +218,7 @@ bool Placement::match(std::string &why) {
   }
   if (!matchRest(why) || !matchContractions(why))
     return false;
+  choice = measured();
   matchVectors();
   findRowSums();
   return chooseStages(why);

@@ -54,11 +54,15 @@ void Placement::placeRings(OpBuilder &b) {
     auto &[tile, placed] = entry;
     auto type = RingType::get(b.getContext(), placed.stages,
                               cast<RankedTensorType>(tile.getType()));
-    placed.ring =
-        RingOp::create(b, tile.getLoc(), type, "tile" + std::to_string(n),
-                       tilesEnd, barriersEnd, placed.ones, placed.isComputed);
+    RingOp with = placed.with ? tiles[placed.with].ring : RingOp();
+    placed.ring = RingOp::create(
+        b, tile.getLoc(), type, with ? with.getRing() : Value(),
+        "tile" + std::to_string(n), tilesEnd,
+        with ? with.getBarriers() : barriersEnd, placed.ones, placed.isComputed,
+        /*unguarded=*/false);
     tilesEnd += llvm::alignTo(placed.ring.bytes(), tileAlignment);
-    barriersEnd = placed.ring.barriersEnd();
+    if (!with)
+      barriersEnd = placed.ring.barriersEnd();
   }
   placeQueue(b);
 }
@@ -137,6 +141,33 @@ SmallVector<Operation *> Placement::usersInShared(Value tile) {
   return users;
 }
 
+/// What computes with a vector reads it from its slot.
+static void readVector(Value slot, ArrayRef<Operation *> users, Value vector) {
+  for (Operation *user : users) {
+    OpBuilder before(user);
+    auto read = ReadOp::create(before, user->getLoc(), vector.getType(), slot);
+    user->replaceUsesOfWith(vector, read.getResult());
+  }
+}
+
+/// The slot of what comes with a tile is there when the tile's is, and goes
+/// with it.
+void Placement::placeCompanion(Value tile, PlacedTile &placed) {
+  SmallVector<Operation *> users = usersInShared(tile);
+  Value leader = tiles[placed.with].slot;
+  Operation *after = leader.getDefiningOp();
+  IRRewriter b(tile.getContext());
+  (void)moveValueDefinitions(b, tile, after);
+  b.setInsertionPointAfter(after);
+  RingType ring = placed.ring.getRing().getType();
+  placed.slot =
+      AcquireOp::create(b, tile.getLoc(),
+                        SlotType::get(b.getContext(), ring.getTile()),
+                        placed.ring.getRing(), tile, leader, /*polled=*/false)
+          .getSlot();
+  readVector(placed.slot, users, tile);
+}
+
 /// A slot from before the first operation that reads the tile to behind the
 /// last one, in the block of the tile.
 void Placement::placeSlot(Value tile, PlacedTile &placed) {
@@ -158,15 +189,11 @@ void Placement::placeSlot(Value tile, PlacedTile &placed) {
     ShareOp::create(b, tile.getLoc(), tile, placed.ring.getRing());
   placed.slot = AcquireOp::create(b, tile.getLoc(),
                                   SlotType::get(b.getContext(), ring.getTile()),
-                                  placed.ring.getRing(), tile, /*polled=*/false)
+                                  placed.ring.getRing(), tile,
+                                  /*with=*/Value(), /*polled=*/false)
                     .getSlot();
   if (ring.isVector())
-    for (Operation *user : users) {
-      OpBuilder before(user);
-      auto read =
-          ReadOp::create(before, user->getLoc(), tile.getType(), placed.slot);
-      user->replaceUsesOfWith(tile, read.getResult());
-    }
+    readVector(placed.slot, users, tile);
   scf::ForOp loop = loopOfUsers(tile, users);
   if (!loop) {
     b.setInsertionPointAfter(last);
@@ -252,22 +279,6 @@ void Placement::startProduct(const Contraction &c) {
   sums.erase();
 }
 
-static bool makesRandomBits(ConsumersOp role) {
-  WalkResult walk =
-      role.walk([](fa::RandomBitsOp) { return WalkResult::interrupt(); });
-  return walk.wasInterrupted();
-}
-
-/// Whether a branch, such as that of blocks that a mask cuts, reads memory
-/// element by element.
-static bool branchesRead(ConsumersOp role) {
-  WalkResult walk = role.walk([](scf::IfOp branch) {
-    return branch.walk(
-        [](tensor::ExtractOp) { return WalkResult::interrupt(); });
-  });
-  return walk.wasInterrupted();
-}
-
 /// Each warp's part of what is added lies in shared memory until TMA has read
 /// it. Adders add it where blocks add in an order, so that the consumers need
 /// not wait for turns, and where a row is so long that the instructions take
@@ -319,6 +330,11 @@ void Placement::stageSums() {
   // iteration before, where warps add what they have staged themselves; with
   // adders fewer again where random bits are made meanwhile.
   constexpr int64_t mostRegisters = 200, moreSpare = 96, lessSpare = 48;
+  if (choice) {
+    consumers.setSpare(choice->spare);
+    consumers.setCarriedFirst(choice->carriedFirst);
+    return;
+  }
   if (!areStaged || branchesRead(consumers) ||
       registersOfResults(warpgroups) <= mostRegisters) {
     consumers.setSpare(moreSpare);
@@ -337,8 +353,12 @@ void Placement::apply() {
   auto producer = ProducerOp::create(b, forall.getLoc(), registers.producer);
   producer.getBody().emplaceBlock();
   moveIntoConsumers(b);
-  for (auto &[tile, placed] : tiles)
-    placeSlot(tile, placed);
+  for (auto &[tile, placed] : tiles) {
+    if (placed.with)
+      placeCompanion(tile, placed);
+    else
+      placeSlot(tile, placed);
+  }
   for (const Contraction &c : contractions)
     startProduct(c);
   for (const Contraction &c : contractions)
@@ -465,8 +485,8 @@ struct HopperPlace : public fa::impl::HopperPlacePassBase<HopperPlace> {
       getOperation().emitError("expected the target sm_90a, got ") << chip;
       return signalPassFailure();
     }
-    PlaceOptions options{stages,       persistent, stageStores, ones, pingPong,
-                         carriedFirst, heads,      teams,       spare};
+    PlaceOptions options{stages,     persistent,   stageStores, ones,  pingPong,
+                         companions, carriedFirst, heads,       teams, spare};
     for (func::FuncOp func : collectPrograms(getOperation()))
       if (failed(place(func, *target, options)))
         return signalPassFailure();

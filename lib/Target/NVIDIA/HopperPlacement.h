@@ -16,6 +16,12 @@
 
 namespace fa::nvidia {
 
+/// Whether random bits are made in an operation.
+bool makesRandomBits(mlir::Operation *root);
+/// Whether a branch in it, such as that of blocks that a mask cuts, reads
+/// memory element by element.
+bool branchesRead(mlir::Operation *root);
+
 /// Registers a thread, by role.
 struct RoleRegisters {
   int64_t producer, consumers;
@@ -27,7 +33,7 @@ RoleRegisters registersOfRoles(int64_t warpgroups, bool share);
 /// What a user asks of the schedule; -1: chosen.
 struct PlaceOptions {
   int stages = -1, persistent = -1, stageStores = -1, ones = -1, pingPong = -1,
-      carriedFirst = -1;
+      companions = -1, carriedFirst = -1;
   int64_t heads = -1, teams = -1, spare = -1;
 };
 
@@ -40,9 +46,20 @@ struct PlacedTile {
   bool isInLoop = false;
   /// Beside it lies a panel of ones, to sum rows with.
   bool ones = false;
+  /// The tile that it fills and empties with, if any.
+  mlir::Value with;
   hopper::RingOp ring;
   mlir::Value slot;
   unsigned stages = 1;
+};
+
+/// What was measured to be fastest for gradients of one size of tiles.
+struct MeasuredChoice {
+  /// Columns of all loaded tiles, and the shape of the scores.
+  int64_t columns, rows, keys;
+  bool makesBits;
+  bool companions, carriedFirst;
+  int64_t spare;
 };
 
 /// A block's program, on its way into two roles.
@@ -67,12 +84,14 @@ private:
   bool matchRest(std::string &why);
   bool isVectorForRing(mlir::Value vector);
   void matchVectors();
+  mlir::Value findLeader(mlir::Value vector);
 
   // HopperShape.cpp
   bool chooseWarpgroups(std::string &why);
   void findRowSums();
   bool chooseTeams(std::string &why);
   bool chooseTurns(std::string &why);
+  int64_t stageBytes(mlir::Value tile, const PlacedTile &placed) const;
   bool chooseMoreStages(int64_t available, int64_t &bytes, std::string &why);
   void chooseOnes(int64_t available, int64_t &bytes);
   void chooseStagedPanels(int64_t available, int64_t &bytes);
@@ -81,6 +100,7 @@ private:
   bool addsToMemory();
   bool sharesTiles() const;
   int64_t mostColumns() const;
+  const MeasuredChoice *measured();
   int64_t registersOfResults(int64_t warpgroups) const;
   int64_t registersOfProducts(int64_t warpgroups) const;
   bool refuse(std::string &why, const llvm::Twine &text);
@@ -91,6 +111,7 @@ private:
   void moveIntoConsumers(mlir::OpBuilder &b);
   void startProduct(const Contraction &c);
   void placeSlot(mlir::Value tile, PlacedTile &placed);
+  void placeCompanion(mlir::Value tile, PlacedTile &placed);
   mlir::scf::ForOp loopOfUsers(mlir::Value tile,
                                llvm::ArrayRef<mlir::Operation *> users);
   llvm::SmallVector<mlir::Operation *> usersInShared(mlir::Value tile);
@@ -100,6 +121,7 @@ private:
   const fa::NVIDIATarget &target;
   const PlaceOptions &options;
   bool refused = false;
+  const MeasuredChoice *choice = nullptr;
   llvm::SmallVector<Contraction> contractions;
   int64_t warpgroups = 0, teams = 1;
   bool turns = false;

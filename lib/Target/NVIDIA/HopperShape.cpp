@@ -147,6 +147,67 @@ int64_t Placement::mostColumns() const {
   return columns;
 }
 
+//===----------------------------------------------------------------------===//
+// What was measured
+//===----------------------------------------------------------------------===//
+
+/// Of one H200, bf16, dense and causal (benchmarks/HISTORY.md, "Vectors that
+/// come with a tile"). Other sizes have the defaults of stageSums, and barriers
+/// of their own for vectors.
+static constexpr MeasuredChoice kMeasured[] = {
+    // columns, rows, keys, bits: companions, carried first, spare
+    {64, 128, 128, false, true, true, 48},
+    {80, 64, 64, false, true, false, 40},
+    {96, 128, 64, false, false, true, 40},
+    {160, 64, 64, false, true, true, 72},
+    {192, 64, 64, false, true, true, 40},
+    {256, 64, 64, false, true, false, 96},
+    {128, 128, 64, true, true, true, 48},
+    {256, 64, 64, true, true, false, 96},
+};
+
+bool fa::nvidia::makesRandomBits(Operation *root) {
+  WalkResult walk =
+      root->walk([](fa::RandomBitsOp) { return WalkResult::interrupt(); });
+  return walk.wasInterrupted();
+}
+
+bool fa::nvidia::branchesRead(Operation *root) {
+  WalkResult walk = root->walk([](scf::IfOp branch) {
+    return branch.walk(
+        [](tensor::ExtractOp) { return WalkResult::interrupt(); });
+  });
+  return walk.wasInterrupted();
+}
+
+/// Null where these tiles were not measured: other sizes, sums in an order,
+/// more that is added than the gradients of queries, keys and values, masks
+/// that read memory.
+const MeasuredChoice *Placement::measured() {
+  WalkResult others = forall.walk([](Operation *op) {
+    auto sum = dyn_cast<fa::AccumulateSliceOp>(op);
+    bool inOrder = sum && sum.getOrdered().value_or(0) > 0;
+    return inOrder || isa<fa::AccumulateOp>(op) ? WalkResult::interrupt()
+                                                : WalkResult::advance();
+  });
+  if (!addsToMemory() || others.wasInterrupted() || branchesRead(forall))
+    return nullptr;
+  for (const Contraction &c : contractions)
+    for (OpOperand *operand : {c.a, c.b})
+      if (isLoaded(operand->get()) &&
+          cast<RankedTensorType>(operand->get().getType()).getDimSize(1) !=
+              mostColumns())
+        return nullptr;
+  const Contraction &scores = contractions.front();
+  bool bits = makesRandomBits(forall);
+  const auto *found =
+      llvm::find_if(kMeasured, [&](const MeasuredChoice &known) {
+        return known.columns == mostColumns() && known.rows == scores.m &&
+               known.keys == scores.n && known.makesBits == bits;
+      });
+  return found == std::end(kMeasured) ? nullptr : found;
+}
+
 /// What a user asked for is no schedule.
 bool Placement::refuse(std::string &why, const llvm::Twine &text) {
   why = text.str();
@@ -194,12 +255,19 @@ bool Placement::chooseTurns(std::string &why) {
   return true;
 }
 
-static int64_t stageBytes(Value tile, const PlacedTile &placed) {
-  int64_t ones = placed.ones
-                     ? cast<RankedTensorType>(tile.getType()).getDimSize(0) *
-                           RingType::rowBytes
-                     : 0;
-  return llvm::alignTo(tileBytes(tile) + ones, tileAlignment);
+/// With what comes with it; what does is none by itself.
+int64_t Placement::stageBytes(Value tile, const PlacedTile &placed) const {
+  if (placed.with)
+    return 0;
+  int64_t bytes = tileBytes(tile);
+  if (placed.ones)
+    bytes += cast<RankedTensorType>(tile.getType()).getDimSize(0) *
+             RingType::rowBytes;
+  bytes = llvm::alignTo(bytes, tileAlignment);
+  for (auto &[other, companion] : tiles)
+    if (companion.with == tile)
+      bytes += llvm::alignTo(tileBytes(other), tileAlignment);
+  return bytes;
 }
 
 /// Tensor cores sum rows too where the panels of ones have room.
@@ -252,7 +320,7 @@ bool Placement::chooseMoreStages(int64_t available, int64_t &bytes,
   int64_t ofAll = 0;
   SmallVector<PlacedTile *> rings;
   for (auto &[tile, placed] : tiles)
-    if (!placed.isComputed && placed.isInLoop) {
+    if (!placed.isComputed && placed.isInLoop && !placed.with) {
       ofAll += stageBytes(tile, placed);
       rings.push_back(&placed);
     }
@@ -306,7 +374,7 @@ bool Placement::chooseStages(std::string &why) {
   for (bool isComputed : {false, true})
     for (auto &[tile, placed] : tiles) {
       int64_t more = stageBytes(tile, placed);
-      if (placed.isComputed != isComputed || !placed.isInLoop ||
+      if (placed.isComputed != isComputed || !placed.isInLoop || placed.with ||
           bytes + more > available)
         continue;
       placed.stages = 2;
@@ -316,7 +384,12 @@ bool Placement::chooseStages(std::string &why) {
     chooseOnes(available, bytes);
     chooseStagedPanels(available, bytes);
   }
-  return chooseMoreStages(available, bytes, why);
+  if (!chooseMoreStages(available, bytes, why))
+    return false;
+  for (auto &[tile, placed] : tiles)
+    if (placed.with)
+      placed.stages = tiles[placed.with].stages;
+  return true;
 }
 
 /// Heads whose blocks run side by side and share what L2 holds, as measured on

@@ -1585,3 +1585,189 @@ func.func @spare() {
   }
   return
 }
+
+// -----
+
+func.func @with_other_stages(%t: tensor<64x64xf16>, %v: tensor<64xf32>, %n: index) {
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    // expected-error @below {{expected the 2 stages and the barriers at 128 of ring "r", got 1 and 128}}
+    %w = hopper.ring "w" at 17408 barriers 128 with %r : !hopper.ring<2, tensor<64x64xf16>> in : <1, tensor<64xf32>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 112 {
+    }
+  }
+  return
+}
+
+
+// -----
+
+func.func @with_other_barriers(%t: tensor<64x64xf16>, %v: tensor<64xf32>, %n: index) {
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    // expected-error @below {{expected the 2 stages and the barriers at 128 of ring "r", got 2 and 192}}
+    %w = hopper.ring "w" at 17408 barriers 192 with %r : !hopper.ring<2, tensor<64x64xf16>> in : <2, tensor<64xf32>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 112 {
+    }
+  }
+  return
+}
+
+
+// -----
+
+func.func @with_a_computed_ring(%t: tensor<64x64xf16>, %v: tensor<64xf32>, %n: index) {
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 computed : <2, tensor<64x64xf16>>
+    // expected-error @below {{expected to be with a ring of the block that the producer fills, as this one, and that is with no other}}
+    %w = hopper.ring "w" at 17408 barriers 128 with %r : !hopper.ring<2, tensor<64x64xf16>> in : <2, tensor<64xf32>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 112 {
+    }
+  }
+  return
+}
+
+
+// -----
+
+func.func @with_one_that_is_with_another(%t: tensor<64x64xf16>, %v: tensor<64xf32>, %n: index) {
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    %w = hopper.ring "w" at 17408 barriers 128 with %r : !hopper.ring<2, tensor<64x64xf16>> in : <2, tensor<64xf32>>
+    // expected-error @below {{expected to be with a ring of the block that the producer fills, as this one, and that is with no other}}
+    %u = hopper.ring "u" at 18432 barriers 128 with %w : !hopper.ring<2, tensor<64xf32>> in : <2, tensor<64xf32>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 112 {
+    }
+  }
+  return
+}
+
+
+// -----
+
+func.func @unguarded_of_the_producer(%t: tensor<64x64xf16>, %v: tensor<64xf32>, %n: index) {
+  scf.forall (%i) in (4) {
+    // expected-error @below {{expected `computed` with `unguarded`: the producer waits for empty stages}}
+    %r = hopper.ring "r" at 1024 barriers 128 unguarded : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 112 {
+    }
+  }
+  return
+}
+
+
+// -----
+
+func.func @companion_without_its_slot(%t: tensor<64x64xf16>, %v: tensor<64xf32>, %n: index) {
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    %w = hopper.ring "w" at 17408 barriers 128 with %r : !hopper.ring<2, tensor<64x64xf16>> in : <2, tensor<64xf32>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+      hopper.load %v into %w bytes 256 : tensor<64xf32>, <2, tensor<64xf32>>
+    }
+    hopper.consumers 1 registers 112 {
+      %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.acquire' op expected the slot that the tile comes with: that of the ring that its ring is with}}
+      %x = hopper.acquire %w of %v : <2, tensor<64xf32>> -> <tensor<64xf32>>
+      hopper.release %s : <tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+
+// -----
+
+func.func @slot_of_no_companion(%t: tensor<64x64xf16>, %v: tensor<64xf32>, %n: index) {
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    %w = hopper.ring "w" at 17408 barriers 192 : <2, tensor<64xf32>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+      hopper.load %v into %w bytes 256 : tensor<64xf32>, <2, tensor<64xf32>>
+    }
+    hopper.consumers 1 registers 112 {
+      %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.acquire' op has a slot that the tile comes with, and its ring is with no other; leave it out}}
+      %x = hopper.acquire %w of %v with %s : !hopper.slot<tensor<64x64xf16>> in : <2, tensor<64xf32>> -> <tensor<64xf32>>
+      hopper.release %s : <tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+
+// -----
+
+func.func @slot_of_another_ring(%t: tensor<64x64xf16>, %v: tensor<64xf32>, %n: index) {
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    %w = hopper.ring "w" at 17408 barriers 128 with %r : !hopper.ring<2, tensor<64x64xf16>> in : <2, tensor<64xf32>>
+    %u = hopper.ring "u" at 18432 barriers 192 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 112 {
+      %s = hopper.acquire %u of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.acquire' op expected a slot of ring "r", which its ring is with}}
+      %x = hopper.acquire %w of %v with %s : !hopper.slot<tensor<64x64xf16>> in : <2, tensor<64xf32>> -> <tensor<64xf32>>
+    }
+  }
+  return
+}
+
+
+// -----
+
+func.func @companion_polled(%t: tensor<64x64xf16>, %v: tensor<64xf32>, %n: index) {
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    %w = hopper.ring "w" at 17408 barriers 128 with %r : !hopper.ring<2, tensor<64x64xf16>> in : <2, tensor<64xf32>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 112 {
+      // expected-error @below {{'hopper.poll' op polls a ring that is with another one; poll that}}
+      hopper.poll %w : <2, tensor<64xf32>>
+    }
+  }
+  return
+}
+
+
+// -----
+
+func.func @companion_given_back(%t: tensor<64x64xf16>, %v: tensor<64xf32>, %n: index) {
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    %w = hopper.ring "w" at 17408 barriers 128 with %r : !hopper.ring<2, tensor<64x64xf16>> in : <2, tensor<64xf32>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 112 {
+      %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %x = hopper.acquire %w of %v with %s : !hopper.slot<tensor<64x64xf16>> in : <2, tensor<64xf32>> -> <tensor<64xf32>>
+      // expected-error @below {{'hopper.release' op gives back a slot of a ring that is with another one, with whose slots its own are given back; leave it out}}
+      hopper.release %x : <tensor<64xf32>>
+    }
+  }
+  return
+}

@@ -177,3 +177,31 @@ func.func @shared(%k: tensor<128x64xbf16>, %ds: tensor<128x64xbf16>) {
   }
   return
 }
+
+// A vector that fills and empties with a tile; tiles that the consumers fill
+// when the order of their steps shows that a stage is empty.
+
+// CHECK-LABEL: func.func @companion(
+func.func @companion(%q: tensor<128x64xbf16>, %l: tensor<128xf32>) {
+  scf.forall (%i) in (4) {
+    // CHECK: %[[Q:.*]] = hopper.ring "q" at 1024 barriers 0 : <1, tensor<128x64xbf16>>
+    %qr = hopper.ring "q" at 1024 barriers 0 : <1, tensor<128x64xbf16>>
+    // CHECK: %[[L:.*]] = hopper.ring "l" at 17408 barriers 0 with %[[Q]] : !hopper.ring<1, tensor<128x64xbf16>> in : <1, tensor<128xf32>>
+    %lr = hopper.ring "l" at 17408 barriers 0 with %qr : !hopper.ring<1, tensor<128x64xbf16>> in : <1, tensor<128xf32>>
+    // CHECK: hopper.ring "p" at 18432 barriers 16 computed unguarded : <2, tensor<128x64xbf16>>
+    %pr = hopper.ring "p" at 18432 barriers 16 computed unguarded : <2, tensor<128x64xbf16>>
+    hopper.producer registers 24 {
+      hopper.load %q into %qr bytes 16384 : tensor<128x64xbf16>, <1, tensor<128x64xbf16>>
+      hopper.load %l into %lr bytes 512 : tensor<128xf32>, <1, tensor<128xf32>>
+    }
+    hopper.consumers 2 registers 240 {
+      // CHECK: %[[S:.*]] = hopper.acquire %[[Q]]
+      %qs = hopper.acquire %qr of %q : <1, tensor<128x64xbf16>> -> <tensor<128x64xbf16>>
+      // CHECK: hopper.acquire %[[L]] of %{{.*}} with %[[S]] : !hopper.slot<tensor<128x64xbf16>> in : <1, tensor<128xf32>> -> <tensor<128xf32>>
+      %ls = hopper.acquire %lr of %l with %qs : !hopper.slot<tensor<128x64xbf16>> in : <1, tensor<128xf32>> -> <tensor<128xf32>>
+      %x = hopper.read %ls : <tensor<128xf32>> -> tensor<128xf32>
+      hopper.release %qs : <tensor<128x64xbf16>>
+    }
+  }
+  return
+}

@@ -881,3 +881,189 @@ func.func @shared_twice_in_one_stage(%t: tensor<64x64xf16>, %n: index, %f: i1) {
   }
   return
 }
+
+// -----
+
+// What comes with a tile is read while that is held.
+
+func.func @with_a_tile(%t: tensor<64x64xf16>, %v: tensor<64xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    %w = hopper.ring "w" at 17408 barriers 128 with %r : !hopper.ring<2, tensor<64x64xf16>> in : <2, tensor<64xf32>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      scf.for %j = %c0 to %n step %c64 {
+        hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+        hopper.load %v into %w bytes 256 : tensor<64xf32>, <2, tensor<64xf32>>
+      }
+    }
+    hopper.consumers 1 registers 112 {
+      scf.for %j = %c0 to %n step %c64 {
+        %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        %x = hopper.acquire %w of %v with %s : !hopper.slot<tensor<64x64xf16>> in : <2, tensor<64xf32>> -> <tensor<64xf32>>
+        %y = hopper.read %x : <tensor<64xf32>> -> tensor<64xf32>
+        hopper.release %s : <tensor<64x64xf16>>
+      }
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @read_after_its_tile(%t: tensor<64x64xf16>, %v: tensor<64xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    %w = hopper.ring "w" at 17408 barriers 128 with %r : !hopper.ring<2, tensor<64x64xf16>> in : <2, tensor<64xf32>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      scf.for %j = %c0 to %n step %c64 {
+        hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+        hopper.load %v into %w bytes 256 : tensor<64xf32>, <2, tensor<64xf32>>
+      }
+    }
+    hopper.consumers 1 registers 112 {
+      scf.for %j = %c0 to %n step %c64 {
+        %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        %x = hopper.acquire %w of %v with %s : !hopper.slot<tensor<64x64xf16>> in : <2, tensor<64xf32>> -> <tensor<64xf32>>
+        // expected-note @below {{here}}
+        hopper.release %s : <tensor<64x64xf16>>
+        // expected-error @below {{'hopper.read' op reads a slot that was given back}}
+        %y = hopper.read %x : <tensor<64xf32>> -> tensor<64xf32>
+      }
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @taken_after_its_tile(%t: tensor<64x64xf16>, %v: tensor<64xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    %w = hopper.ring "w" at 17408 barriers 128 with %r : !hopper.ring<2, tensor<64x64xf16>> in : <2, tensor<64xf32>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      scf.for %j = %c0 to %n step %c64 {
+        hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+        hopper.load %v into %w bytes 256 : tensor<64xf32>, <2, tensor<64xf32>>
+      }
+    }
+    hopper.consumers 1 registers 112 {
+      scf.for %j = %c0 to %n step %c64 {
+        %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        // expected-note @below {{given back here}}
+        hopper.release %s : <tensor<64x64xf16>>
+        // expected-error @below {{'hopper.acquire' op takes tile 0 of ring "w" with one that was given back of ring "r"; take it with its own, while that is held}}
+        %x = hopper.acquire %w of %v with %s : !hopper.slot<tensor<64x64xf16>> in : <2, tensor<64xf32>> -> <tensor<64xf32>>
+      }
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @taken_with_another_tile(%t: tensor<64x64xf16>, %v: tensor<64xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    %w = hopper.ring "w" at 17408 barriers 128 with %r : !hopper.ring<2, tensor<64x64xf16>> in : <2, tensor<64xf32>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+      hopper.load %v into %w bytes 256 : tensor<64xf32>, <2, tensor<64xf32>>
+    }
+    hopper.consumers 1 registers 112 {
+      %o = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      // expected-error @below {{'hopper.acquire' op takes tile 0 of ring "w" with tile 1 of ring "r"; take it with its own, while that is held}}
+      %x = hopper.acquire %w of %v with %s : !hopper.slot<tensor<64x64xf16>> in : <2, tensor<64xf32>> -> <tensor<64xf32>>
+      hopper.release %s : <tensor<64x64xf16>>
+      hopper.release %o : <tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @fewer_than_its_tiles(%t: tensor<64x64xf16>, %v: tensor<64xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    // expected-error @below {{'hopper.ring' op is with ring "r", of which 1 tiles are taken, and of its own 0; take one with each}}
+    %w = hopper.ring "w" at 17408 barriers 128 with %r : !hopper.ring<2, tensor<64x64xf16>> in : <2, tensor<64xf32>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+    }
+    hopper.consumers 1 registers 112 {
+      %s = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+      hopper.release %s : <tensor<64x64xf16>>
+    }
+  }
+  return
+}
+
+// -----
+
+// A stage is given back before another one is filled, and awaited.
+
+func.func @unguarded(%t: tensor<64x64xf16>, %v: tensor<64xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  scf.forall (%i) in (4) {
+    %p = hopper.ring "p" at 1024 barriers 128 computed unguarded : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 2 registers 112 {
+      scf.for %j = %c0 to %n step %c64 {
+        hopper.share %t into %p : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+        %s = hopper.acquire %p of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        hopper.release %s : <tensor<64x64xf16>>
+      }
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @unguarded_and_held(%t: tensor<64x64xf16>, %v: tensor<64xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c64 = arith.constant 64 : index
+  // expected-note @below {{this happens}}
+  scf.forall (%i) in (4) {
+    %p = hopper.ring "p" at 1024 barriers 128 computed unguarded : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 2 registers 112 {
+      scf.for %j = %c0 to %n step %c64 {
+        // expected-error @below {{'hopper.share' op fills a stage of ring "p", and nothing shows that all warpgroups have given it back: give it back before another one is filled and awaited, or leave out `unguarded`}}
+        hopper.share %t into %p : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+        %s = hopper.acquire %p of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        hopper.share %t into %p : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+        %o = hopper.acquire %p of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+        hopper.release %s : <tensor<64x64xf16>>
+        hopper.release %o : <tensor<64x64xf16>>
+      }
+    }
+  }
+  return
+}

@@ -93,6 +93,9 @@ def HopperPlacePass : Pass<"fa-hopper-place", "::mlir::ModuleOp"> {
     Option<"spare", "spare", "int64_t", "-1",
            "registers a thread for what is no tile, or -1 to choose: with fewer "
            "more products start at once, and more is computed under them">,
+    Option<"companions", "companions", "int", "-1",
+           "vectors fill and empty with a tile that is held while they are "
+           "read: 0 or 1; -1: where that was measured to be faster">,
     Option<"carriedFirst", "carried-first", "int", "-1",
            "products of the iteration before come first: 0, 1, or -1 to choose">
   ];

@@ -160,7 +160,10 @@ using Interval = std::pair<int64_t, int64_t>;
 static SmallVector<Interval, 2> takenBy(Operation *op) {
   if (auto ring = dyn_cast<RingOp>(op)) {
     int64_t tiles = ring.getOffset(), barriers = ring.getBarriers();
-    return {{tiles, tiles + ring.bytes()}, {barriers, ring.barriersEnd()}};
+    SmallVector<Interval, 2> taken{{tiles, tiles + ring.bytes()}};
+    if (!ring.getWith())
+      taken.push_back({barriers, ring.barriersEnd()});
+    return taken;
   }
   if (auto queue = dyn_cast<TileQueueOp>(op)) {
     int64_t begin = queue.getBarriers();
@@ -198,6 +201,32 @@ static LogicalResult verifyApart(Operation *op, Operation *place) {
   return success();
 }
 
+/// What a ring with another one shares.
+static LogicalResult verifyCompanion(RingOp op) {
+  auto leader = op.getWith().getDefiningOp<RingOp>();
+  if (!leader || leader->getBlock() != op->getBlock() || leader.getWith() ||
+      leader.getComputed() || op.getComputed())
+    return op.emitOpError("expected to be with a ring of the block that the "
+                          "producer fills, as this one, and that is with no "
+                          "other");
+  unsigned stages = leader.getRing().getType().getStages();
+  if (op.getRing().getType().getStages() != stages ||
+      op.getBarriers() != leader.getBarriers())
+    return op.emitOpError("expected the ")
+           << stages << " stages and the barriers at " << leader.getBarriers()
+           << " of ring \"" << leader.getName() << "\", got "
+           << op.getRing().getType().getStages() << " and " << op.getBarriers();
+  return success();
+}
+
+SmallVector<RingOp> fa::hopper::companionsOf(Value leader) {
+  SmallVector<RingOp> rings;
+  for (Operation *user : leader.getUsers())
+    if (auto ring = dyn_cast<RingOp>(user))
+      rings.push_back(ring);
+  return rings;
+}
+
 LogicalResult RingOp::verify() {
   int64_t offset = getOffset(), barriers = getBarriers();
   if (offset < 0 || offset % tileAlignment || offset > sharedBytes)
@@ -218,6 +247,12 @@ LogicalResult RingOp::verify() {
     return emitOpError("ends at byte ")
            << end << " of shared memory, and a block has " << sharedBytes
            << "; choose fewer stages or smaller tiles";
+  if (getUnguarded() && !getComputed())
+    return emitOpError(
+        "expected `computed` with `unguarded`: the producer waits "
+        "for empty stages");
+  if (getWith() && failed(verifyCompanion(*this)))
+    return failure();
   return verifyApart(*this, *this);
 }
 
@@ -280,11 +315,34 @@ LogicalResult AcquireOp::verify() {
     return emitOpError("expected a slot of the ring's tile ")
            << getRing().getType().getTile() << ", got "
            << getSlot().getType().getTile();
-  return verifyRole<ConsumersOp>(*this, getRing());
+  if (failed(verifyRole<ConsumersOp>(*this, getRing())))
+    return failure();
+  Value leader = leaderOf(getRing());
+  if (!leader != !getWith())
+    return emitOpError(leader
+                           ? "expected the slot that the tile comes with: that "
+                             "of the ring that its ring is with"
+                           : "has a slot that the tile comes with, and its "
+                             "ring is with no other; leave it out");
+  if (!leader)
+    return success();
+  RingOp ring = ringOfSlot(getWith());
+  if (!ring || ring.getRing() != leader)
+    return emitOpError("expected a slot of ring \"")
+           << leader.getDefiningOp<RingOp>().getName()
+           << "\", which its ring is with";
+  if (getPolled())
+    return emitOpError("has a ring that is with another one, which alone is "
+                       "polled; leave `polled` out");
+  return success();
 }
 
 LogicalResult PollOp::verify() {
-  return verifyRole<ConsumersOp>(*this, getRing());
+  if (failed(verifyRole<ConsumersOp>(*this, getRing())))
+    return failure();
+  if (leaderOf(getRing()))
+    return emitOpError("polls a ring that is with another one; poll that");
+  return success();
 }
 
 LogicalResult ReadOp::verify() {
@@ -297,7 +355,14 @@ LogicalResult ReadOp::verify() {
   return success();
 }
 
-LogicalResult ReleaseOp::verify() { return verifySlot(*this, getSlot()); }
+LogicalResult ReleaseOp::verify() {
+  if (failed(verifySlot(*this, getSlot())))
+    return failure();
+  if (ringOfSlot(getSlot()).getWith())
+    return emitOpError("gives back a slot of a ring that is with another one, "
+                       "with whose slots its own are given back; leave it out");
+  return success();
+}
 
 //===----------------------------------------------------------------------===//
 // Roles
@@ -314,6 +379,11 @@ static LogicalResult verifyRegisters(Operation *op, int64_t registers) {
 bool fa::hopper::isComputed(Value ring) {
   auto def = ring.getDefiningOp<RingOp>();
   return def && def.getComputed();
+}
+
+Value fa::hopper::leaderOf(Value ring) {
+  auto def = ring.getDefiningOp<RingOp>();
+  return def ? def.getWith() : Value();
 }
 
 bool fa::hopper::isStep(Operation *op) {

@@ -42,6 +42,9 @@ bool isView(mlir::Operation *op);
 /// Whether it only computes numbers, of anything.
 bool isNumber(mlir::Operation *op);
 
+/// Marks rings of a block whose stages nobody need wait for as unguarded.
+void leaveUnguarded(mlir::scf::ForallOp forall);
+
 /// Whether warpgroups share what they compute.
 bool sharesTiles(ConsumersOp role);
 

@@ -133,6 +133,7 @@ struct FinishSchedule
       if (takesTilesLater(role))
         for (auto producer : role->getBlock()->getOps<ProducerOp>())
           buildProducer(producer, role);
+      leaveUnguarded(cast<scf::ForallOp>(role->getParentOp()));
     }
   }
 };

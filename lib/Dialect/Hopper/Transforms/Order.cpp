@@ -190,7 +190,7 @@ void BlockOrder::collectRing(Operation *op) {
     ring = share.getRing().getDefiningOp<RingOp>();
   else if (auto acquire = dyn_cast<AcquireOp>(op))
     ring = acquire.getRing().getDefiningOp<RingOp>();
-  if (!ring || (isa<AcquireOp>(op) && ring.getComputed()))
+  if (!ring || ring.getWith() || (isa<AcquireOp>(op) && ring.getComputed()))
     return;
   RingState &state = rings[ring];
   int64_t others = ring.getRing().getType().getStages() - 1,
@@ -203,7 +203,11 @@ void BlockOrder::collectRing(Operation *op) {
 
 /// A stage is read until products that read it have ended, and until what is
 /// computed of a vector of it has been: threads need not load that at once.
+/// With a tile's stage those of what comes with it are given back.
 void BlockOrder::dependOnEnd(Operation *release, Operation *reader) {
+  if (auto companion = dyn_cast<AcquireOp>(reader))
+    for (Operation *user : companion.getSlot().getUsers())
+      dependOnEnd(release, user);
   if (reader->getBlock() != &block || !isa<WgmmaOp, ReadOp>(reader))
     return;
   for (Operation *user : reader->getUsers()) {

@@ -37,6 +37,10 @@ private:
     AcquireOp acquired;
     bool held = false;
     Operation *released = nullptr;
+    /// Which of its ring's tiles it is.
+    int64_t position = 0;
+    /// Those that are given back with it.
+    SmallVector<int64_t, 2> companions = {};
   };
   /// What has to be the same where a region ends.
   struct Frame {
@@ -49,8 +53,9 @@ private:
   LogicalResult read(Operation *op, ArrayRef<int64_t> read);
   LogicalResult start(WgmmaOp op, ArrayRef<int64_t> read);
   LogicalResult wait(WaitGroupOp op);
-  LogicalResult acquire(AcquireOp op, int64_t number);
+  LogicalResult acquire(AcquireOp op, ArrayRef<int64_t> taken);
   LogicalResult release(ReleaseOp op, int64_t number);
+  void giveBack(Operation *op, SlotState &slot);
   LogicalResult checkShares() const;
   LogicalResult turn(Operation *op);
   LogicalResult leave(Operation *op);
@@ -69,6 +74,8 @@ private:
   /// Of rings that the consumers fill: how often they fill a stage less how
   /// often they take one.
   llvm::MapVector<Value, int64_t> ahead;
+  /// How many of a ring's tiles were taken.
+  llvm::MapVector<Value, int64_t> taken;
   /// A ring that was polled and not yet acquired.
   PollOp polled;
   SmallVector<Frame> frames;
@@ -123,8 +130,26 @@ LogicalResult ConsumersChecker::wait(WaitGroupOp op) {
   return success();
 }
 
-LogicalResult ConsumersChecker::acquire(AcquireOp op, int64_t number) {
+LogicalResult ConsumersChecker::acquire(AcquireOp op,
+                                        ArrayRef<int64_t> numbers) {
   Value ring = op.getRing();
+  int64_t number = numbers[0], position = taken[ring]++;
+  if (op.getWith()) {
+    SlotState &leader = slots[numbers[1]];
+    if (!leader.held || leader.position != position) {
+      InFlightDiagnostic diag =
+          report(op, "takes tile " + Twine(position) + " of ring \"" +
+                         nameOf(ring) + "\" with " +
+                         (leader.held ? "tile " + Twine(leader.position)
+                                      : Twine("one that was given back")) +
+                         " of ring \"" + nameOf(leaderOf(ring)) +
+                         "\"; take it with its own, while that is held");
+      if (leader.released)
+        diag.attachNote(leader.released->getLoc()) << "given back here";
+      return diag;
+    }
+    leader.companions.push_back(number);
+  }
   if (polled && polled.getRing() != ring) {
     InFlightDiagnostic diag =
         report(op, "takes a tile of ring \"" + nameOf(ring) +
@@ -140,7 +165,10 @@ LogicalResult ConsumersChecker::acquire(AcquireOp op, int64_t number) {
     return report(op, "is reached again before its slot was given back: its "
                       "stage is lost");
   ++heldOf[op];
-  slots[number] = {op, true, nullptr};
+  SlotState &slot = slots[number];
+  slot.acquired = op;
+  slot.held = true;
+  slot.position = position;
   if (isComputed(ring) && --ahead[ring] < 0)
     return report(op, "takes a tile of ring \"" + nameOf(ring) +
                           "\" that no hopper.share before it has filled");
@@ -164,10 +192,16 @@ LogicalResult ConsumersChecker::release(ReleaseOp op, int64_t number) {
       return diag;
     }
   }
+  for (int64_t companion : slot.companions)
+    giveBack(op, slots[companion]);
+  giveBack(op, slots[number]);
+  return success();
+}
+
+void ConsumersChecker::giveBack(Operation *op, SlotState &slot) {
   --heldOf[slot.acquired];
   slot.held = false;
   slot.released = op;
-  return success();
 }
 
 LogicalResult ConsumersChecker::turn(Operation *op) {
@@ -198,7 +232,7 @@ LogicalResult ConsumersChecker::run(const Step &step) {
     return success();
   }
   if (auto taking = dyn_cast<AcquireOp>(op))
-    return acquire(taking, step.slots[0]);
+    return acquire(taking, step.slots);
   if (auto giving = dyn_cast<ReleaseOp>(op))
     return step.condition ? release(giving, step.slots[0]) : success();
   if (auto poll = dyn_cast<PollOp>(op)) {
@@ -236,6 +270,16 @@ LogicalResult ConsumersChecker::checkShares() const {
       describe(diag);
       return diag;
     }
+  for (auto &[leader, count] : taken)
+    for (RingOp ring : companionsOf(leader))
+      if (int64_t own = taken.lookup(ring.getRing()); own != count) {
+        InFlightDiagnostic diag = ring.emitOpError("is with ring \"")
+                                  << nameOf(leader) << "\", of which " << count
+                                  << " tiles are taken, and of its own " << own
+                                  << "; take one with each";
+        describe(diag);
+        return diag;
+      }
   return success();
 }
 
@@ -360,6 +404,7 @@ private:
   bool advance(Agent &agent, int64_t index);
   bool begin(const Agent &agent) const;
   bool isEmpty(Value ring, int64_t position);
+  bool isFull(Value ring, int64_t position);
   bool load(LoadOp op);
   bool share(Agent &agent, ShareOp op);
   bool act(Agent &agent, int64_t index, const Step &step);
@@ -388,9 +433,18 @@ bool BlockRun::begin(const Agent &agent) const {
 /// Whether all have given back what the stage of a position held before.
 bool BlockRun::isEmpty(Value ring, int64_t position) {
   int64_t before = position - cast<RingType>(ring.getType()).getStages();
-  ArrayRef<int64_t> given = rings[ring].given;
+  Value leader = leaderOf(ring);
+  ArrayRef<int64_t> given = rings[leader ? leader : ring].given;
   return before < 0 || (before < static_cast<int64_t>(given.size()) &&
                         given[before] == warpgroups);
+}
+
+/// Of a ring, and of those that fill with it.
+bool BlockRun::isFull(Value ring, int64_t position) {
+  return rings[ring].loaded > position &&
+         llvm::all_of(companionsOf(ring), [&](RingOp companion) {
+           return rings[companion.getRing()].loaded > position;
+         });
 }
 
 bool BlockRun::load(LoadOp op) {
@@ -404,7 +458,8 @@ bool BlockRun::load(LoadOp op) {
 /// A stage is full when all warpgroups have filled it.
 bool BlockRun::share(Agent &agent, ShareOp op) {
   int64_t &position = agent.shared[op.getRing()];
-  if (!isEmpty(op.getRing(), position))
+  bool isGuarded = !op.getRing().getDefiningOp<RingOp>().getUnguarded();
+  if (isGuarded && !isEmpty(op.getRing(), position))
     return false;
   RingState &ring = rings[op.getRing()];
   if (position >= static_cast<int64_t>(ring.filled.size()))
@@ -421,10 +476,10 @@ bool BlockRun::act(Agent &agent, int64_t index, const Step &step) {
   if (auto op = dyn_cast<ShareOp>(step.op))
     return share(agent, op);
   if (auto op = dyn_cast<PollOp>(step.op))
-    return rings[op.getRing()].loaded > agent.acquired[op.getRing()];
+    return isFull(op.getRing(), agent.acquired[op.getRing()]);
   if (auto op = dyn_cast<AcquireOp>(step.op)) {
     int64_t &position = agent.acquired[op.getRing()];
-    if (rings[op.getRing()].loaded <= position)
+    if (!op.getWith() && !isFull(op.getRing(), position))
       return false;
     agent.held[step.slots[0]] = position++;
     return true;
@@ -479,6 +534,64 @@ bool BlockRun::run() {
       moved |= advance(agent, index);
   }
   return llvm::all_of(agents, [](const Agent &agent) { return agent.ended; });
+}
+
+namespace {
+/// How far the consumers are with a ring that they fill themselves.
+struct FilledRing {
+  int64_t filled = 0, taken = 0;
+  /// Of each position that was given back: how many had been filled by then.
+  llvm::DenseMap<int64_t, int64_t> filledBefore;
+};
+} // namespace
+
+/// A stage is filled again: the position that it had before was given back, by
+/// all, before they filled one that was then waited for.
+static bool isKnownEmpty(const FilledRing &ring, int64_t stages) {
+  int64_t before = ring.filled - stages;
+  if (before < 0)
+    return true;
+  auto given = ring.filledBefore.find(before);
+  return given != ring.filledBefore.end() && ring.taken > given->second;
+}
+
+LogicalResult fa::hopper::checkUnguarded(ArrayRef<const TileTrace *> tiles,
+                                         Describe describe) {
+  llvm::DenseMap<Value, FilledRing> rings;
+  auto unguarded = [&](Value ring) -> FilledRing * {
+    return ring.getDefiningOp<RingOp>().getUnguarded() ? &rings[ring] : nullptr;
+  };
+  for (const TileTrace *tile : tiles) {
+    llvm::DenseMap<int64_t, int64_t> positions;
+    for (const Step &step : tile->consumers) {
+      if (step.kind != Step::Run)
+        continue;
+      if (auto op = dyn_cast<ShareOp>(step.op)) {
+        FilledRing *ring = unguarded(op.getRing());
+        if (ring && !isKnownEmpty(*ring, op.getRing().getType().getStages())) {
+          InFlightDiagnostic diag =
+              op.emitOpError("fills a stage of ring \"")
+              << nameOf(op.getRing())
+              << "\", and nothing shows that all warpgroups have given it "
+                 "back: "
+                 "give it back before another one is filled and awaited, or "
+                 "leave out `unguarded`";
+          describe(diag);
+          return diag;
+        }
+        if (ring)
+          ++ring->filled;
+      } else if (auto op = dyn_cast<AcquireOp>(step.op)) {
+        if (FilledRing *ring = unguarded(op.getRing()))
+          positions[step.slots[0]] = ring->taken++;
+      } else if (auto op = dyn_cast<ReleaseOp>(step.op); op && step.condition) {
+        Value of = ringOfSlot(op.getSlot()).getRing();
+        if (FilledRing *ring = unguarded(of))
+          ring->filledBefore[positions[step.slots[0]]] = ring->filled;
+      }
+    }
+  }
+  return success();
 }
 
 LogicalResult fa::hopper::checkProgress(ArrayRef<const TileTrace *> tiles,

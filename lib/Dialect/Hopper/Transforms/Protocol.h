@@ -29,6 +29,11 @@ mlir::LogicalResult checkConsumers(const Trace &trace, bool stays,
 mlir::LogicalResult checkLoads(const TileTrace &tile, ProducerOp producer,
                                Describe describe);
 
+/// Checks that stages that nobody waits for are empty when they are filled, by
+/// the order of the consumers' steps in tiles one after another.
+mlir::LogicalResult checkUnguarded(llvm::ArrayRef<const TileTrace *> tiles,
+                                   Describe describe);
+
 /// Lets a block's roles work on tiles, one after another, each as far as it
 /// gets: nobody waits for ever.
 mlir::LogicalResult checkProgress(llvm::ArrayRef<const TileTrace *> tiles,

@@ -3,6 +3,7 @@
 //
 // The pass hopper-verify: the protocol of both roles, for chosen numbers.
 
+#include "Delay.h"
 #include "Protocol.h"
 
 #include "fa/Dialect/Hopper/Transforms/Passes.h"
@@ -29,6 +30,11 @@ public:
   ScheduleVerifier(scf::ForallOp forall, ProducerOp producer,
                    ConsumersOp consumers);
   LogicalResult verify();
+  /// Only that stages that nobody waits for are empty.
+  LogicalResult verifyUnguarded() {
+    onlyUnguarded = true;
+    return verify();
+  }
 
 private:
   LogicalResult check(unsigned choice);
@@ -38,7 +44,7 @@ private:
   ProducerOp producer;
   ConsumersOp consumers;
   /// Blocks take further tiles.
-  bool stays;
+  bool stays, onlyUnguarded = false;
   /// Of the largest ring.
   int64_t stages = 1;
   Control control;
@@ -87,19 +93,21 @@ LogicalResult ScheduleVerifier::check(unsigned choice) {
   auto describe = [&](InFlightDiagnostic &diag) {
     control.describe(diag.attachNote(forall.getLoc()));
   };
-  if (failed(checkLoads(tile, producer, describe)))
+  if (!onlyUnguarded && failed(checkLoads(tile, producer, describe)))
     return failure();
   // Most sizes differ in the tiles alone.
   if (!seen.insert({outlineOf(tile.producer), outlineOf(tile.consumers)})
            .second)
     return success();
-  if (failed(checkConsumers(tile.consumers, stays, describe)))
+  if (!onlyUnguarded && failed(checkConsumers(tile.consumers, stays, describe)))
     return failure();
   // Rings go on where the tile before left them.
   SmallVector<const TileTrace *> tiles{&tile};
   for (int64_t i = 0; stays && i <= stages; ++i)
     tiles.push_back(i % 2 ? &tile : &before);
-  if (failed(checkProgress(tiles, consumers, producer, describe)))
+  if (failed(checkUnguarded(tiles, describe)) ||
+      (!onlyUnguarded &&
+       failed(checkProgress(tiles, consumers, producer, describe))))
     return failure();
   before = std::move(tile);
   return success();
@@ -124,6 +132,23 @@ LogicalResult fa::hopper::verifySchedule(scf::ForallOp forall) {
     return success();
   return ScheduleVerifier(forall, *producers.begin(), *consumers.begin())
       .verify();
+}
+
+void fa::hopper::leaveUnguarded(scf::ForallOp forall) {
+  auto consumers = forall.getBody()->getOps<ConsumersOp>();
+  auto producers = forall.getBody()->getOps<ProducerOp>();
+  if (consumers.empty() || producers.empty())
+    return;
+  ScopedDiagnosticHandler silent(forall.getContext(),
+                                 [](Diagnostic &) { return success(); });
+  for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
+    if (!ring.getComputed() || ring.getRing().getType().getStages() < 2)
+      continue;
+    ring.setUnguarded(true);
+    ScheduleVerifier verifier(forall, *producers.begin(), *consumers.begin());
+    if (failed(verifier.verifyUnguarded()))
+      ring.setUnguarded(false);
+  }
 }
 
 namespace {

@@ -50,6 +50,11 @@ RingOp ringOfSlot(mlir::Value slot);
 
 /// Whether the consumers fill a ring themselves.
 bool isComputed(mlir::Value ring);
+/// The ring that a ring is with, whose stages fill and empty with its own; null
+/// where it is with none.
+mlir::Value leaderOf(mlir::Value ring);
+/// The rings that are with a ring.
+llvm::SmallVector<RingOp> companionsOf(mlir::Value ring);
 
 /// Whether an operation of the dialect does something that other threads of the
 /// block see, or that completes later.

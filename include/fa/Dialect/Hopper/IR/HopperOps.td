@@ -120,14 +120,22 @@ def Hopper_RingOp : Hopper_Op<"ring"> {
     `ones` each stage is followed by one more panel whose elements are all 1,
     written once: a product with it sums the rows of the other operand. With
     `computed` the consumers fill it themselves, by `hopper.share`, and the
-    producer does not know it.
+    producer does not know it; `unguarded`, nobody waits for such a ring's stages
+    to be empty, nor says that they are: the order of the consumers' steps shows
+    it. They give a stage back before they fill another one, and wait for that to
+    be full before they fill the first again.
+
+    The stages of a ring `with` another one fill and empty with those of that,
+    whose mbarriers they share: vectors that are needed while a tile is held.
   }];
-  let arguments = (ins StrAttr:$name, I64Attr:$offset, I64Attr:$barriers,
-                       UnitAttr:$ones, UnitAttr:$computed);
+  let arguments = (ins Optional<Hopper_RingType>:$with, StrAttr:$name,
+                       I64Attr:$offset, I64Attr:$barriers, UnitAttr:$ones,
+                       UnitAttr:$computed, UnitAttr:$unguarded);
   let results = (outs Hopper_RingType:$ring);
   let assemblyFormat = [{
     $name `at` $offset `barriers` $barriers (`ones` $ones^)?
-    (`computed` $computed^)? attr-dict `:` type($ring)
+    (`computed` $computed^)? (`unguarded` $unguarded^)?
+    (`with` $with^ `:` type($with) `in`)? attr-dict `:` type($ring)
   }];
   let extraClassDeclaration = [{
     /// Bytes of a stage, with its panel of ones.
@@ -286,14 +294,16 @@ def Hopper_AcquireOp : Hopper_Op<"acquire", [
     `tile` is what the stage holds: the producer's load of that tile, or their
     own `hopper.share`, has filled it. The consumers do not read it from anywhere
     else; it says what they compute, and the producer is made of it. With
-    `polled` the stage is known to be full, by a `hopper.poll` before.
+    `polled` the stage is known to be full, by a `hopper.poll` before. The stage
+    of a ring `with` another one is full when that of the other is, whose slot
+    this takes, and is given back with it.
   }];
   let arguments = (ins Hopper_RingType:$ring, Hopper_Loaded:$tile,
-                       UnitAttr:$polled);
+                       Optional<Hopper_SlotType>:$with, UnitAttr:$polled);
   let results = (outs Hopper_SlotType:$slot);
   let assemblyFormat = [{
-    $ring `of` $tile (`polled` $polled^)? attr-dict `:` type($ring) `->`
-    type($slot)
+    $ring `of` $tile (`with` $with^ `:` type($with) `in`)? (`polled` $polled^)?
+    attr-dict `:` type($ring) `->` type($slot)
   }];
   let hasVerifier = 1;
 }

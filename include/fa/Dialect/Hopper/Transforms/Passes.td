@@ -124,6 +124,8 @@ def FinishSchedulePass : Pass<"hopper-finish", "::mlir::func::FuncOp"> {
       is waited for;
     - branches that follow each other, of which the first one's side rules the
       second out, become one;
+    - rings that the consumers fill are `unguarded` where the order of their
+      steps shows that a stage that is filled is empty;
     - the producer is made again where tiles are taken an iteration later, since
       loads come in the order in which the consumers take tiles.
   }];
