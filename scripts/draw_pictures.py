@@ -6,22 +6,30 @@
     scripts/draw_pictures.py [--check]      --check: change nothing, fail if stale
 
 The race is benchmarks/results/gpu_race-h200.json, a gradient's bytes are those of the
-tables in docs/tutorial-backward.md (scripts/renew_stage_table.py). All pictures are as
-wide as a README is shown, have a background of their own, and follow the reader's light
-or dark scheme. Needs Python alone.
+tables in docs/tutorial-backward.md (scripts/renew_stage_table.py), a schedule is what fa-opt
+makes of the program in docs/schedules.md. All pictures are as wide as a README is shown, have
+a background of their own, and follow the reader's light or dark scheme. Needs Python alone,
+and for the schedule fa-opt of a build tree ($FA_BUILD_DIR, else build): without it that
+picture is left out.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
+import subprocess
 import sys
+from collections.abc import Callable
 from html import escape
+from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RACE = "benchmarks/results/gpu_race-h200.json"
 TABLES = "docs/tutorial-backward.md"
+SCHEDULES = "docs/schedules.md"
+FA_OPT = ROOT / os.environ.get("FA_BUILD_DIR", "build") / "bin/fa-opt"
 WIDTH, MARGIN = 860, 20
 
 # Each class's properties: in a light scheme, and in a dark one.
@@ -418,6 +426,197 @@ def blocks() -> str:
     return picture.svg()
 
 
+# --- A schedule ------------------------------------------------------------------------
+
+PLACED = ("--hopper-narrow", "--hopper-schedule")
+PANELS = (
+    # the passes that it is after, what it shows of the last one
+    (("--fa-hopper-place", *PLACED), "what has hopper.delay = 1 is to come an iteration later"),
+    (("--hopper-expand",), "it is of the iteration before; each product is still awaited at once"),
+    (("--hopper-order",), "products start first, and O’s is in flight under the exponentials"),
+    (("--hopper-finish",), "turns, a poll before the last wait, and the producer in this order"),
+)
+LANES = ("stage of K", "stage of V", "S = Q Kᵀ", "O += P V", "computed", "producer")
+# What is computed of whole tiles, by the first of these that an operation has.
+COMPUTED = (
+    ("arith.maxnumf", "max"),
+    ("math.exp2", "exp2"),
+    ("hopper.partial_sums", "sums"),
+    ("arith.truncf", "bf16"),
+    ("arith.mulf", "scale"),
+)
+
+
+class Step(NamedTuple):
+    """Something that the consumers' loop does."""
+
+    kind: str
+    """The operation of the hopper dialect, poll, or computed."""
+    of: str = ""
+    """K or V, S or O, or what is computed."""
+    late: bool = False
+    """Of the iteration before, or to be so."""
+
+
+def operations(text: str) -> list[str]:
+    """The operations of a block, each with its regions."""
+    indent = len(text) - len(text.lstrip(" "))
+    begins = [m.start() for m in re.finditer(rf"^ {{{indent}}}(?=[%a-z])", text, re.M)]
+    return [text[a:b].strip() for a, b in zip(begins, [*begins[1:], len(text)])]
+
+
+def region_of(text: str, name: str) -> str:
+    """The region of the first operation of a name."""
+    begin = rf"^( *)(?:%[\w:]+ = )?{re.escape(name)}\b[^\n]*\n"
+    return re.search(begin + r"(.*?)^\1\}", text, re.M | re.S)[2]
+
+
+def slices(text: str) -> dict[str, str]:
+    """Of which of Q, K and V, the function's arguments, tiles are."""
+    found = re.findall(r"(%\w+) = tensor\.extract_slice %arg([012])\[", text)
+    return {tile: "QKV"[int(argument)] for tile, argument in found}
+
+
+def steps(text: str) -> list[Step]:
+    """What the consumers' loop does in IR of the hopper dialect, in its order: with stages that
+    it fills and empties, with products and with whole tiles."""
+    consumers = region_of(text, "hopper.consumers")
+    tiles = slices(consumers)
+    # What a value is: a slot, a ring or a product.
+    known: dict[str, Step] = {}
+    found: list[Step] = []
+    for op in operations(region_of(consumers, "scf.for")):
+        values = re.findall(r"%\w+", op)
+        kind = re.search(r"\b(?:hopper|linalg)\.(\w+)|$", op)[1]
+        uses = [known[value] for value in values if value in known]
+        late = "hopper.delay = 1" in op or any(use.late for use in uses)
+        if kind == "acquire":
+            step = Step(kind, tiles[values[2]], late or "hopper.behind = 1" in op)
+            known[values[0]] = known[values[1]] = step
+        elif kind == "wgmma":  # Q's slot is from before the loop
+            step = known[values[0]] = Step(kind, "S" if uses[0].of == "K" else "O", late)
+        elif kind in ("wait_group", "release", "poll") and uses:  # not Q's release
+            step = Step(kind, uses[0].of, late)
+        elif kind in ("generic", "partial_sums") and "tensor<128x128x" in op:
+            step = Step("computed", next(words for part, words in COMPUTED if part in op))
+        elif kind in ("pin", "turn_begin", "turn_end"):
+            step = Step(kind)
+        else:
+            continue
+        found.append(step)
+    return found
+
+
+def loads(text: str) -> tuple[str, str, str]:
+    """What the producer loads before its loop, in it and behind it."""
+    producer = region_of(text, "hopper.producer")
+    tiles = slices(text[: text.index("hopper.consumers")])
+    loop = region_of(producer, "scf.for")
+    at = producer.index(loop)
+    parts = (producer[:at], loop, producer[at + len(loop) :])
+    names = ["".join(tiles[v] for v in re.findall(r"hopper\.load (%\w+)", p)) for p in parts]
+    return names[0], names[1], names[2]
+
+
+def draw_loop(picture: Picture, top: float, text: str) -> None:
+    """A lane for each of what lasts or is computed, a column for each step."""
+    left, cell, tall = 112, 42, 24
+    lanes = {name: top + n * tall for n, name in enumerate(LANES)}
+    for name, y in lanes.items():
+        picture.text(left - 10, y + 16, "small soft end", name)
+        picture.line(f"M{left} {y + tall - 1:g} H{WIDTH - MARGIN}", "grid")
+
+    def bar(lane: str, first: float, columns: float, style: str, words: str) -> None:
+        x = left + first * cell
+        picture.box(x + 2, lanes[lane] + 3, columns * cell - 4, tall - 7, style, 3)
+        picture.text(x + columns * cell / 2, lanes[lane] + 16, "small text middle", words)
+
+    late = "delay = 1" if "hopper.delay" in text else "n − 1"
+    begins: dict[str, int] = {}
+    turns: list[tuple[int, int]] = []
+    for column, step in enumerate(steps(text)):
+        lane = "computed"
+        if step.kind in ("acquire", "release"):
+            lane = f"stage of {step.of}"
+        elif step.kind in ("wgmma", "wait_group"):
+            lane = next(name for name in LANES if name.startswith(step.of + " "))
+        if step.kind in ("acquire", "wgmma", "turn_begin"):
+            begins[lane] = column
+        elif step.kind in ("release", "wait_group"):
+            style = "target" if step.late else "what" if step.kind == "release" else "order"
+            first = begins.pop(lane)
+            bar(lane, first, column + 1 - first, style, late if step.late else "n")
+        elif step.kind == "turn_end":
+            turns.append((begins.pop(lane), column))
+        elif step.kind == "computed":
+            bar(lane, column, 1, "tiles", step.of)
+        else:
+            words = f"{step.kind} {step.of}".strip()
+            picture.text(left + (column + 0.5) * cell, lanes[lane] + 16, "small soft middle", words)
+    for first, last in turns:
+        x, wide = left + first * cell, (last + 1 - first) * cell
+        picture.box(x + 12, lanes["S = Q Kᵀ"], wide - 24, 2 * tall - 1, "line", 6)
+        picture.text(x + wide / 2, lanes["computed"] + 16, "small soft middle", "a turn")
+    column = 0.0
+    for part, letters in enumerate(loads(text)):
+        if part == 1:
+            x, y = left + column * cell, lanes["producer"]
+            picture.box(x + 2, y, (len(letters) + 0.2) * cell, tall - 2, "line", 5)
+            column += 0.15
+        for letter in letters:
+            bar("producer", column, 1, "what", letter)
+            column += 1
+        column += 0.25
+
+
+def schedules() -> list[str]:
+    """The page's program after the passes of each panel."""
+    page = (ROOT / SCHEDULES).read_text()
+    program = re.search(r"<<'END'\n(.*?)^END", page, re.M | re.S)[1]
+    command = [str(FA_OPT), "--fa-pipeline=target=sm_90a speculate=off"]
+    texts = []
+    for passes, _ in PANELS:
+        command += passes
+        run = subprocess.run(command, input=program, check=True, capture_output=True, text=True)
+        texts.append(run.stdout)
+    return texts
+
+
+def schedule() -> str:
+    """docs/schedule.svg: a loop of consumers after the passes that schedule it."""
+    top, tall = 88, 188
+    page = top + len(PANELS) * tall + 4 * 24
+    names = [passes[-1].removeprefix("--") for passes, _ in PANELS]
+    picture = Picture(
+        "How a schedule comes to be",
+        "Held stages of K and V, products in flight, what is computed and what the producer loads "
+        f"in attention's loop over blocks of keys, after {', '.join(names)}.",
+        page,
+    )
+    picture.text(MARGIN, 30, "title text", "A loop over blocks of keys, pass by pass")
+    picture.text(
+        MARGIN,
+        52,
+        "soft",
+        "From left to right the steps of an iteration, as they stand in the IR: of block n and, in "
+        "violet, of the block before.",
+    )
+    for n, (name, (_, words), text) in enumerate(zip(names, PANELS, schedules())):
+        picture.text(MARGIN, top + n * tall, "code text", name)
+        picture.text(MARGIN + 152, top + n * tall, "text", words)
+        draw_loop(picture, top + n * tall + 12, text)
+    picture.legend(
+        page - 3 * 24 - 14,
+        (
+            ("what", "a stage is held, from its acquisition to its release; the producer’s loads"),
+            ("order", "a product is in flight, from its start to the wait for it"),
+            ("tiles", "a whole tile is computed, on the other units"),
+            ("target", "a stage or product that comes an iteration later, or has come so"),
+        ),
+    )
+    return picture.svg()
+
+
 # --- The race --------------------------------------------------------------------------
 
 CONTENDERS = {
@@ -510,8 +709,20 @@ PICTURES = {
     "docs/stages.svg": stages,
     "docs/stages-backward.svg": gradient,
     "docs/blocks-of-keys.svg": blocks,
+    "docs/schedule.svg": schedule,
     "docs/race.svg": race,
 }
+
+
+OF_BUILD = {"docs/schedule.svg"}
+"""Those for which fa-opt is run."""
+
+
+def drawable() -> dict[str, Callable[[], str]]:
+    """The pictures that can be drawn here."""
+    return {
+        path: draw for path, draw in PICTURES.items() if path not in OF_BUILD or FA_OPT.exists()
+    }
 
 
 def main() -> int:
@@ -519,7 +730,7 @@ def main() -> int:
     if sys.argv[1:] not in ([], ["--check"]):
         print(f"draw_pictures.py: expected nothing or --check, got {' '.join(sys.argv[1:])}")
         return 2
-    stale = [path for path, draw in PICTURES.items() if not is_current(path, draw())]
+    stale = [path for path, draw in drawable().items() if not is_current(path, draw())]
     if sys.argv[1:]:
         for path in stale:
             print(f"{path} is stale; run scripts/draw_pictures.py", file=sys.stderr)
@@ -527,6 +738,8 @@ def main() -> int:
     for path in stale:
         (ROOT / path).write_text(PICTURES[path]())
         print(f"drew {path}")
+    for path in PICTURES.keys() - drawable().keys():
+        print(f"left {path} as it is: there is no {FA_OPT}")
     return 0
 
 

@@ -1,7 +1,7 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The documentation: links lead somewhere, pictures are as they are drawn and complete, and
-the tutorials' commands print what the tutorials show."""
+the commands of tutorials and of the page on schedules print what these show."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ def test_a_broken_link_is_found(tmp_path):
 
 def test_pictures_are_as_drawn():
     module = load("draw_pictures")
-    for path, draw in module.PICTURES.items():
+    assert set(module.PICTURES) - set(module.drawable()) <= module.OF_BUILD
+    for path, draw in module.drawable().items():
         assert module.is_current(path, draw()), f"{path} is stale; run scripts/draw_pictures.py"
         ElementTree.parse(ROOT / path)
 
@@ -113,6 +114,29 @@ def test_the_picture_of_a_gradient_has_every_stage_in_order():
     assert list(table) == [*all_targets[1:], *gpu], "scripts/renew_stage_table.py renews it"
 
 
+@pytest.mark.skipif(not (BUILD / "bin/fa-opt").exists(), reason="needs the build tree")
+def test_the_picture_of_a_schedule_is_of_a_pipelined_loop():
+    module = load("draw_pictures")
+    texts = module.schedules()
+    assert [module.loads(text) for text in texts] == 3 * [("Q", "KV", "")] + [("QK", "KV", "V")]
+    delayed, expanded, ordered, finished = (
+        [(step.kind, step.of, step.late) for step in module.steps(text)] for text in texts
+    )
+    late = [step for step in delayed if step[2]]
+    product = [("wgmma", "O", True), ("wait_group", "O", True)]
+    assert late == [("acquire", "V", True), *product, ("release", "V", True)]
+    assert expanded[:4] == late and sorted(expanded) == sorted(delayed)
+    assert set(finished) - set(ordered) == {
+        ("turn_begin", "", False),
+        ("turn_end", "", False),
+        ("poll", "K", False),
+    }
+    for found in (ordered, finished):
+        begin, end = (found.index(step) for step in product)
+        first = found.index(("wait_group", "S", False))
+        assert begin < first < found.index(("computed", "exp2", False)) < end
+
+
 @pytest.mark.parametrize("ordered, one_by_one", [(False, False), (True, False), (True, True)])
 def test_the_picture_of_additions_keeps_their_order(ordered, one_by_one):
     module = load("draw_pictures")
@@ -142,11 +166,15 @@ def test_the_stage_table_is_replaced():
 
 # --- The tutorials ---------------------------------------------------------------------
 
+# Pages, and how many of their excerpts and outputs at least are compared.
+COMPARED = {"docs/tutorial.md": 0, "docs/tutorial-backward.md": 16, "docs/schedules.md": 13}
 SIZE = re.compile(r"\d[\d.]* (?:B|[KMG]iB)")
 # What an excerpt of IR has to have in common with a line of what is printed.
 TOKEN = re.compile(
-    r"\b(?:fa|linalg|scf|tensor|affine|arith|math)(?:\.\w+)+|tensor<[^>]*>|\[[\d, ]+\]|"
-    r"\b(?:in|to|step) \([\d, ]+\)|\bstep %c\d+|\bordered = \d+"
+    r"\bhopper\.wait_group \d+|\bhopper\.delay = \d+|"
+    r"\b(?:fa|hopper|linalg|scf|tensor|affine|arith|math)(?:\.\w+)+|tensor<[^>]*>|\[[\d, ]+\]|"
+    r"\b(?:in|to|step) \([\d, ]+\)|\bstep %c\d+|\bordered = \d+|"
+    r"\b(?:registers|at|barriers|spare) \d+|<\d+, |\b(?:polled|transposed|turns|ones)\b"
 )
 
 
@@ -164,7 +192,7 @@ def run_page(blocks: list[tuple[str, str]], folder: pathlib.Path) -> list[str]:
         shown = "".join(blocks[n + 1][1:]) if n + 1 < len(blocks) else ""
         if kind == "sh" and not needs_a_gpu(text):
             # What finds a mistake fails.
-            script += f"! {{\n{text}}}\n" if "WRONG" in shown else text
+            script += f"! {{\n{text}}}\n" if re.search("WRONG|error:", shown) else text
         elif kind == "python":
             script += f"{sys.executable} - <<'END'\n{text}END\n"
         script += "echo '@@ next block'\n"
@@ -199,7 +227,7 @@ def lost_line(excerpt: str, printed: str) -> str | None:
 
 
 @pytest.mark.skipif(not (BUILD / "bin/fa-run").exists(), reason="needs the build tree")
-@pytest.mark.parametrize("name", ["docs/tutorial.md", "docs/tutorial-backward.md"])
+@pytest.mark.parametrize("name", COMPARED)
 def test_tutorials_show_what_is_printed(name, tmp_path):
     page = (ROOT / name).read_text()
     blocks = BLOCK.findall(page)
@@ -212,11 +240,11 @@ def test_tutorials_show_what_is_printed(name, tmp_path):
         elif kind == "":
             assert rows_of(text) == rows_of(last)
             compared += 1
-        elif kind == "mlir" and name == "docs/tutorial-backward.md":
+        elif kind == "mlir" and COMPARED[name]:
             line = lost_line(text, last)
             assert line is None, f"{line}\nis not in\n{last}"
             compared += 1
-    assert compared == 0 or compared > 15
+    assert compared >= COMPARED[name]
     # Sizes in the text are those of a stage: read, written, or both.
     sizes = set()
     for _, *cells in (row for own in printed for row in rows_of(own) if isinstance(row, list)):
