@@ -496,9 +496,9 @@ def main() -> int:
         source = pathlib.Path(args.plot_only)
         plot(json.loads(source.read_text()), pathlib.Path(args.plot or source.with_suffix(".svg")))
         return 0
-    from fa._run import call as _attention
+    from fa._run.call import target_of
 
-    result = dict(benchmark="gpu_race", **provenance(args.commit), target=_attention._target(0))
+    result = dict(benchmark="gpu_race", **provenance(args.commit), target=target_of(0))
     print(
         f"{result['device']}, driver {result['driver']}, PyTorch {result['torch']}; "
         f"fa for {result['target']}"
