@@ -53,10 +53,11 @@ struct PlacedTile {
   unsigned stages = 1;
 };
 
-/// What was measured to be fastest for gradients of one size of tiles.
+/// What was measured to be fastest for blocks that add to memory, of one size
+/// of tiles.
 struct MeasuredChoice {
-  /// Columns of all loaded tiles, and the shape of the scores.
-  int64_t columns, rows, keys;
+  /// Columns of all loaded tiles, and the shape of the first product.
+  int64_t columns, rows, cols;
   bool makesBits;
   bool companions, carriedFirst;
   int64_t spare;

@@ -47,12 +47,9 @@ public:
 /// The sum that a loop carries for a step alone, from zero, in partial sums;
 /// the rest is added after the loop.
 static void carryPartialSums(OpOperand &operand, OpResult stepResult) {
-  auto carried = dyn_cast<BlockArgument>(operand.get());
-  auto loop = carried ? dyn_cast<scf::ForOp>(carried.getOwner()->getParentOp())
-                      : scf::ForOp();
-  if (!loop || carried == loop.getInductionVar() || !carried.hasOneUse() ||
-      !stepResult.hasOneUse() ||
-      loop.getTiedLoopYieldedValue(carried)->get() != stepResult)
+  auto loop = dyn_cast<scf::ForOp>(stepResult.getOwner()->getParentOp());
+  BlockArgument carried = fa::matchCarried(loop, operand.get(), stepResult);
+  if (!carried || !carried.hasOneUse() || !stepResult.hasOneUse())
     return;
   OpOperand *init = loop.getTiedLoopInit(carried);
   std::optional<APFloat> start = fa::matchFill(init->get());

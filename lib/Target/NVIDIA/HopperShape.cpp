@@ -155,7 +155,7 @@ int64_t Placement::mostColumns() const {
 /// come with a tile"). Other sizes have the defaults of stageSums, and barriers
 /// of their own for vectors.
 static constexpr MeasuredChoice kMeasured[] = {
-    // columns, rows, keys, bits: companions, carried first, spare
+    // columns, rows, cols, bits: companions, carried first, spare
     {64, 128, 128, false, true, true, 48},
     {80, 64, 64, false, true, false, 40},
     {96, 128, 64, false, false, true, 40},
@@ -198,12 +198,12 @@ const MeasuredChoice *Placement::measured() {
           cast<RankedTensorType>(operand->get().getType()).getDimSize(1) !=
               mostColumns())
         return nullptr;
-  const Contraction &scores = contractions.front();
+  const Contraction &first = contractions.front();
   bool bits = makesRandomBits(forall);
   const auto *found =
       llvm::find_if(kMeasured, [&](const MeasuredChoice &known) {
-        return known.columns == mostColumns() && known.rows == scores.m &&
-               known.keys == scores.n && known.makesBits == bits;
+        return known.columns == mostColumns() && known.rows == first.m &&
+               known.cols == first.n && known.makesBits == bits;
       });
   return found == std::end(kMeasured) ? nullptr : found;
 }

@@ -368,6 +368,10 @@ LogicalResult fa::verifyRegionIsPure(Region &region, StringRef name,
   return success();
 }
 
+bool fa::sizesDiffer(int64_t a, int64_t b) {
+  return a != b && !ShapedType::isDynamic(a) && !ShapedType::isDynamic(b);
+}
+
 LogicalResult fa::verifyLog2Scale(Operation *op, const APFloat &scale,
                                   StringRef label) {
   if (scale.isFinite() && !scale.isZero() && !scale.isNegative())

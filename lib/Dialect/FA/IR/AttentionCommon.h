@@ -73,6 +73,8 @@ mlir::LogicalResult verifyComputeType(mlir::Operation *op,
                                       mlir::Type elementType,
                                       llvm::StringRef name, mlir::Type type,
                                       llvm::StringRef label);
+/// Whether two sizes are known not to agree.
+bool sizesDiffer(int64_t a, int64_t b);
 /// Scores are multiplied by a finite number above 0; `label` is the
 /// constraint's.
 mlir::LogicalResult verifyLog2Scale(mlir::Operation *op,

@@ -26,8 +26,7 @@ static unsigned rankOf(Value v) {
   return cast<RankedTensorType>(v.getType()).getRank();
 }
 
-static Value floatConstant(OpBuilder &b, Location loc, Type type,
-                           double value) {
+Value fa::floatConstant(OpBuilder &b, Location loc, Type type, double value) {
   return arith::ConstantOp::create(b, loc, b.getFloatAttr(type, value));
 }
 
@@ -120,6 +119,19 @@ Value SoftmaxBuilder::columnSum(Value matrix, Value init) {
 
 Value SoftmaxBuilder::total(Value vector, Value init) {
   return reduce(vector, init, /*kept=*/0, addScalars);
+}
+
+Value SoftmaxBuilder::any(Value flags) {
+  Value empty =
+      tensor::EmptyOp::create(b, loc, ArrayRef<OpFoldResult>(), b.getI1Type());
+  Value no = arith::ConstantOp::create(b, loc, b.getBoolAttr(false));
+  Value start = linalg::FillOp::create(b, loc, no, empty).getResult(0);
+  Value found =
+      reduce(flags, start, /*kept=*/0,
+             [](OpBuilder &b, Location loc, ValueRange args) -> Value {
+               return arith::OrIOp::create(b, loc, args[0], args[1]);
+             });
+  return tensor::ExtractOp::create(b, loc, found, ValueRange());
 }
 
 static Type elementTypeOf(Value v) {

@@ -269,6 +269,15 @@ Value fa::matchMagnitude(Value v) {
   return {};
 }
 
+BlockArgument fa::matchCarried(scf::ForOp loop, Value before, Value after) {
+  auto carried = dyn_cast<BlockArgument>(before);
+  if (!loop || !carried || carried.getOwner() != loop.getBody() ||
+      carried == loop.getInductionVar() ||
+      loop.getTiedLoopYieldedValue(carried)->get() != after)
+    return {};
+  return carried;
+}
+
 bool fa::dependsOn(Value v, Value on) {
   SmallVector<Value> work{v};
   DenseSet<Value> seen;

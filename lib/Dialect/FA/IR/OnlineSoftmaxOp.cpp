@@ -34,9 +34,6 @@ LogicalResult OnlineSoftmaxOp::verify() {
         failed(verifyComputeType(*this, v.getElementType(), name, type,
                                  "fa_online_softmax_c1")))
       return failure();
-  auto differ = [](int64_t a, int64_t b) {
-    return a != b && !ShapedType::isDynamic(a) && !ShapedType::isDynamic(b);
-  };
   std::tuple<StringRef, int64_t, int64_t> dims[] = {
       {"scores and values to have the same number of keys", s.getDimSize(1),
        v.getDimSize(0)},
@@ -49,7 +46,7 @@ LogicalResult OnlineSoftmaxOp::verify() {
       {"values and acc to have the same value dim", v.getDimSize(1),
        o.getDimSize(1)}};
   for (auto &[what, a, b] : dims)
-    if (differ(a, b))
+    if (sizesDiffer(a, b))
       return emitOpError() << "expected " << what << ", got " << a << " and "
                            << b;
   if (std::optional<APFloat> scale = getLog2Scale())

@@ -56,11 +56,8 @@ LogicalResult SpeculatedSoftmaxOp::verify() {
                             "weights are checked, got "
                          << values.getElementType()
                          << " (fa_speculated_softmax_c1)";
-  auto differ = [](int64_t a, int64_t b) {
-    return a != b && !ShapedType::isDynamic(a) && !ShapedType::isDynamic(b);
-  };
   if (scores.getRank() != 2 || values.getRank() != 2 ||
-      differ(scores.getDimSize(1), values.getDimSize(0)) ||
+      sizesDiffer(scores.getDimSize(1), values.getDimSize(0)) ||
       !scores.getElementType().isF32())
     return emitOpError() << "expected f32 scores [M,N] and values [N,Dv], got "
                          << scores << " and " << values
@@ -70,8 +67,8 @@ LogicalResult SpeculatedSoftmaxOp::verify() {
     auto type = cast<RankedTensorType>(value.getType());
     unsigned rank = i == kAcc ? 2 : 1;
     if (type.getRank() != rank || !type.getElementType().isF32() ||
-        differ(type.getDimSize(0), scores.getDimSize(0)) ||
-        (rank == 2 && differ(type.getDimSize(1), values.getDimSize(1))))
+        sizesDiffer(type.getDimSize(0), scores.getDimSize(0)) ||
+        (rank == 2 && sizesDiffer(type.getDimSize(1), values.getDimSize(1))))
       return emitOpError() << "expected the " << names[i] << " to be f32 ["
                            << (rank == 2 ? "M,Dv" : "M") << "] of scores "
                            << scores << " and values " << values << ", got "
@@ -214,10 +211,6 @@ private:
 };
 } // namespace
 
-static Value constant(OpBuilder &b, Location loc, Type type, double value) {
-  return arith::ConstantOp::create(b, loc, b.getFloatAttr(type, value));
-}
-
 Value Speculator::negate(Value x) {
   return b.elementwise(
       x, f32, [](OpBuilder &nested, Location l, ValueRange args) -> Value {
@@ -324,20 +317,20 @@ Value Speculator::overflows(Value max, Value reference) {
   Value above = b.elementwise(
       {max, reference}, f32,
       [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
-        Value c = constant(nested, l, f32, scale), distance;
+        Value c = floatConstant(nested, l, f32, scale), distance;
         if (isDifference) {
           Value x = arith::SubFOp::create(nested, l, args[0], args[1]);
-          distance = math::FmaOp::create(nested, l, x, c,
-                                         constant(nested, l, f32, -headroom));
+          distance = math::FmaOp::create(
+              nested, l, x, c, floatConstant(nested, l, f32, -headroom));
         } else {
           Value negative = arith::NegFOp::create(nested, l, args[1]);
           distance = math::FmaOp::create(nested, l, args[0], c, negative);
         }
         Value hasOne =
             arith::CmpFOp::create(nested, l, arith::CmpFPredicate::OGT, args[1],
-                                  constant(nested, l, f32, -kInfinity));
+                                  floatConstant(nested, l, f32, -kInfinity));
         return arith::SelectOp::create(nested, l, hasOne, distance,
-                                       constant(nested, l, f32, 0));
+                                       floatConstant(nested, l, f32, 0));
       });
   return anyNotBelow(above, std::log2(limit));
 }
@@ -351,8 +344,8 @@ Value Speculator::moveReference(Value reference, Value max) {
         Value above = args[0];
         if (!isDifference)
           above = math::FmaOp::create(nested, l, args[0],
-                                      constant(nested, l, f32, scale),
-                                      constant(nested, l, f32, headroom));
+                                      floatConstant(nested, l, f32, scale),
+                                      floatConstant(nested, l, f32, headroom));
         return arith::MaxNumFOp::create(nested, l, above, args[1]);
       });
 }

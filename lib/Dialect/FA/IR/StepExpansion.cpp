@@ -6,8 +6,8 @@
 #include "fa/Dialect/FA/IR/Builders.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/TypeUtilities.h"
 
 using namespace mlir;
 using namespace fa;
@@ -39,28 +39,11 @@ Value StepExpansion::anyNotBelow(OpBuilder &b, Location loc, Value of,
           return arith::MaximumFOp::create(nested, l, args[0], args[1]);
         });
   }
-  Value flags = builder.elementwise(
-      of, b.getI1Type(), [&](OpBuilder &nested, Location l, ValueRange args) {
-        Value most = arith::ConstantOp::create(
-            nested, l, nested.getFloatAttr(type.getElementType(), limit));
+  return builder.any(builder.elementwise(
+      of, b.getI1Type(),
+      [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
+        Value most = floatConstant(nested, l, type.getElementType(), limit);
         return arith::CmpFOp::create(nested, l, arith::CmpFPredicate::UGE,
-                                     args[0], most)
-            .getResult();
-      });
-  Value empty =
-      tensor::EmptyOp::create(b, loc, ArrayRef<OpFoldResult>(), b.getI1Type());
-  Value no = arith::ConstantOp::create(b, loc, b.getBoolAttr(false));
-  Value start = linalg::FillOp::create(b, loc, no, empty).getResult(0);
-  AffineMap maps[] = {b.getMultiDimIdentityMap(1),
-                      AffineMap::get(1, 0, b.getContext())};
-  Value any = linalg::GenericOp::create(
-                  b, loc, start.getType(), flags, start, maps,
-                  utils::IteratorType::reduction,
-                  [](OpBuilder &nested, Location l, ValueRange args) {
-                    Value either =
-                        arith::OrIOp::create(nested, l, args[0], args[1]);
-                    linalg::YieldOp::create(nested, l, either);
-                  })
-                  .getResult(0);
-  return tensor::ExtractOp::create(b, loc, any, ValueRange());
+                                     args[0], most);
+      }));
 }

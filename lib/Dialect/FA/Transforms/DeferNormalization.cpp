@@ -37,20 +37,12 @@ struct CarriedMerge {
 };
 } // namespace
 
-static std::optional<CarriedMerge> matchCarried(OnlineSoftmaxOp merge) {
+static std::optional<CarriedMerge> matchCarriedMerge(OnlineSoftmaxOp merge) {
   auto loop = dyn_cast<scf::ForOp>(merge->getParentOp());
-  auto sum = dyn_cast<BlockArgument>(merge.getSum()),
-       output = dyn_cast<BlockArgument>(merge.getAcc());
-  if (!loop || merge.getUnnormalized() || !sum || !output || sum == output ||
-      !output.hasOneUse())
-    return std::nullopt;
-  auto isCarried = [&](BlockArgument before, Value after) {
-    return before.getOwner() == loop.getBody() &&
-           before != loop.getInductionVar() &&
-           loop.getTiedLoopYieldedValue(before)->get() == after;
-  };
-  if (!isCarried(sum, merge.getNewSum()) ||
-      !isCarried(output, merge.getNewAcc()) || !merge.getNewAcc().hasOneUse())
+  BlockArgument sum = matchCarried(loop, merge.getSum(), merge.getNewSum()),
+                output = matchCarried(loop, merge.getAcc(), merge.getNewAcc());
+  if (merge.getUnnormalized() || !sum || !output || !output.hasOneUse() ||
+      !merge.getNewAcc().hasOneUse())
     return std::nullopt;
   unsigned first = loop.getNumInductionVars();
   return CarriedMerge{loop, merge, sum.getArgNumber() - first,
@@ -90,7 +82,7 @@ struct DeferNormalizationPass
     SmallVector<OnlineSoftmaxOp> merges;
     func.walk([&](OnlineSoftmaxOp op) { merges.push_back(op); });
     for (OnlineSoftmaxOp merge : merges)
-      if (auto match = matchCarried(merge))
+      if (auto match = matchCarriedMerge(merge))
         deferDivision(rewriter, *match);
     if (failed(cleanUp(func)))
       signalPassFailure();

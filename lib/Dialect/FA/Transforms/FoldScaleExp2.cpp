@@ -318,9 +318,8 @@ scaleShifts(IRRewriter &rewriter, ArrayRef<linalg::GenericOp> exponentials) {
 static std::optional<ScoreUnit> unitOf(IRRewriter &rewriter,
                                        OnlineSoftmaxOp merge) {
   auto loop = dyn_cast<scf::ForOp>(merge->getParentOp());
-  auto max = dyn_cast<BlockArgument>(merge.getMax());
-  if (!loop || !max || max.getOwner() != loop.getBody() ||
-      max == loop.getInductionVar() || mayBeLarge(merge.getScores()))
+  BlockArgument max = matchCarried(loop, merge.getMax(), merge.getNewMax());
+  if (!max || mayBeLarge(merge.getScores()))
     return std::nullopt;
   auto areAllowed = [&](Value v, Operation *other) {
     return llvm::all_of(v.getUsers(), [&](Operation *user) {
@@ -329,7 +328,6 @@ static std::optional<ScoreUnit> unitOf(IRRewriter &rewriter,
   };
   std::optional<APFloat> start = matchFill(loop.getTiedLoopInit(max)->get());
   if (!start || !start->isInfinity() || !start->isNegative() ||
-      loop.getTiedLoopYieldedValue(max)->get() != merge.getNewMax() ||
       !areAllowed(max, merge) ||
       !areAllowed(merge.getNewMax(), loop.getBody()->getTerminator()) ||
       !areAllowed(merge.getScores(), merge))

@@ -80,11 +80,8 @@ static LogicalResult matchState(Recurrence &r, StringRef &reason) {
     return failure();
   for (auto [before, after, place] :
        llvm::zip(r.merge.getDpsInits(), r.merge->getResults(), places)) {
-    auto carried = dyn_cast<BlockArgument>(before);
-    if (!carried || carried.getOwner() != r.loop.getBody() ||
-        carried == r.loop.getInductionVar() ||
-        !onlyUsedBy(carried, {r.merge}) ||
-        r.loop.getTiedLoopYieldedValue(carried)->get() != after ||
+    BlockArgument carried = matchCarried(r.loop, before, after);
+    if (!carried || !onlyUsedBy(carried, {r.merge}) ||
         !onlyUsedBy(after, {yield}))
       return failure();
     *place = carried.getArgNumber() - r.loop.getNumInductionVars();
@@ -208,10 +205,6 @@ static unsigned carry(IRRewriter &rewriter, scf::ForOp &loop, Value init) {
   return number;
 }
 
-static Value constant(OpBuilder &b, Location loc, double value) {
-  return arith::ConstantOp::create(b, loc, b.getF32FloatAttr(value));
-}
-
 /// (R + log2 l) ln 2, or R + (headroom + log2 l) ln 2.
 static void finishLogSumExp(IRRewriter &rewriter, Recurrence &r, Value sum,
                             bool subtractFirst, double headroom) {
@@ -222,13 +215,17 @@ static void finishLogSumExp(IRRewriter &rewriter, Recurrence &r, Value sum,
       [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
         Value log = math::Log2Op::create(nested, l, args[1]);
         if (subtractFirst) {
-          Value up = arith::AddFOp::create(nested, l, log,
-                                           constant(nested, l, headroom));
-          return math::FmaOp::create(nested, l, up, constant(nested, l, kLn2),
-                                     args[0]);
+          Value up = arith::AddFOp::create(
+              nested, l, log,
+              floatConstant(nested, l, nested.getF32Type(), headroom));
+          return math::FmaOp::create(
+              nested, l, up,
+              floatConstant(nested, l, nested.getF32Type(), kLn2), args[0]);
         }
         Value sum = arith::AddFOp::create(nested, l, args[0], log);
-        return arith::MulFOp::create(nested, l, sum, constant(nested, l, kLn2));
+        return arith::MulFOp::create(
+            nested, l, sum,
+            floatConstant(nested, l, nested.getF32Type(), kLn2));
       });
   rewriter.replaceOp(r.logSumExp, lse);
 }

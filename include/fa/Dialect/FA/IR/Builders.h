@@ -22,6 +22,10 @@ mlir::Value inlineRegion(mlir::OpBuilder &b, mlir::Region &region,
 mlir::Value convertFloat(mlir::OpBuilder &b, mlir::Location loc, mlir::Value x,
                          mlir::Type to);
 
+/// A constant scalar of a float type.
+mlir::Value floatConstant(mlir::OpBuilder &b, mlir::Location loc,
+                          mlir::Type type, double value);
+
 /// What mixed values are in a copy.
 llvm::SmallVector<mlir::OpFoldResult>
 lookupAll(const mlir::IRMapping &map,
@@ -53,6 +57,8 @@ public:
   mlir::Value columnSum(mlir::Value matrix, mlir::Value init);
   /// Of a vector, of rank 0.
   mlir::Value total(mlir::Value vector, mlir::Value init);
+  /// Whether some element of a vector of i1 is true, an i1.
+  mlir::Value any(mlir::Value flags);
   /// x, with -inf replaced by 0: a maximum that may be subtracted.
   mlir::Value finiteOrZero(mlir::Value x);
   /// exp(x - shift).

@@ -65,6 +65,10 @@ std::optional<std::pair<mlir::Value, int64_t>> matchCeilQuotient(mlir::Value v);
 
 /// x of |x| of integers, which may be written max(x, 0 - x).
 mlir::Value matchMagnitude(mlir::Value v);
+/// The value of a loop's body that it carries as `before`, where the next
+/// iteration gets `after` in its place; null otherwise, and of no loop.
+mlir::BlockArgument matchCarried(mlir::scf::ForOp loop, mlir::Value before,
+                                 mlir::Value after);
 /// The constant -inf: the score of what a mask hides.
 bool isNegativeInfinity(mlir::Value v);
 /// Whether a value is computed of another.
