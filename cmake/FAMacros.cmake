@@ -8,7 +8,8 @@
 set(MLIR_LINK_MLIR_DYLIB ON)
 
 # The components that `cmake --install` offers to C++ as fa::compiler.
-set(FA_INSTALLED_LIBRARIES FAScalar FAIR FAUtils FAAnalysis FATransforms FAHopperIR FAHopperTransforms FATarget
+set(FA_INSTALLED_LIBRARIES FAScalar FAIR FAUtils FAAnalysis FATransforms FASchedule FAHopperIR FAHopperTransforms FANVIDIAIR FATarget
+  FATilesToThreads
   FANVIDIA FACPU FAPipelines FACompile)
 
 # fa_add_library(NAME sources... [DEPENDS targets...] [LINK_LIBS targets...])

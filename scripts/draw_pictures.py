@@ -159,7 +159,10 @@ TARGETS = (
     ),
     (
         "NVIDIA, sm_80 and later",
-        (("fa-schedule-ampere", "ldmatrix, mma.sync,", "cp.async"),),
+        (
+            ("fa-schedule-ampere", "rings in shared memory,", "layouts: nvidia dialect"),
+            ("fa-tiles-to-threads", "ldmatrix, mma.sync,", "cp.async"),
+        ),
         "PTX",
     ),
     (
@@ -167,7 +170,8 @@ TARGETS = (
         (
             ("fa-speculate-max", "weights by an earlier maximum,", "checked afterwards"),
             ("fa-schedule-hopper", "warp roles, rings of tiles,", "overlap: hopper dialect"),
-            ("fa-lower-hopper", "TMA, mbarriers, wgmma,", "setmaxnreg"),
+            ("fa-hopper-layouts", "what each thread holds:", "nvidia dialect"),
+            ("fa-tiles-to-threads", "TMA, mbarriers, wgmma,", "setmaxnreg"),
         ),
         "PTX",
     ),
@@ -257,7 +261,7 @@ GRADIENT_TARGETS = (
             ("tiles", "fa-list-blocks", "where data decide: a list of blocks of rows"),
             ("tiles", "fa-split-mask-loops", "empty tiles not visited, full not masked"),
         ),
-        ("fa-lower-to-cpu", "vectors as wide as the machine’s, threads"),
+        (("fa-lower-to-cpu", "vectors as wide as the machine’s, threads"),),
         "machine code (LLVM’s JIT)",
     ),
     (
@@ -274,7 +278,10 @@ GRADIENT_TARGETS = (
             ("tiles", "fa-orient-products", "Sᵀ and dPᵀ: dV and dK read registers"),
             ("tiles", "fa-order-sums", "deterministic=true: additions have an order"),
         ),
-        ("fa-schedule-ampere", "ldmatrix, mma.sync, cp.async, red.global.add"),
+        (
+            ("fa-schedule-ampere", "rings in shared memory, layouts"),
+            ("fa-tiles-to-threads", "ldmatrix, mma.sync, cp.async, red.global.add"),
+        ),
         "PTX",
     ),
 )
@@ -295,11 +302,12 @@ def gradient() -> str:
     top, height, gap, tall = 66, 34, 10, 54
     fork = top + len(GRADIENT) * (height + gap) + 4
     columns = fork + 46
-    deepest = max(len(passes) for _, _, passes, _, _ in GRADIENT_TARGETS) + 1
+    deepest = max(len(passes) + len(last) for _, _, passes, last, _ in GRADIENT_TARGETS)
     page = columns + deepest * (tall + gap) + 34
     names = [name for _, name, _ in GRADIENT]
-    for heading, _, passes, (last, _), _ in GRADIENT_TARGETS:
-        names += [f"{heading}: {', '.join(name for _, name, _ in passes)}, {last}"]
+    for heading, _, passes, last, _ in GRADIENT_TARGETS:
+        steps = [name for _, name, _ in passes] + [name for name, _ in last]
+        names += [f"{heading}: {', '.join(steps)}"]
     picture = Picture("The stages of a gradient", f"From top to bottom: {'; '.join(names)}.", page)
     picture.text(MARGIN, 30, "title text", "From a gradient to a kernel")
     picture.text(
@@ -323,7 +331,7 @@ def gradient() -> str:
         picture.arrow(centre, fork, columns - 22)
         picture.text(centre, columns - 7, "head text middle", heading)
         y, costs = columns, traffic(target)
-        for style, name, words in (*passes, ("target", *last)):
+        for style, name, words in (*passes, *(("target", *step) for step in last)):
             if y > columns:
                 picture.arrow(centre, y - gap, y)
             cost = costs.get(name, "")
@@ -345,7 +353,7 @@ def additions(ordered: bool, one_by_one: bool = False) -> list[tuple[int, int, i
 
     A step computes a tile and takes a unit of time. `ready` is when a tile is computed.
     `ordered`: a tile is added when the block of keys before has come to its next rows, or has
-    ended, a step after its last rows (EmitTurns.cpp). `one_by_one`: a block begins when the one
+    ended, a step after its last rows (TilesToThreads/Turns.cpp). `one_by_one`: a block begins when the one
     before it has made its additions.
     """
     found: list[tuple[int, int, int, int]] = []

@@ -6,6 +6,7 @@
 #include "fa/Target/NVIDIA/Passes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/Remarks.h"
@@ -44,7 +45,7 @@ static llvm::Error addSchedule(OpPassManager &manager, StringRef target,
   StringRef name = chip->wgmma ? "fa-schedule-hopper" : "fa-schedule-ampere";
   std::string text = (name + "{chip=" + target + " " + schedule + "}").str();
   if (chip->wgmma)
-    text += ",func.func(hopper-verify),fa-lower-hopper";
+    text += ",func.func(hopper-verify),fa-hopper-layouts";
   // Braces and commas would be other passes.
   bool plain = schedule.find_first_of("{},()") == StringRef::npos;
   if (!plain || failed(parsePassPipeline(text, manager, os)))
@@ -210,7 +211,11 @@ static llvm::Error runSchedule(ModuleOp module, StringRef target,
     return error;
   if (failed(manager.run(module)))
     return collector.error("the schedule");
-  if (module.getOps<gpu::GPUModuleOp>().empty())
+  bool isTaken = false;
+  module.walk([&](scf::ForallOp forall) {
+    isTaken |= forall->hasAttr(nvidia::NVIDIADialect::blockName);
+  });
+  if (!isTaken)
     return compileError("the schedule does not take this program; "
                         "leave out its options '" +
                         schedule + "'");

@@ -16,13 +16,31 @@ static llvm::Error optionError(const Twine &message) {
   return llvm::createStringError(llvm::inconvertibleErrorCode(), message);
 }
 
-/// A stage that is there only where it is asked for.
-static constexpr const char *kScheduleHopper = "fa-schedule-hopper";
+using StageTexts = SmallVector<std::pair<std::string, std::string>>;
+
+/// A GPU's schedule up to what its threads hold. Targets schedule by
+/// themselves; these stages are there only where they are asked for, for a look
+/// at what comes of them.
+static StageTexts scheduleStages(const TargetInfo &target) {
+  StageTexts stages;
+  if (target.kind != TargetInfo::Kind::NVIDIA)
+    return stages;
+  if (target.tensorCores == TargetInfo::TensorCores::Wgmma)
+    stages.append({{"fa-schedule-hopper", ""}, {"fa-hopper-layouts", ""}});
+  stages.push_back({"fa-schedule-ampere", "chip=" + target.name.str()});
+  return stages;
+}
+
+/// Of one function it makes two, or it is for all of a module's.
+static bool isForModules(StringRef name) {
+  return llvm::is_contained({"fa-differentiate", "fa-schedule-hopper",
+                             "fa-hopper-layouts", "fa-schedule-ampere"},
+                            name);
+}
 
 /// Stages up to the tile program: each a pass and its options.
-static SmallVector<std::pair<std::string, std::string>>
-stagesOf(const PipelineOptions &options, const TargetInfo &target,
-         bool speculate) {
+static StageTexts stagesOf(const PipelineOptions &options,
+                           const TargetInfo &target, bool speculate) {
   std::string grid = "target=" + options.target +
                      " rows=" + std::to_string(options.rows) +
                      " keys=" + std::to_string(options.keys);
@@ -34,8 +52,8 @@ stagesOf(const PipelineOptions &options, const TargetInfo &target,
   std::string bits =
       target.kind == TargetInfo::Kind::NVIDIA ? "index-bits=32" : "";
   if (!options.backward.empty()) {
-    SmallVector<std::pair<std::string, std::string>> stages = {
-        {"fa-differentiate", "wrt=" + options.backward}, {"fa-decompose", ""}};
+    StageTexts stages = {{"fa-differentiate", "wrt=" + options.backward},
+                         {"fa-decompose", ""}};
     if (target.kind == TargetInfo::Kind::NVIDIA) {
       // Heads alone do not fill a GPU, and its tiles have one size.
       std::string ordered = options.deterministic ? " ordered=1" : "";
@@ -66,24 +84,19 @@ stagesOf(const PipelineOptions &options, const TargetInfo &target,
             {"fa-tile", tile},         {"fa-distribute", tile},
             {"fa-pad-tiles", ""},      {"fa-defer-normalization", ""},
             {"fa-fold-scale-exp2", ""}};
-  SmallVector<std::pair<std::string, std::string>> stages = {
-      {"fa-decompose", ""},
-      {"fa-online-softmax", ""},
-      {"fa-tile", tile},
-      {"fa-interchange", ""},
-      {"fa-pad-tiles", ""},
-      {"fa-list-blocks", bits},
-      {"fa-split-mask-loops", bits},
-      {"fa-order-keys", "order=" + order},
-      {"fa-defer-normalization", ""},
-      {"fa-fuse", ""},
-      {"fa-fold-scale-exp2", ""}};
+  StageTexts stages = {{"fa-decompose", ""},
+                       {"fa-online-softmax", ""},
+                       {"fa-tile", tile},
+                       {"fa-interchange", ""},
+                       {"fa-pad-tiles", ""},
+                       {"fa-list-blocks", bits},
+                       {"fa-split-mask-loops", bits},
+                       {"fa-order-keys", "order=" + order},
+                       {"fa-defer-normalization", ""},
+                       {"fa-fuse", ""},
+                       {"fa-fold-scale-exp2", ""}};
   if (speculate)
     stages.push_back({"fa-speculate-max", "target=" + options.target});
-  // Targets schedule by themselves; this is for a look at what comes of it.
-  if (options.stopAfter == kScheduleHopper &&
-      target.tensorCores == TargetInfo::TensorCores::Wgmma)
-    stages.push_back({kScheduleHopper, ""});
   return stages;
 }
 
@@ -139,13 +152,18 @@ fa::getStages(const PipelineOptions &options) {
     return speculate.takeError();
   SmallVector<Stage> stages;
   std::string names;
-  for (auto &[name, arguments] : stagesOf(options, *target, *speculate)) {
+  StageTexts texts = stagesOf(options, *target, *speculate);
+  StageTexts schedule = scheduleStages(*target);
+  if (llvm::any_of(schedule, [&](auto &stage) {
+        return stage.first == options.stopAfter;
+      }))
+    llvm::append_range(texts, schedule);
+  for (auto &[name, arguments] : texts) {
     std::string text = name;
     if (!arguments.empty())
       text += "{" + arguments + "}";
-    // Of one function the first makes two.
-    bool isForModules = name == "fa-differentiate" || name == kScheduleHopper;
-    stages.push_back({name, isForModules ? text : "func.func(" + text + ")"});
+    stages.push_back(
+        {name, isForModules(name) ? text : "func.func(" + text + ")"});
     if (name == options.stopAfter)
       return stages;
     names += (names.empty() ? "" : ", ") + name;

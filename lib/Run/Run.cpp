@@ -6,11 +6,13 @@
 
 #include "fa/Analysis/IOModel.h"
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/NVIDIA/IR/NVIDIA.h"
 #include "fa/Pipelines/Compile.h"
 #include "fa/Run/Interpreter.h"
 #include "fa/Target/CPU/Program.h"
 #include "fa/Target/TargetInfo.h"
 
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
@@ -226,6 +228,17 @@ Runner::makeResults(const Program &program) {
 
 llvm::Expected<std::vector<TensorRef>>
 Runner::execute(ModuleOp target, unsigned repeat, Result &result) {
+  auto saysLayouts = [](scf::ForallOp forall) {
+    return forall->hasAttr(nvidia::NVIDIADialect::blockName)
+               ? WalkResult::interrupt()
+               : WalkResult::advance();
+  };
+  if (target.walk(saysLayouts).wasInterrupted()) {
+    // What is computed does not depend on where it lives.
+    OwningOpRef<ModuleOp> copy(target.clone());
+    nvidia::dropLayouts(*copy);
+    return execute(*copy, repeat, result);
+  }
   if (auto function = target.lookupSymbol<func::FuncOp>(name);
       function && hasRoles(function))
     return interpretRoles(function, repeat, result);

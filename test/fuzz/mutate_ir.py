@@ -164,7 +164,8 @@ HOPPER = [
     "--fa-pipeline=target=sm_90a",
     "--fa-schedule-hopper",
     "--hopper-verify",
-    "--fa-lower-hopper",
+    "--fa-hopper-layouts",
+    "--fa-tiles-to-threads",
     "--fa-lower-to-nvvm",
 ]
 # From a kernel in the LLVM dialect.

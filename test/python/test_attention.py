@@ -228,8 +228,8 @@ def test_schedule_errors():
         fa.compile(config, "cpu", schedule={"rows": "a"})
     with pytest.raises(ValueError, match="no such option colour"):
         fa.compile(config, "sm_90a", schedule={"colour": 3})
-    with pytest.raises(ValueError, match="got 'stages=1},fa-lower-hopper'"):
-        fa.compile(config, "sm_90a", schedule={"stages": "1},fa-lower-hopper"})
+    with pytest.raises(ValueError, match="got 'stages=1},fa-hopper-layouts'"):
+        fa.compile(config, "sm_90a", schedule={"stages": "1},fa-hopper-layouts"})
     with pytest.raises(ValueError, match="for an NVIDIA target only, got 'stages=3' for cpu"):
         fa.compile(config, "cpu", schedule={"stages": 3})
     with pytest.raises(ValueError, match="expected options of fa-schedule-ampere, got 'spare=60'"):

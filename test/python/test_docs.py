@@ -90,7 +90,7 @@ def test_pictures_are_as_drawn():
 def test_the_picture_has_every_stage_in_order():
     source = (ROOT / "lib/Pipelines/Pipelines.cpp").read_text()
     # The forward's list is the last one.
-    stages = source[source.rindex("> stages = {") : source.rindex("return stages;")]
+    stages = source[source.rindex("StageTexts stages = {") : source.rindex("return stages;")]
     passes = re.findall(r'\{"(fa-[a-z0-9-]+)"', stages)
     drawn = (ROOT / "docs/stages.svg").read_text()
     places = [drawn.find(f">{name}<") for name in passes]
@@ -108,7 +108,14 @@ def test_the_picture_of_a_gradient_has_every_stage_in_order():
     all_targets, gpu, cpu = (re.findall(r'\{"(fa-[a-z0-9-]+)"', part) for part in parts)
     assert len(gpu) > 5 and len(cpu) > 2
     drawn = re.findall(r">(fa-[a-z0-9-]+)<", (ROOT / "docs/stages-backward.svg").read_text())
-    expected = [*all_targets, *cpu, "fa-lower-to-cpu", *gpu, "fa-schedule-ampere"]
+    expected = [
+        *all_targets,
+        *cpu,
+        "fa-lower-to-cpu",
+        *gpu,
+        "fa-schedule-ampere",
+        "fa-tiles-to-threads",
+    ]
     assert drawn == expected, "scripts/draw_pictures.py has others"
     table = load("draw_pictures").traffic("sm_80")
     assert list(table) == [*all_targets[1:], *gpu], "scripts/renew_stage_table.py renews it"

@@ -73,10 +73,10 @@ const fa::NVIDIATarget *fa::lookupNVIDIATarget(StringRef chip) {
 }
 
 void fa::registerNVIDIADialects(DialectRegistry &registry) {
-  registry
-      .insert<hopper::HopperDialect, affine::AffineDialect, arith::ArithDialect,
-              gpu::GPUDialect, LLVM::LLVMDialect, math::MathDialect,
-              NVVM::NVVMDialect, scf::SCFDialect, vector::VectorDialect>();
+  registry.insert<hopper::HopperDialect, nvidia::NVIDIADialect,
+                  affine::AffineDialect, arith::ArithDialect, gpu::GPUDialect,
+                  LLVM::LLVMDialect, math::MathDialect, NVVM::NVVMDialect,
+                  scf::SCFDialect, vector::VectorDialect>();
   arith::registerConvertArithToLLVMInterface(registry);
   cf::registerConvertControlFlowToLLVMInterface(registry);
   index::registerConvertIndexToLLVMInterface(registry);
@@ -127,11 +127,12 @@ void fa::buildNVIDIAPipeline(OpPassManager &pm, const NVIDIAOptions &options) {
       target && target->wgmma && options.hopper) {
     buildHopperSchedule(pm);
     pm.addNestedPass<func::FuncOp>(hopper::createVerifySchedulePass());
-    pm.addPass(createLowerHopperPass());
+    pm.addPass(createHopperLayoutsPass());
   }
   ScheduleAmperePassOptions schedule;
   schedule.chip = options.chip;
   pm.addPass(createScheduleAmperePass(schedule));
+  pm.addPass(createTilesToThreadsPass());
   buildNVIDIALoweringPipeline(pm);
 }
 

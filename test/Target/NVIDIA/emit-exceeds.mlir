@@ -3,7 +3,7 @@
 // bit is set in -2.
 
 // REQUIRES: numpy
-// RUN: fa-opt %s --pass-pipeline="builtin.module(fa-lower-hopper,fa-lower-to-nvvm,fa-emit-ptx{chip=sm_90a output=%t.ptx})" -o /dev/null
+// RUN: fa-opt %s --pass-pipeline="builtin.module(fa-hopper-layouts,fa-tiles-to-threads,fa-lower-to-nvvm,fa-emit-ptx{chip=sm_90a output=%t.ptx})" -o /dev/null
 // RUN: FileCheck %s --input-file=%t.ptx
 // RUN: %fa_python %fa_src/test/integration/emulate_exceeds.py %t.ptx differences | FileCheck %s --check-prefix=EMULATED
 // RUN: %fa_python %fa_src/test/integration/emulate_exceeds.py %t.ptx halves | FileCheck %s --check-prefix=EMULATED

@@ -1,4 +1,4 @@
-// RUN: fa-opt %s --split-input-file --verify-diagnostics --fa-schedule-ampere
+// RUN: fa-opt %s --split-input-file --verify-diagnostics --fa-schedule-ampere --fa-tiles-to-threads
 
 func.func @scalar_argument(%q: tensor<64x64xf32>, %s: f32) -> tensor<64x64xf32> { // expected-error {{expected tensor arguments, got 'f32' for argument 1}}
   %e = tensor.empty() : tensor<64x64xf32>

@@ -1,7 +1,7 @@
 // The schedule as a kernel: roles, barriers, tensor maps, products; then PTX.
 
-// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper --fa-lower-hopper | FileCheck %s
-// RUN: fa-opt %s --pass-pipeline="builtin.module(fa-pipeline{target=sm_90a},fa-schedule-hopper,fa-lower-hopper,fa-lower-to-nvvm,fa-emit-ptx{chip=sm_90a output=%t.ptx})" -o /dev/null
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a" --fa-schedule-hopper --fa-hopper-layouts --fa-tiles-to-threads | FileCheck %s
+// RUN: fa-opt %s --pass-pipeline="builtin.module(fa-pipeline{target=sm_90a},fa-schedule-hopper,fa-hopper-layouts,fa-tiles-to-threads,fa-lower-to-nvvm,fa-emit-ptx{chip=sm_90a output=%t.ptx})" -o /dev/null
 // RUN: FileCheck %s --input-file=%t.ptx --check-prefix=PTX
 
 // CHECK-LABEL: gpu.module @dynamic_gpu

@@ -1,5 +1,5 @@
-// RUN: fa-opt %s --fa-schedule-ampere | FileCheck %s
-// RUN: fa-opt %s --fa-schedule-ampere --canonicalize --cse | FileCheck %s --check-prefix=COUNT
+// RUN: fa-opt %s --fa-schedule-ampere --fa-tiles-to-threads | FileCheck %s
+// RUN: fa-opt %s --fa-schedule-ampere --fa-tiles-to-threads --canonicalize --cse | FileCheck %s --check-prefix=COUNT
 
 // One contraction: both operands by cp.async, ldmatrix, mma.sync; the result is
 // stored for the rows and columns that exist.

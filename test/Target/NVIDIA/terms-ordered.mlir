@@ -5,7 +5,7 @@
 // end: fa-hopper-place leaves them, and a block with roles is an error.
 //
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a backward=3 rows=64 keys=128" --fa-schedule-hopper | sed -E 's/^( *\}) (: tensor<128x64xf32> into tensor<8xf32>)/\1 {ordered = 16 : i64} \2/' > %t.mlir
-// RUN: not fa-opt %t.mlir --fa-lower-hopper -o /dev/null 2>&1 | FileCheck %s
+// RUN: not fa-opt %t.mlir --fa-hopper-layouts -o /dev/null 2>&1 | FileCheck %s
 // CHECK: error: 'scf.forall' op has roles, and an fa.accumulate for which blocks wait for the end of that 16 before; 0 is expected there, or no roles
 
 !t = tensor<1x8x512x64xbf16>

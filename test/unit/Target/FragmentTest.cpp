@@ -3,7 +3,7 @@
 //
 // Every element of a tile is in exactly the registers that the table says.
 
-#include "fa/Target/NVIDIA/Fragment.h"
+#include "fa/Dialect/NVIDIA/IR/Fragment.h"
 
 #include <gtest/gtest.h>
 #include <map>

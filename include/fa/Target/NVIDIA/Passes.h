@@ -7,6 +7,7 @@
 #define FA_TARGET_NVIDIA_PASSES_H
 
 #include "fa/Dialect/Hopper/IR/Hopper.h"
+#include "fa/Dialect/NVIDIA/IR/NVIDIA.h"
 #include "fa/Target/TargetInfo.h"
 
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"

@@ -7,24 +7,24 @@
 include "mlir/Pass/PassBase.td"
 
 def ScheduleAmperePass : Pass<"fa-schedule-ampere", "::mlir::ModuleOp"> {
-  let summary = "tile programs as kernels for the tensor cores of sm_80 and later";
+  let summary = "where the tiles of a block live, for the tensor cores of sm_80 and later";
   let description = [{
-    Outlines each outermost `scf.forall` of a function into a kernel, and
-    distributes the tile values of its body over the threads of a block:
+    Says of each outermost `scf.forall` of a function that no schedule has taken
+    yet how many warps a block has and where its tiles live, as encodings of their
+    types (the `nvidia` dialect); the program stays as it is:
 
     - an operand of a contraction that is loaded from global memory goes to
-      shared memory by cp.async, swizzled; in a loop it gets a ring of stages;
+      shared memory; in a loop it gets a ring of stages;
     - a contraction's result has the accumulator layout of mma.m16n8k16, its
-      operands are read by ldmatrix, or taken from registers where they were
-      computed;
-    - elementwise operations are cloned for each register, coordinates come
-      from the same layout; row reductions end with two shuffles in the quad;
-    - tiles carried by loops are registers carried by loops.
+      first operand is taken from registers where it was computed by the warps
+      that want it, else it goes through shared memory (`nvidia.convert_layout`);
+    - what is computed element by element of a tile has its layout; rows that are
+      reduced, and what meets vectors then, are whole in a warp;
+    - of the ways to divide tiles among warps that with the least traffic in
+      shared memory is taken, and registers are estimated.
 
-    The result is a `gpu.module` whose attribute `fa.program` lists the lines
-    that describe arguments and launches; the PTX begins with them.
-
-    Numeric contract: reassociated (sums follow the tensor cores' order).
+    Numeric contract: exact (nothing is computed otherwise; softmax's steps that
+    are operations of `fa` still are expanded).
   }];
   let options = [
     Option<"chip", "chip", "std::string", "\"sm_80\"",
@@ -42,10 +42,9 @@ def ScheduleAmperePass : Pass<"fa-schedule-ampere", "::mlir::ModuleOp"> {
            "tiles of an iteration together in the next one (0); -1 to choose">
   ];
   let dependentDialects = [
-    "::mlir::affine::AffineDialect", "::mlir::arith::ArithDialect",
-    "::mlir::gpu::GPUDialect", "::mlir::LLVM::LLVMDialect",
-    "::mlir::math::MathDialect", "::mlir::NVVM::NVVMDialect",
-    "::mlir::scf::SCFDialect"
+    "::fa::nvidia::NVIDIADialect", "::mlir::arith::ArithDialect",
+    "::mlir::linalg::LinalgDialect", "::mlir::scf::SCFDialect",
+    "::mlir::tensor::TensorDialect"
   ];
 }
 
@@ -106,14 +105,40 @@ def HopperPlacePass : Pass<"fa-hopper-place", "::mlir::ModuleOp"> {
   ];
 }
 
-def LowerHopperPass : Pass<"fa-lower-hopper", "::mlir::ModuleOp"> {
-  let summary = "scheduled tile programs as kernels";
+def HopperLayoutsPass : Pass<"fa-hopper-layouts", "::mlir::ModuleOp"> {
+  let summary = "where the tiles of a scheduled block live, on sm_90a";
   let description = [{
-    Outlines each scheduled `scf.forall` into a kernel and distributes its tiles
-    over threads as fa-schedule-ampere does; the operations of the `hopper`
-    dialect become mbarriers, TMA and wgmma.
+    Says of each `scf.forall` with roles which part of each tile its warpgroups'
+    threads hold, as encodings of the tiles' types, and how much shared memory its
+    rings take (the `nvidia` dialect). What consumers find in a ring is no longer
+    computed by them.
 
-    Numeric contract: reassociated.
+    Numeric contract: exact.
+  }];
+  let dependentDialects = [
+    "::fa::nvidia::NVIDIADialect", "::mlir::tensor::TensorDialect"
+  ];
+}
+
+def TilesToThreadsPass : Pass<"fa-tiles-to-threads", "::mlir::ModuleOp"> {
+  let summary = "tile programs whose tiles have layouts, as kernels";
+  let description = [{
+    Outlines each outermost `scf.forall` into a kernel: the program of one thread,
+    which has the registers of each tile that the tile's layout gives it.
+
+    - tiles in shared memory come by cp.async, swizzled, rings ahead of their
+      loops; the operations of the `hopper` dialect become mbarriers, TMA and
+      wgmma;
+    - mma.sync's operands are read by ldmatrix, or are registers already;
+    - elementwise operations are cloned for each register, coordinates come from
+      the same layout; row reductions end with two shuffles in the quad;
+    - tiles carried by loops are registers carried by loops.
+
+    The result is a `gpu.module` whose attribute `fa.program` lists the lines
+    that describe arguments and launches; the PTX begins with them. A tile without
+    a layout, or with one that its users do not take, is an error.
+
+    Numeric contract: reassociated (sums follow the tensor cores' order).
   }];
   let dependentDialects = [
     "::mlir::affine::AffineDialect", "::mlir::arith::ArithDialect",

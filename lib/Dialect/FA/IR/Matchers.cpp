@@ -103,7 +103,7 @@ std::optional<RowReduction> fa::matchRowSum(Value v) {
   return matchRowReduction<arith::AddFOp>(v);
 }
 
-std::optional<Contraction> fa::matchContraction(Value v) {
+std::optional<MatrixProduct> fa::matchMatrixProduct(Value v) {
   linalg::GenericOp op = genericOf(v);
   if (!op || op.getNumLoops() != 3 || op.getNumReductionLoops() != 1 ||
       op.getIteratorTypesArray()[2] != utils::IteratorType::reduction ||
@@ -136,8 +136,8 @@ std::optional<Contraction> fa::matchContraction(Value v) {
   if (strip(multiply.getLhs()) != op.getBody()->getArgument(0) ||
       strip(multiply.getRhs()) != op.getBody()->getArgument(1))
     return std::nullopt;
-  return Contraction{op.getDpsInputs()[0], op.getDpsInputs()[1],
-                     op.getDpsInits()[0], is(1, j, k)};
+  return MatrixProduct{op.getDpsInputs()[0], op.getDpsInputs()[1],
+                       op.getDpsInits()[0], is(1, j, k)};
 }
 
 std::optional<ValuePair> fa::matchExpDifference(Value v) {

@@ -357,7 +357,7 @@ LogicalResult Distributor::run() {
   forall.walk([&](linalg::GenericOp op) {
     if (op->getNumResults() != 1 || keyCount)
       return;
-    auto product = matchContraction(op.getResult(0));
+    auto product = matchMatrixProduct(op.getResult(0));
     if (product && product->rhsTransposed) {
       rewriter.setInsertionPoint(op);
       keyCount = tensor::getMixedSize(rewriter, op.getLoc(), product->rhs, 0);
@@ -401,8 +401,9 @@ static llvm::Expected<TileSizes> chooseTilesOf(scf::ForallOp forall,
       values = merge.getValues();
       return;
     }
-    auto product = op->getNumResults() == 1 ? matchContraction(op->getResult(0))
-                                            : std::nullopt;
+    auto product = op->getNumResults() == 1
+                       ? matchMatrixProduct(op->getResult(0))
+                       : std::nullopt;
     if (product && product->rhsTransposed) {
       query = product->lhs;
       scores = cast<RankedTensorType>(op->getResult(0).getType());

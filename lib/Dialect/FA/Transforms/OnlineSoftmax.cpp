@@ -168,7 +168,7 @@ struct FuseWeightedSum : OpRewritePattern<linalg::GenericOp> {
                                 PatternRewriter &rewriter) const override {
     if (op->getNumResults() != 1)
       return rewriter.notifyMatchFailure(op, "not one result");
-    std::optional<Contraction> product = matchContraction(op.getResult(0));
+    std::optional<MatrixProduct> product = matchMatrixProduct(op.getResult(0));
     if (!product || product->rhsTransposed)
       return rewriter.notifyMatchFailure(op, "not a product P V");
     Value kept = matchKeep(product->lhs);

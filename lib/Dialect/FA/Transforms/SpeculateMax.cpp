@@ -169,8 +169,8 @@ static bool canBranch(const TargetInfo &target, Recurrence &r) {
   problem.valueDim = values.getDimSize(1);
   problem.elementBits = values.getElementTypeBitWidth();
   WalkResult others = r.loop.walk([&](linalg::GenericOp op) {
-    std::optional<Contraction> product =
-        op->getNumResults() == 1 ? matchContraction(op->getResult(0))
+    std::optional<MatrixProduct> product =
+        op->getNumResults() == 1 ? matchMatrixProduct(op->getResult(0))
                                  : std::nullopt;
     if (!product)
       return WalkResult::advance();

@@ -109,9 +109,9 @@ static bool isTiled(Operation *step) {
 }
 
 /// The contraction Q K^T that the merge's scores come from.
-static std::optional<Contraction> findScoreProduct(Value scores) {
+static std::optional<MatrixProduct> findScoreProduct(Value scores) {
   while (auto op = scores.getDefiningOp<linalg::GenericOp>()) {
-    if (auto product = matchContraction(op->getResult(0)))
+    if (auto product = matchMatrixProduct(op->getResult(0)))
       return product;
     if (op.getDpsInputs().empty())
       break;
@@ -135,7 +135,7 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
     });
     IRRewriter rewriter(&getContext());
     for (OnlineSoftmaxOp op : ops) {
-      std::optional<Contraction> product = findScoreProduct(op.getScores());
+      std::optional<MatrixProduct> product = findScoreProduct(op.getScores());
       llvm::Expected<TileSizes> tiles =
           chooseTiles(product ? product->lhs : op.getValues(), op.getValues(),
                       op.getScores().getType(), target, algorithm, rows, keys,

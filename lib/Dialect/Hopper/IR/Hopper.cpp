@@ -272,6 +272,11 @@ LogicalResult TileQueueOp::verify() {
   return verifyApart(*this, *this);
 }
 
+/// A computed tile's type may say where it lives; a ring's does not.
+static RankedTensorType withoutLayout(Type type) {
+  return cast<RankedTensorType>(type).dropEncoding();
+}
+
 LogicalResult LoadOp::verify() {
   RingType ring = getRing().getType();
   if (ring.getTile() != getTile().getType())
@@ -293,7 +298,7 @@ LogicalResult LoadOp::verify() {
 
 LogicalResult ShareOp::verify() {
   RingType ring = getRing().getType();
-  if (ring.getTile() != getTile().getType())
+  if (ring.getTile() != withoutLayout(getTile().getType()))
     return emitOpError("expected a tile of the ring's type ")
            << ring.getTile() << ", got " << getTile().getType();
   if (failed(verifyRole<ConsumersOp>(*this, getRing())))
@@ -348,7 +353,7 @@ LogicalResult PollOp::verify() {
 LogicalResult ReadOp::verify() {
   if (failed(verifySlot(*this, getSlot())))
     return failure();
-  if (getSlot().getType().getTile() != getResult().getType())
+  if (getSlot().getType().getTile() != withoutLayout(getResult().getType()))
     return emitOpError("expected the slot's vector ")
            << getSlot().getType().getTile() << ", got "
            << getResult().getType();

@@ -29,12 +29,12 @@ struct RowReduction {
 std::optional<RowReduction> matchRowMax(mlir::Value v);
 std::optional<RowReduction> matchRowSum(mlir::Value v);
 
-/// A contraction's operands; rhsTransposed means rhs is [N,K].
-struct Contraction {
+/// A matrix product's operands; rhsTransposed means rhs is [N,K].
+struct MatrixProduct {
   mlir::Value lhs, rhs, init;
   bool rhsTransposed;
 };
-std::optional<Contraction> matchContraction(mlir::Value v);
+std::optional<MatrixProduct> matchMatrixProduct(mlir::Value v);
 
 /// exp(x - shift), of a type that is computed in (getComputeType).
 std::optional<ValuePair> matchExpDifference(mlir::Value v);

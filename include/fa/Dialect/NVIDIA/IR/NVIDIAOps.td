@@ -1,0 +1,115 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#ifndef FA_DIALECT_NVIDIA_IR_NVIDIAOPS
+#define FA_DIALECT_NVIDIA_IR_NVIDIAOPS
+
+include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/EnumAttr.td"
+include "mlir/IR/OpBase.td"
+include "mlir/IR/TensorEncoding.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+def NVIDIA_Dialect : Dialect {
+  let name = "nvidia";
+  let cppNamespace = "::fa::nvidia";
+  let summary = "Where a block's tiles live on an NVIDIA GPU";
+  let description = [{
+    The `nvidia` dialect stands between a schedule and the program of a thread.
+    The encoding of a tile's type says where its elements live: in the registers
+    of a block's threads (`#nvidia.fragment`) or in shared memory
+    (`#nvidia.shared`). What is computed stays in `linalg` on tensors, when and by
+    whom is said by the `hopper` dialect or by the encodings' stages. A type
+    without an encoding is a tensor in global memory, a tile cut out of one that
+    each thread reads where it needs it, or one value throughout.
+
+    An `scf.forall` whose tiles have their layouts has an attribute
+    `nvidia.block` (`#nvidia.block`). A product with the attribute
+    `nvidia.hoisted` reads the fragments of its first operand, a tile in shared
+    memory, before the loop around it.
+  }];
+  let useDefaultAttributePrinterParser = 1;
+  let hasOperationAttrVerify = 1;
+  let extraClassDeclaration = [{
+    /// Names of the attributes of operations.
+    static constexpr ::llvm::StringLiteral blockName = "nvidia.block";
+    static constexpr ::llvm::StringLiteral hoistedName = "nvidia.hoisted";
+  }];
+}
+
+class NVIDIA_Attr<string name, string attrMnemonic, list<Trait> traits = []>
+    : AttrDef<NVIDIA_Dialect, name, traits> {
+  let mnemonic = attrMnemonic;
+}
+
+def NVIDIA_FragmentKind : I32EnumAttr<"FragmentKind", "what of a tile it is", [
+    I32EnumAttrCase<"Tile", 0, "tile">, I32EnumAttrCase<"Rows", 1, "rows">,
+    I32EnumAttrCase<"Columns", 2, "columns">]> {
+  let cppNamespace = "::fa::nvidia";
+  let genSpecializedAttr = 0;
+}
+
+def NVIDIA_FragmentAttr : NVIDIA_Attr<"Fragment", "fragment",
+    [DeclareAttrInterfaceMethods<VerifiableTensorEncoding>]> {
+  let summary = "a tile in the registers of a block's threads";
+  let description = [{
+    A `tile` has the layout of the accumulators of mma.m16n8, repeated; a vector
+    along its `rows` or its `columns` is held by the threads that hold those.
+    `row_warps` of `warps` warps divide the rows, the others the columns; a block
+    of more warps has copies. `FragmentLayout` (Fragment.h) says which element
+    each register of a thread holds.
+  }];
+  let parameters = (ins EnumParameter<NVIDIA_FragmentKind>:$kind,
+                        "unsigned":$rowWarps, "unsigned":$warps);
+  let assemblyFormat = [{
+    `<` $kind `,` `row_warps` `=` $rowWarps `of` $warps `>`
+  }];
+  let genMnemonicAlias = 1;
+}
+
+def NVIDIA_SharedAttr : NVIDIA_Attr<"Shared", "shared",
+    [DeclareAttrInterfaceMethods<VerifiableTensorEncoding>]> {
+  let summary = "a tile in shared memory";
+  let description = [{
+    At byte `offset` of the block's, in rows whose chunks of 16 bytes are
+    permuted (`SharedLayout`, Fragment.h). With a `ring` it is that load of its
+    loop's ring: there are `stages` of it, filled ahead of the iterations that
+    read them, all loads of a step together or, where they are `in_turn`, each
+    once the one before has been read. Without one it is loaded where it stands.
+  }];
+  let parameters = (ins "int64_t":$offset,
+                        DefaultValuedParameter<"int64_t", "-1">:$ring,
+                        DefaultValuedParameter<"unsigned", "1">:$stages,
+                        DefaultValuedParameter<"bool", "false">:$in_turn);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genMnemonicAlias = 1;
+}
+
+def NVIDIA_BlockAttr : NVIDIA_Attr<"Block", "block"> {
+  let summary = "a block of threads, and what it has";
+  let description = [{
+    `warps` warps hold a tile; with `teams` a block has that many times as many,
+    and each team its part of the `shared` bytes of shared memory.
+  }];
+  let parameters = (ins StringRefParameter<"the target">:$chip,
+                        "unsigned":$warps, "unsigned":$teams,
+                        "int64_t":$shared);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
+def NVIDIA_ConvertLayoutOp : Op<NVIDIA_Dialect, "convert_layout", [Pure]> {
+  let summary = "the same tile in another place or layout";
+  let description = [{
+    From registers to shared memory, for a product that takes it from there: it
+    is written once, where the first product reads it or, where all warps have
+    met since the last one did, as soon as it is computed. Or from memory, or of
+    one value throughout, to registers: it is read where it is needed.
+  }];
+  let arguments = (ins AnyRankedTensor:$source);
+  let results = (outs AnyRankedTensor:$result);
+  let assemblyFormat = "$source attr-dict `:` type($source) `->` type($result)";
+  let hasVerifier = 1;
+}
+
+#endif // FA_DIALECT_NVIDIA_IR_NVIDIAOPS

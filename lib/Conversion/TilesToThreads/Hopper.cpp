@@ -1,0 +1,687 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Rings and their mbarriers, TMA's loads and stores, and the dispatch over the
+// operations of the hopper dialect.
+//
+// "Parallel Thread Execution ISA", mbarrier and cp.async.bulk.tensor.
+
+#include "KernelEmitter.h"
+#include "PTXText.h"
+
+#include "llvm/Support/SaveAndRestore.h"
+
+using namespace mlir;
+using namespace fa::nvidia;
+using namespace fa::hopper;
+
+/// Bytes of a row of a panel.
+static constexpr int64_t rowBytes = RingType::rowBytes;
+
+//===----------------------------------------------------------------------===//
+// Rings
+//===----------------------------------------------------------------------===//
+
+static RingOp ringOf(Value ring) { return ring.getDefiningOp<RingOp>(); }
+
+SmallVector<KernelEmitter::RingEnd>
+KernelEmitter::ringEnds(scf::ForallOp forall) {
+  SmallVector<RingEnd> ends;
+  if (role == Role::Adder)
+    return ends;
+  for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
+    if (isProducer() ? isFilledHere(ring) : ring.getComputed())
+      ends.push_back({ring.getRing(), Fills});
+    if (!isProducer() && !ring.getWith())
+      ends.push_back({ring.getRing(), Takes});
+  }
+  return ends;
+}
+
+SmallVector<KernelEmitter::RingEnd> KernelEmitter::ringsMovedIn(Operation *op) {
+  llvm::SetVector<RingEnd> ends;
+  op->walk([&](Operation *inner) {
+    if (auto acquire = dyn_cast<AcquireOp>(inner);
+        acquire && !acquire.getWith())
+      ends.insert({acquire.getRing(), Takes});
+    if (auto load = dyn_cast<LoadOp>(inner);
+        load && isFilledHere(ringOf(load.getRing())))
+      ends.insert({load.getRing(), Fills});
+    if (auto share = dyn_cast<ShareOp>(inner))
+      ends.insert({share.getRing(), Fills});
+  });
+  return ends.takeVector();
+}
+
+/// Whether an operation works at this end of a ring.
+bool KernelEmitter::isAt(Operation *op, RingEnd end) {
+  if (auto acquire = dyn_cast<AcquireOp>(op))
+    return RingEnd(acquire.getRing(), Takes) == end;
+  if (auto load = dyn_cast<LoadOp>(op))
+    return RingEnd(load.getRing(), Fills) == end;
+  auto share = dyn_cast<ShareOp>(op);
+  return share && RingEnd(share.getRing(), Fills) == end;
+}
+
+/// Whether two ends move alike in an operation: as often in each block, and as
+/// often before each operation in it whose regions move them.
+bool KernelEmitter::moveTogether(Operation *op, RingEnd x, RingEnd y) {
+  for (Region &region : op->getRegions())
+    for (Block &block : region) {
+      int64_t ahead = 0;
+      for (Operation &inner : block) {
+        ahead += int64_t(isAt(&inner, x)) - int64_t(isAt(&inner, y));
+        if (!inner.getNumRegions())
+          continue;
+        bool moves = inner
+                         .walk([&](Operation *nested) {
+                           return isAt(nested, x) || isAt(nested, y)
+                                      ? WalkResult::interrupt()
+                                      : WalkResult::advance();
+                         })
+                         .wasInterrupted();
+        if (moves && (ahead || !moveTogether(&inner, x, y)))
+          return false;
+      }
+      if (ahead)
+        return false;
+    }
+  return true;
+}
+
+SmallVector<KernelEmitter::RingGroup>
+KernelEmitter::groupRings(Operation *op, ArrayRef<RingEnd> ends) {
+  SmallVector<RingGroup> groups;
+  for (RingEnd end : ends) {
+    auto *alike = llvm::find_if(groups, [&](const RingGroup &group) {
+      return sparesRegisters() &&
+             ringCounts[group.front()].isSameAs(ringCounts[end]) &&
+             moveTogether(op, group.front(), end);
+    });
+    if (alike == groups.end())
+      groups.push_back({end});
+    else
+      alike->push_back(end);
+  }
+  return groups;
+}
+
+void KernelEmitter::bindRings(ArrayRef<RingGroup> groups, ValueRange counts) {
+  for (auto [group, count] : llvm::zip(groups, counts))
+    for (RingEnd end : group)
+      ringCounts[end] = {count, count};
+}
+
+void KernelEmitter::appendCounts(ArrayRef<RingGroup> groups,
+                                 SmallVectorImpl<Value> &counts) {
+  for (const RingGroup &group : groups)
+    counts.push_back(ringCounts[group.front()].now);
+}
+
+Value KernelEmitter::ringStage(RingEnd end) {
+  RingType type = cast<RingType>(end.first.getType());
+  return remC(ringCounts[end].now, type.getStages());
+}
+
+Value KernelEmitter::ringParity(RingEnd end) {
+  unsigned stages = cast<RingType>(end.first.getType()).getStages();
+  return remC(divC(ringCounts[end].now, stages), 2);
+}
+
+void KernelEmitter::advance(RingEnd end) {
+  RingCount &count = ringCounts[end];
+  count.now = addC(count.now, 1);
+  ++count.more;
+}
+
+Value KernelEmitter::barrierAddress(RingOp ring, Barrier which, Value stage) {
+  int64_t first = ring.getBarriers();
+  if (which == Barrier::Empty)
+    first += ring.barriersBytes();
+  return addC(add(smemAddress, mulC(stage, barrierBytes)), first);
+}
+
+void KernelEmitter::waitBarrier(Value address, Value parity) {
+  ptx("{\n.reg .pred p;\nFULL:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1;\n"
+      "@p bra DONE;\nbra FULL;\nDONE:\n}",
+      "r,r,~{memory}", {address, parity}, {});
+}
+
+//===----------------------------------------------------------------------===//
+// Loads
+//===----------------------------------------------------------------------===//
+
+FailureOr<Value> KernelEmitter::mapAddress(const TensorMap &map,
+                                           Operation *op) {
+  for (auto &[known, pointer] : maps)
+    if (known == map) {
+      alignedBuffers.insert(map.buffer);
+      return LLVM::PtrToIntOp::create(b, loc, b.getI64Type(), pointer)
+          .getResult();
+    }
+  return op->emitOpError("has no tensor map"), failure();
+}
+
+LogicalResult KernelEmitter::emitLoad(LoadOp op) {
+  RingOp ring = ringOf(op.getRing());
+  RingType type = ring.getRing().getType();
+  if (!isFilledHere(ring))
+    return success();
+  IRMapping none;
+  FailureOr<GlobalSlice> slice = resolveSlice(op.getTile(), none, {});
+  if (failed(slice))
+    return failure();
+  if (type.isVector())
+    return emitVectorLoad(op, *slice);
+  if (slice->pad && !matchPattern(slice->pad, m_AnyZeroFloat()))
+    return op.emitOpError("expected a tile that is padded with zeros");
+  FailureOr<Value> map =
+      mapAddress({slice->base->buffer, slice->dims[0], type.rows()}, op);
+  if (failed(map))
+    return failure();
+
+  RingEnd end{op.getRing(), Fills};
+  Value stage = ringStage(end), parity = ringParity(end);
+  Value full = barrierAddress(ring, Barrier::Full, stage);
+  // The first round finds all stages empty: a wait for the phase before.
+  waitBarrier(barrierAddress(ring, Barrier::Empty, stage),
+              xorI(parity, i32(1)));
+  ptx("mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "r,r,~{memory}",
+      {full, i32(op.getBytes())}, {});
+  Value to =
+      addC(add(smemAddress, mulC(stage, ring.stageBytes())), ring.getOffset());
+  unsigned rank = slice->offsets.size();
+  std::string constraints = "r,l,r";
+  repeat(constraints, "r", rank);
+  std::string text =
+      "cp.async.bulk.tensor." + std::to_string(rank) +
+      "d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, " +
+      registerList(3, rank) + "], [$2];";
+  for (int64_t p = 0; p < type.panels(); ++p) {
+    SmallVector<Value> operands{addC(to, p * type.panelBytes()), *map, full};
+    for (unsigned d = rank; d-- > 0;) {
+      Value offset = toI32(slice->offsets[d]);
+      operands.push_back(d + 1 == rank ? addC(offset, p * RingType::panelCols)
+                                       : offset);
+    }
+    ptx(text, constraints + ",~{memory}", operands, {});
+  }
+  advance(end);
+  return success();
+}
+
+/// Each lane of a warp has copied its elements, or will have, when it arrives:
+/// those of 4 or 8 bytes without registers, zeros past the end.
+LogicalResult KernelEmitter::emitVectorLoad(LoadOp op,
+                                            const GlobalSlice &slice) {
+  constexpr int64_t lanes = 32;
+  RingOp ring = ringOf(op.getRing());
+  RingType type = ring.getRing().getType();
+  Type element = type.getTile().getElementType();
+  int64_t bytes = type.elementBytes();
+  bool zeros = !slice.pad || matchPattern(slice.pad, m_AnyZeroFloat()) ||
+               matchPattern(slice.pad, m_Zero());
+  bool isAsync = zeros && (bytes == 4 || bytes == 8);
+  Value pad = slice.pad ? scalar(slice.pad) : Value();
+  if (slice.pad && !pad)
+    return failure();
+  RingEnd end{op.getRing(), Fills};
+  Value stage = ringStage(end), parity = ringParity(end);
+  waitBarrier(barrierAddress(ring, Barrier::Empty, stage),
+              xorI(parity, i32(1)));
+  Value to = add(mulC(stage, ring.stageBytes()), mulC(lane(), bytes));
+  for (int64_t first = 0; first < type.rows(); first += lanes) {
+    OpBuilder::InsertionGuard guard(b);
+    Value at = toIndex(addC(lane(), first));
+    if (first + lanes > type.rows())
+      enterWhere(less(at, index(type.rows())));
+    Value inside;
+    if (Value limit = slice.valid[0]) {
+      inside = less(at, limit);
+      at = arith::SelectOp::create(b, loc, inside, at, index(0));
+    }
+    SmallVector<Value> indices(slice.offsets);
+    indices[slice.dims[0]] = add(indices[slice.dims[0]], at);
+    Value from = elementPointer(*slice.base, indices),
+          place = sharedPointer(to, ring.getOffset() + first * bytes);
+    if (isAsync) {
+      Value size = inside ? Value(arith::SelectOp::create(b, loc, inside,
+                                                          i32(bytes), i32(0)))
+                          : Value();
+      NVVM::CpAsyncOp::create(b, loc, place, from, bytes,
+                              NVVM::LoadCacheModifierKind::CA, size);
+      continue;
+    }
+    // At index 0 there may be no element: nothing is loaded past the end.
+    Value loaded;
+    if (!inside) {
+      loaded = loadElement(from, element);
+    } else {
+      auto branch = scf::IfOp::create(b, loc, TypeRange(element), inside,
+                                      /*addThenBlock=*/true,
+                                      /*addElseBlock=*/true);
+      OpBuilder::InsertionGuard inner(b);
+      b.setInsertionPointToStart(branch.thenBlock());
+      scf::YieldOp::create(b, loc, loadElement(from, element));
+      b.setInsertionPointToStart(branch.elseBlock());
+      if (!pad)
+        pad = arith::ConstantOp::create(b, loc, b.getZeroAttr(element));
+      scf::YieldOp::create(b, loc, pad);
+      loaded = branch.getResult(0);
+    }
+    storeElement(loaded, place);
+  }
+  ptx(isAsync ? "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];"
+              : "mbarrier.arrive.shared::cta.b64 _, [$0];",
+      "r,~{memory}", {barrierAddress(ring, Barrier::Full, stage)}, {});
+  advance(end);
+  return success();
+}
+
+/// A register of a vector in shared memory, and the next one where both are
+/// neighbours.
+void KernelEmitter::loadShared(Type element, const TileValue &vector,
+                               unsigned reg, MutableArrayRef<Value> regs) {
+  const FragmentLayout &layout = vector.layout;
+  int64_t bytes = element.getIntOrFloatBitWidth() / 8;
+  bool isColumn = layout.kind() == FragmentLayout::Kind::Column;
+  bool pairs = isColumn && bytes == 4 && layout.cols() % 8 == 0;
+  reg = pairs ? reg / 2 * 2 : reg;
+  int64_t at = isColumn ? layout.regCol(reg) : layout.regRow(reg);
+  Value pointer = LLVM::GEPOp::create(
+      b, loc, sharedPointerType(), b.getI8Type(), vector.shared,
+      ArrayRef<LLVM::GEPArg>{int32_t(at * bytes)});
+  if (!pairs) {
+    regs[reg] = loadElement(pointer, element);
+    return;
+  }
+  Value both = LLVM::LoadOp::create(b, loc, VectorType::get({2}, element),
+                                    pointer, /*alignment=*/8);
+  for (int e = 0; e < 2; ++e)
+    regs[reg + e] = LLVM::ExtractElementOp::create(b, loc, both, i32(e));
+}
+
+/// Whether the stage is still there wherever a vector is used that was read
+/// from it.
+static bool isUsedBeforeRelease(ReadOp op) {
+  Block *block = op->getBlock();
+  Value slot = op.getSlot();
+  if (ringOfSlot(slot).getWith()) {
+    auto acquire = slot.getDefiningOp<AcquireOp>();
+    if (!acquire)
+      return false;
+    slot = acquire.getWith();
+  }
+  return llvm::all_of(slot.getUsers(), [&](Operation *release) {
+    return !isa<ReleaseOp>(release) ||
+           llvm::all_of(op.getResult().getUsers(), [&](Operation *user) {
+             Operation *at = block->findAncestorOpInBlock(*user);
+             return release->getBlock() == block && at &&
+                    at->isBeforeInBlock(release);
+           });
+  });
+}
+
+/// Elements are loaded where something is computed of them, if they are still
+/// there, else at once.
+LogicalResult KernelEmitter::emitRead(ReadOp op) {
+  llvm::SaveAndRestore thread(branchThread, again(threadId()));
+  const Slot &slot = slots[op.getSlot()];
+  RingOp ring = slot.ring;
+  RingType type = ring.getRing().getType();
+  TileValue t;
+  t.kind = TileValue::Kind::Shared;
+  t.layout = *view.layout(op.getResult());
+  bool isColumn = t.layout.kind() == FragmentLayout::Kind::Column;
+  Value own = isColumn ? threadCol(t.layout) : threadRow(t.layout);
+  t.shared = sharedPointer(
+      add(mulC(slot.stage, ring.stageBytes()), mulC(own, type.elementBytes())),
+      ring.getOffset());
+  tiles[op.getResult()] = t;
+  if (isUsedBeforeRelease(op))
+    return success();
+  auto regs = registers(op.getResult(), t.layout);
+  if (failed(regs))
+    return failure();
+  bindRegisters(op.getResult(), *regs);
+  return success();
+}
+
+/// Its warps have their parts in the stage when all have arrived.
+LogicalResult KernelEmitter::emitShare(ShareOp op) {
+  RingOp ring = ringOf(op.getRing());
+  FragmentLayout layout = *view.layout(op.getTile());
+  auto words = registers(op.getTile(), layout);
+  if (failed(words))
+    return failure();
+  llvm::SaveAndRestore thread(branchThread, again(threadId()));
+  RingEnd end{op.getRing(), Fills};
+  Value stage = ringStage(end);
+  if (!ring.getUnguarded())
+    waitBarrier(barrierAddress(ring, Barrier::Empty, stage),
+                xorI(ringParity(end), i32(1)));
+  storePanels(layout, *words, add(smemAddress, mulC(stage, ring.stageBytes())),
+              ring.getOffset(), 0, layout.colTiles());
+  // One lane arrives for what all of them have written.
+  syncWarp();
+  emitArrival(barrierAddress(ring, Barrier::Full, stage), lane());
+  advance(end);
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Stores
+//===----------------------------------------------------------------------===//
+
+/// Every thread waits, a no-op for those that stored nothing: no branch.
+void KernelEmitter::waitStores() {
+  ptx("cp.async.bulk.wait_group.read 0;", "~{memory}", {}, {});
+}
+
+/// The tile stays in registers until it is stored; sums are put into shared
+/// memory at once, which frees theirs.
+LogicalResult KernelEmitter::emitStage(StageOp op) {
+  TileValue t;
+  t.kind = TileValue::Kind::Registers;
+  t.layout = *view.layout(op.getTile());
+  auto words = registers(op.getTile(), t.layout);
+  if (failed(words))
+    return failure();
+  t.regs = *words;
+  t.valid.assign(2, Value());
+  t.stage = op;
+  if (op.holdsSums()) {
+    stageSums(t);
+    unfenced[op] = b.getInsertionBlock();
+  }
+  tiles[op.getResult()] = t;
+  return success();
+}
+
+/// What the thread has written is there for TMA and products from here on; sums
+/// too that it staged before in the same block.
+void KernelEmitter::fenceShared() {
+  ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
+  Block *block = b.getInsertionBlock();
+  unfenced.remove_if([&](auto &staged) { return staged.second == block; });
+}
+
+/// Each warp writes 16 rows of a tile, of its columns those from 8 `firstTile`
+/// to before 8 `endTile`, in the panels and the swizzle of a ring.
+void KernelEmitter::storePanels(const FragmentLayout &layout,
+                                ArrayRef<Value> words, Value address,
+                                int64_t offset, unsigned firstTile,
+                                unsigned endTile) {
+  Value row = remC(lane(), 16), half = divC(lane(), 16),
+        swizzle = remC(lane(), 8);
+  Value base =
+      addC(add(address, mulC(add(mulC(rowWarp(layout), 16), row), rowBytes)),
+           offset);
+  constexpr int64_t chunksPerPanel = 8;
+  int64_t panelBytes = layout.rows() * rowBytes;
+  if (Value col = warpCol(layout)) {
+    base = add(base, mulC(divC(col, RingType::panelCols), panelBytes));
+    half = add(half, remC(divC(col, 8), chunksPerPanel));
+  }
+  for (unsigned n = firstTile; n < endTile; n += 2) {
+    Value chunk = xorI(addC(half, n % chunksPerPanel), swizzle);
+    SmallVector<Value> operands{
+        addC(add(base, mulC(chunk, 16)),
+             (n - firstTile) / chunksPerPanel * panelBytes)};
+    for (unsigned column : {n, n + 1})
+      for (unsigned e : {0, 2})
+        operands.push_back(column < layout.colTiles()
+                               ? words[layout.reg(0, column, e) / 2]
+                               : i32(0));
+    ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};",
+        "r,r,r,r,r,~{memory}", operands, {});
+  }
+  fenceShared();
+}
+
+/// Section by section, one thread of each warpgroup stores its rows; TMA leaves
+/// out what lies outside the tensor.
+LogicalResult KernelEmitter::storeStaged(const TileValue &source,
+                                         const GlobalSlice &dest) {
+  llvm::SaveAndRestore thread(branchThread, readThread());
+  Operation *op = b.getInsertionBlock()->getParentOp();
+  FailureOr<Value> map =
+      mapAddress({dest.base->buffer, dest.dims[0], warpgroupRows}, op);
+  if (failed(map))
+    return failure();
+  unsigned rank = dest.offsets.size();
+  std::string constraints = "r,l";
+  repeat(constraints, "r", rank);
+  std::string text = "cp.async.bulk.tensor." + std::to_string(rank) +
+                     "d.global.shared::cta.bulk_group [$1, " +
+                     registerList(2, rank) + "], [$0];";
+  Value rows = mulC(divC(threadId(), warpgroupThreads), warpgroupRows);
+  Value leader =
+      arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                            remC(threadId(), warpgroupThreads), i32(0));
+  StageOp stage = source.stage;
+  int64_t cols = source.layout.cols(), section = stage.sectionCols();
+  for (int64_t begin = 0; begin < cols; begin += section) {
+    // What was stored before must have been read.
+    waitStores();
+    syncWarpgroup();
+    storePanels(
+        source.layout, source.regs, smemAddress, stage.getOffset(), begin / 8,
+        std::min<int64_t>(source.layout.colTiles(), (begin + section) / 8));
+    syncWarpgroup();
+    auto branch = scf::IfOp::create(b, loc, leader);
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(branch.thenBlock());
+    for (int64_t first = begin; first < std::min(cols, begin + section);
+         first += RingType::panelCols) {
+      Value from =
+          addC(add(smemAddress, mulC(rows, rowBytes)),
+               stage.getOffset() + (first - begin) / RingType::panelCols *
+                                       source.layout.rows() * rowBytes);
+      SmallVector<Value> operands{from, *map};
+      for (unsigned d = rank; d-- > 0;) {
+        Value offset = toI32(dest.offsets[d]);
+        if (d == dest.dims[0])
+          offset = add(offset, rows);
+        operands.push_back(d + 1 == rank ? addC(offset, first) : offset);
+      }
+      ptx(text, constraints + ",~{memory}", operands, {});
+    }
+    ptx("cp.async.bulk.commit_group;", "~{memory}", {}, {});
+  }
+  return success();
+}
+
+/// How many warps have one part of staged sums: those of a warpgroup where it
+/// has an adder, which adds a panel of theirs at once.
+static int64_t warpsOfPart(const TileValue &source) {
+  StageOp stage = source.stage;
+  return stage.getAdders() ? 4 : 1;
+}
+
+/// Where a part of staged sums lies, of a number that is the same in all lanes.
+Value KernelEmitter::stagedPart(const TileValue &source, Value number) {
+  StageOp stage = source.stage;
+  int64_t warpBytes = source.layout.numRegs() * 32 * 4;
+  return addC(add(smemAddress, mulC(number, warpsOfPart(source) * warpBytes)),
+              stage.getOffset());
+}
+
+/// Two rows of a panel are 128 bytes: a quarter of a warp stores four columns a
+/// lane of them, without conflicts of banks.
+void KernelEmitter::stageSums(const TileValue &source) {
+  constexpr int64_t sumRowBytes = 4 * StageOp::sumCols;
+  llvm::SaveAndRestore thread(branchThread, again(threadId()));
+  const FragmentLayout &layout = source.layout;
+  // What was reduced before must have been read.
+  if (StageOp stage = source.stage; stage.getAdders()) {
+    waitForAdder(stage);
+  } else {
+    waitStores();
+    syncWarp();
+  }
+  Value place = remC(lane(), 4);
+  Value chunk = add(mulC(remC(place, 2), 2), divC(place, 2));
+  Value number = uniform(warp()),
+        part = stagedPart(source, divC(number, warpsOfPart(source)));
+  if (warpsOfPart(source) > 1)
+    part =
+        add(part, mulC(remC(number, warpsOfPart(source)), StageOp::panelBytes));
+  Value own =
+      add(add(part, mulC(divC(lane(), 4), sumRowBytes)), mulC(chunk, 16));
+  int64_t panelStride = warpsOfPart(source) * StageOp::panelBytes;
+  for (unsigned half : {0, 1})
+    for (unsigned p = 0; p < layout.colTiles() / 2; ++p) {
+      auto two = [&](unsigned n) {
+        return ArrayRef(source.regs).slice(layout.reg(0, n, 2 * half), 2);
+      };
+      SmallVector<Value> operands{
+          addC(own, p * panelStride + half * 8 * sumRowBytes)};
+      llvm::append_range(operands, gatherFour(two(2 * p), two(2 * p + 1)));
+      ptx("st.shared.v4.f32 [$0], {$1, $2, $3, $4};", "r,f,f,f,f,~{memory}",
+          operands, {});
+    }
+}
+
+/// Adds a part of staged sums by TMA, which leaves out what lies outside the
+/// tensor. Its number is the same in all lanes. One thread does it, of a warp
+/// the one that `before` and `after` each instruction choose.
+LogicalResult KernelEmitter::addPart(const TileValue &source,
+                                     const GlobalSlice &dest, Value number,
+                                     StringRef before, StringRef after) {
+  const FragmentLayout &layout = source.layout;
+  int64_t rows = warpsOfPart(source) * StageOp::sumRows,
+          rowParts = layout.rowWarps() / warpsOfPart(source),
+          parts = view.warps() / warpsOfPart(source);
+  Operation *op = b.getInsertionBlock()->getParentOp();
+  FailureOr<Value> map =
+      mapAddress({dest.base->buffer, dest.dims[0], rows}, op);
+  if (failed(map))
+    return failure();
+  Value part = stagedPart(source, number);
+  Value row = mulC(rowParts == parts ? number : remC(number, rowParts), rows),
+        col;
+  if (layout.colWarps() > 1)
+    col = mulC(divC(number, rowParts), 8 * layout.colTiles());
+  unsigned rank = dest.offsets.size();
+  std::string constraints = "r,l";
+  repeat(constraints, "r", rank);
+  std::string text = (before + "cp.reduce.async.bulk.tensor." + Twine(rank) +
+                      "d.global.shared::cta.add.tile.bulk_group [$1, " +
+                      registerList(2, rank) + "], [$0];" + after)
+                         .str();
+  for (unsigned p = 0; p < layout.colTiles() / 2; ++p) {
+    SmallVector<Value> operands{
+        addC(part, p * warpsOfPart(source) * StageOp::panelBytes), *map};
+    for (unsigned d = rank; d-- > 0;) {
+      Value offset = toI32(dest.offsets[d]);
+      if (d == dest.dims[0])
+        offset = add(offset, row);
+      if (d + 1 == rank) {
+        offset = addC(offset, p * StageOp::sumCols);
+        offset = col ? add(offset, col) : offset;
+      }
+      operands.push_back(offset);
+    }
+    ptx(text, constraints + ",~{memory}", operands, {});
+  }
+  ptx((before + "cp.async.bulk.commit_group;" + after).str(), "~{memory}", {},
+      {});
+  return success();
+}
+
+/// What a warp has staged: it adds it, or tells its adder where.
+LogicalResult KernelEmitter::addStaged(const TileValue &source,
+                                       const GlobalSlice &dest) {
+  llvm::SaveAndRestore thread(branchThread, again(threadId()));
+  if (unfenced.contains(source.stage))
+    fenceShared();
+  if (StageOp stage = source.stage; stage.getAdders()) {
+    tellAdder(stage, dest.offsets);
+    return success();
+  }
+  syncWarp();
+  return addPart(source, dest, uniform(warp()),
+                 "{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n@p ", "\n}");
+}
+
+/// One arrival of the thread whose `who` is 0: a predicate, not a branch, since
+/// products may be in flight.
+void KernelEmitter::emitArrival(Value barrier, Value who) {
+  ptx("{\n.reg .pred p;\nsetp.eq.s32 p, $1, 0;\n"
+      "@p mbarrier.arrive.shared::cta.b64 _, [$0];\n}",
+      "r,r,~{memory}", {barrier, who}, {});
+}
+
+//===----------------------------------------------------------------------===//
+// Dispatch
+//===----------------------------------------------------------------------===//
+
+LogicalResult KernelEmitter::emitHopper(Operation *op) {
+  if (isa<RingOp, TileQueueOp, YieldOp>(op))
+    return success();
+  if (auto stage = dyn_cast<StageOp>(op))
+    return emitStage(stage);
+  if (auto load = dyn_cast<LoadOp>(op))
+    return emitLoad(load);
+  if (auto share = dyn_cast<ShareOp>(op))
+    return emitShare(share);
+  if (auto acquire = dyn_cast<AcquireOp>(op)) {
+    RingOp ring = ringOf(acquire.getRing());
+    if (acquire.getWith()) {
+      slots[acquire.getSlot()] = {ring, slots[acquire.getWith()].stage};
+      return success();
+    }
+    RingEnd end{acquire.getRing(), Takes};
+    Value stage = ringStage(end);
+    if (!acquire.getPolled())
+      waitBarrier(barrierAddress(ring, Barrier::Full, stage), ringParity(end));
+    slots[acquire.getSlot()] = {ring, stage};
+    advance(end);
+    return success();
+  }
+  if (auto poll = dyn_cast<PollOp>(op)) {
+    RingOp ring = ringOf(poll.getRing());
+    RingEnd end{poll.getRing(), Takes};
+    waitBarrier(barrierAddress(ring, Barrier::Full, ringStage(end)),
+                ringParity(end));
+    return success();
+  }
+  if (auto release = dyn_cast<ReleaseOp>(op)) {
+    Slot &slot = slots[release.getSlot()];
+    if (slot.ring.getUnguarded())
+      return success();
+    // One lane arrives for what all of them have read of vectors.
+    if (!companionsOf(slot.ring.getRing()).empty())
+      syncWarp();
+    // Each lane arrives for what it has read of a vector itself.
+    bool isVector = slot.ring.getRing().getType().isVector();
+    Value who = isVector ? i32(0) : lane();
+    if (release.getCondition()) {
+      Value condition = scalar(release.getCondition());
+      if (!condition)
+        return failure();
+      who = arith::SelectOp::create(b, loc, condition, who, i32(1));
+    }
+    emitArrival(barrierAddress(slot.ring, Barrier::Empty, slot.stage), who);
+    return success();
+  }
+  if (auto read = dyn_cast<ReadOp>(op))
+    return emitRead(read);
+  if (auto wgmma = dyn_cast<WgmmaOp>(op))
+    return emitWgmma(wgmma);
+  if (auto wait = dyn_cast<WaitGroupOp>(op))
+    return emitWaitGroup(wait);
+  if (auto pin = dyn_cast<PinOp>(op))
+    return emitPin(pin);
+  if (auto sums = dyn_cast<PartialSumsOp>(op))
+    return emitPartialSums(sums);
+  if (auto exceeds = dyn_cast<ExceedsOp>(op))
+    return emitExceeds(exceeds);
+  if (isa<TurnBeginOp, TurnEndOp>(op)) {
+    emitTurn(isa<TurnBeginOp>(op));
+    return success();
+  }
+  return op->emitOpError("has no lowering yet");
+}

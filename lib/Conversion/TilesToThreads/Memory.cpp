@@ -1,0 +1,662 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Tiles in global memory: slices, loads into registers, stores.
+
+#include "KernelEmitter.h"
+
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "llvm/ADT/SmallBitVector.h"
+#include "llvm/Support/SaveAndRestore.h"
+
+#include <numeric>
+
+using namespace mlir;
+using namespace fa::nvidia;
+
+//===----------------------------------------------------------------------===//
+// Slices
+//===----------------------------------------------------------------------===//
+
+/// A scalar at another value of a loop's induction variable (in \p map).
+Value KernelEmitter::materialize(Value v, IRMapping &map, scf::ForOp loop) {
+  if (Value known = map.lookupOrNull(v))
+    return known;
+  if (!loop || !loop.getRegion().isAncestor(v.getParentRegion()))
+    return scalar(v);
+  Operation *op = v.getDefiningOp();
+  if (!op)
+    return {};
+  if (auto dim = dyn_cast<tensor::DimOp>(op)) {
+    FailureOr<TileValue> source = tile(dim.getSource());
+    std::optional<int64_t> d = dim.getConstantIndex();
+    if (failed(source) || source->kind != TileValue::Kind::Global || !d)
+      return {};
+    return source->global->sizes[*d];
+  }
+  if (auto extract = dyn_cast<tensor::ExtractOp>(op)) {
+    for (Value index : extract.getIndices()) {
+      Value known = materialize(index, map, loop);
+      if (!known)
+        return {};
+      map.map(index, known);
+    }
+    FailureOr<Value> element = emitExtract(extract, map);
+    if (failed(element))
+      return {};
+    map.map(v, *element);
+    return *element;
+  }
+  for (Value operand : op->getOperands())
+    if (!materialize(operand, map, loop))
+      return {};
+  IRMapping operands;
+  for (Value operand : op->getOperands())
+    operands.map(operand, materialize(operand, map, loop));
+  Operation *copy = b.clone(*op, operands);
+  for (auto [from, to] : llvm::zip(op->getResults(), copy->getResults()))
+    map.map(from, to);
+  return map.lookup(v);
+}
+
+FailureOr<GlobalSlice> KernelEmitter::cutSlice(
+    const TileValue &source, OffsetSizeAndStrideOpInterface op,
+    llvm::SmallBitVector dropped, IRMapping &map, scf::ForOp loop) {
+  auto value = [&](OpFoldResult v) -> Value {
+    if (std::optional<int64_t> c = getConstantIntValue(v))
+      return index(*c);
+    return materialize(cast<Value>(v), map, loop);
+  };
+  if (!llvm::all_of(op.getMixedStrides(),
+                    [](OpFoldResult s) { return isConstantIntValue(s, 1); }))
+    return op->emitOpError("expected slices of stride 1"), failure();
+  GlobalSlice slice;
+  SmallVector<unsigned> dims;
+  if (source.kind == TileValue::Kind::Slice) {
+    slice.base = source.slice.base;
+    slice.offsets = source.slice.offsets;
+    dims.assign(source.slice.dims.begin(), source.slice.dims.end());
+  } else {
+    slice.base = source.global;
+    slice.offsets.assign(slice.base->type.getRank(), index(0));
+    dims.resize(slice.offsets.size());
+    std::iota(dims.begin(), dims.end(), 0);
+  }
+  for (auto [d, offset, size] :
+       llvm::enumerate(op.getMixedOffsets(), op.getMixedSizes())) {
+    Value by = value(offset);
+    if (!by)
+      return op->emitOpError("has an offset that a thread cannot compute"),
+             failure();
+    slice.offsets[dims[d]] = add(slice.offsets[dims[d]], by);
+    if (dropped.test(d))
+      continue;
+    slice.dims.push_back(dims[d]);
+    std::optional<int64_t> known = getConstantIntValue(size);
+    slice.shape.push_back(known ? *known : ShapedType::kDynamic);
+    slice.valid.push_back(known ? Value() : value(size));
+    if (!known && !slice.valid.back())
+      return op->emitOpError("has a size that a thread cannot compute"),
+             failure();
+  }
+  return slice;
+}
+
+FailureOr<GlobalSlice> KernelEmitter::resolveSlice(Value v, IRMapping &map,
+                                                   scf::ForOp loop) {
+  Operation *op = v.getDefiningOp();
+  auto type = cast<RankedTensorType>(v.getType());
+  if (auto slice = dyn_cast_if_present<tensor::ExtractSliceOp>(op)) {
+    FailureOr<TileValue> source = tile(slice.getSource());
+    if (failed(source))
+      return failure();
+    if (source->kind != TileValue::Kind::Global &&
+        source->kind != TileValue::Kind::Slice)
+      return op->emitOpError("expected a slice of a tensor in global memory"),
+             failure();
+    return cutSlice(*source, cast<OffsetSizeAndStrideOpInterface>(op),
+                    slice.getDroppedDims(), map, loop);
+  }
+  Value source;
+  if (auto pad = dyn_cast_if_present<tensor::PadOp>(op))
+    source = pad.getSource();
+  else if (auto cast = dyn_cast_if_present<tensor::CastOp>(op))
+    source = cast.getSource();
+  else
+    return mlir::emitError(v.getLoc(), "expected a slice of global memory"),
+           failure();
+  FailureOr<GlobalSlice> slice = resolveSlice(source, map, loop);
+  if (failed(slice))
+    return failure();
+  for (auto [d, size] : llvm::enumerate(type.getShape())) {
+    if (!slice->valid[d] && slice->shape[d] != size)
+      slice->valid[d] = index(slice->shape[d]);
+    slice->shape[d] = size;
+  }
+  if (auto pad = dyn_cast<tensor::PadOp>(op)) {
+    if (!llvm::all_of(pad.getMixedLowPad(),
+                      [](OpFoldResult l) { return isConstantIntValue(l, 0); }))
+      return op->emitOpError("expected padding after the tile only"), failure();
+    Value padding = pad.getConstantPaddingValue();
+    if (!padding)
+      return op->emitOpError("expected one padding value"), failure();
+    slice->pad = materialize(padding, map, loop);
+    if (!slice->pad)
+      return failure();
+  }
+  return slice;
+}
+
+FailureOr<TileValue> KernelEmitter::tile(Value v) {
+  auto it = tiles.find(v);
+  if (it != tiles.end())
+    return it->second;
+  return mlir::emitError(v.getLoc(), "tensor is not available to the kernel"),
+         failure();
+}
+
+void KernelEmitter::bindRegisters(Value v, ArrayRef<Value> regs,
+                                  const FragmentLayout &layout) {
+  TileValue t;
+  t.kind = TileValue::Kind::Registers;
+  t.layout = layout;
+  t.regs.assign(regs.begin(), regs.end());
+  t.valid.assign(hopper::getTileType(v.getType()).getRank(), Value());
+  tiles[v] = t;
+}
+
+LogicalResult KernelEmitter::emitSlicing(Operation *op) {
+  Value result = op->getResult(0);
+  FailureOr<TileValue> source = tile(op->getOperand(0));
+  if (failed(source))
+    return failure();
+  TileValue t;
+  if (source->kind == TileValue::Kind::Global ||
+      source->kind == TileValue::Kind::Slice) {
+    if (isa<tensor::CastOp>(op) && source->kind == TileValue::Kind::Global) {
+      tiles[result] = *source;
+      return success();
+    }
+    IRMapping map;
+    FailureOr<GlobalSlice> slice = resolveSlice(result, map, {});
+    if (failed(slice))
+      return failure();
+    t.kind = TileValue::Kind::Slice;
+    t.slice = *slice;
+    tiles[result] = t;
+    return success();
+  }
+  if (isa<tensor::CastOp>(op)) {
+    tiles[result] = *source;
+    return success();
+  }
+  auto slice = dyn_cast<tensor::ExtractSliceOp>(op);
+  if (slice && slice.getType().getRank() == 1 &&
+      slice.getSourceType().getRank() == 2)
+    return emitColumn(slice);
+  if (!slice || !llvm::all_of(slice.getMixedOffsets(), [](OpFoldResult o) {
+        return isConstantIntValue(o, 0);
+      }))
+    return op->emitOpError("cannot be distributed: a tile in registers can "
+                           "only lose its last rows and columns");
+  std::optional<FragmentLayout> layout = view.layout(slice.getSource());
+  if (!layout || slice.getType().getRank() != slice.getSourceType().getRank())
+    return op->emitOpError("cannot be distributed");
+  auto regs = registers(slice.getSource(), *layout);
+  if (failed(regs))
+    return failure();
+  t.kind = TileValue::Kind::Registers;
+  t.layout = *layout;
+  t.regs = *regs;
+  t.stage = source->stage;
+  for (auto [d, size] : llvm::enumerate(slice.getMixedSizes())) {
+    std::optional<int64_t> known = getConstantIntValue(size);
+    bool whole = known && *known == slice.getSourceType().getDimSize(d);
+    t.valid.push_back(whole   ? Value()
+                      : known ? index(*known)
+                              : scalar(cast<Value>(size)));
+    if (!whole && !t.valid.back())
+      return failure();
+  }
+  tiles[result] = t;
+  return success();
+}
+
+/// The first column of a tile in registers, as a vector along its rows.
+LogicalResult KernelEmitter::emitColumn(tensor::ExtractSliceOp op) {
+  int64_t rows = op.getSourceType().getDimSize(0);
+  bool first =
+      op.getDroppedDims().test(1) && op.getType().getDimSize(0) == rows &&
+      llvm::all_of(op.getMixedOffsets(),
+                   [](OpFoldResult o) { return isConstantIntValue(o, 0); });
+  std::optional<FragmentLayout> from = view.layout(op.getSource());
+  if (!first || !from)
+    return op->emitOpError("cannot be distributed: of the columns of a tile in "
+                           "registers only the whole first one can be taken");
+  auto regs = registers(op.getSource(), *from);
+  if (failed(regs))
+    return failure();
+  Type type = op.getType().getElementType();
+  // The first lane of a quad has it.
+  Value leader = mulC(divC(lane(), 4), 4);
+  FragmentLayout layout = from->alongRows();
+  SmallVector<Value> column;
+  for (unsigned v = 0; v < layout.numRegs(); ++v)
+    column.push_back(NVVM::ShflOp::create(
+        b, loc, type, i32(-1),
+        element(*regs, from->reg(v / 2, 0, v % 2 * 2), type, *from), leader,
+        i32(31), NVVM::ShflKind::idx, UnitAttr()));
+  bindRegisters(op.getResult(), column, layout);
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Global memory and registers
+//===----------------------------------------------------------------------===//
+
+Value KernelEmitter::elementPointer(const GlobalTensor &tensor,
+                                    ValueRange indices) {
+  Value offset;
+  for (auto [d, i] : llvm::enumerate(indices)) {
+    Value term = toI64(i);
+    if (d + 1 != indices.size())
+      term = mul(term, tensor.strides[d]);
+    offset = offset ? add(offset, term) : term;
+  }
+  if (!offset)
+    return tensor.pointer;
+  Type type = tensor.type.getElementType();
+  if (type.isInteger(1))
+    type = b.getI8Type();
+  return LLVM::GEPOp::create(b, loc, globalPointer(), type, tensor.pointer,
+                             ArrayRef<LLVM::GEPArg>{offset});
+}
+
+Value KernelEmitter::loadElement(Value pointer, Type type) {
+  if (type.isInteger(1)) {
+    Value byte = LLVM::LoadOp::create(b, loc, b.getI8Type(), pointer);
+    return arith::TruncIOp::create(b, loc, type, byte);
+  }
+  return LLVM::LoadOp::create(b, loc, type, pointer);
+}
+
+void KernelEmitter::storeElement(Value value, Value pointer) {
+  if (value.getType().isInteger(1))
+    value = arith::ExtUIOp::create(b, loc, b.getI8Type(), value);
+  LLVM::StoreOp::create(b, loc, value, pointer);
+}
+
+/// Whether an index of a read is inside the tensor: max(min(x, size - 1), 0).
+static bool isClamped(tensor::ExtractOp op, unsigned d) {
+  auto lower = op.getIndices()[d].getDefiningOp<arith::MaxSIOp>();
+  auto upper =
+      lower ? lower.getLhs().getDefiningOp<arith::MinSIOp>() : arith::MinSIOp();
+  if (!upper || !isConstantIntValue(lower.getRhs(), 0))
+    return false;
+  int64_t size = op.getTensor().getType().getDimSize(d);
+  if (!ShapedType::isDynamic(size))
+    return getConstantIntValue(upper.getRhs()) == size - 1;
+  auto last = upper.getRhs().getDefiningOp<arith::SubIOp>();
+  auto dim =
+      last ? last.getLhs().getDefiningOp<tensor::DimOp>() : tensor::DimOp();
+  return dim && isConstantIntValue(last.getRhs(), 1) &&
+         dim.getSource() == op.getTensor() && dim.getConstantIndex() == d;
+}
+
+/// A read of a captured tensor. Elements in the padding of a tile have
+/// coordinates outside the tensor; their reads are moved to its border.
+FailureOr<Value> KernelEmitter::emitExtract(tensor::ExtractOp op,
+                                            IRMapping &map) {
+  FailureOr<TileValue> source = tile(op.getTensor());
+  if (failed(source))
+    return failure();
+  if (source->kind == TileValue::Kind::Splat)
+    return source->splat;
+  if (source->kind != TileValue::Kind::Global)
+    return op->emitOpError("expected a tensor in global memory"), failure();
+  SmallVector<Value> indices;
+  for (auto [d, i] : llvm::enumerate(op.getIndices())) {
+    Value v = map.lookupOrNull(i);
+    if (!v && !(v = scalar(i)))
+      return failure();
+    if (!isClamped(op, d)) {
+      Value last = addC(source->global->sizes[d], -1);
+      v = b.createOrFold<arith::MinSIOp>(loc, v, last);
+      v = b.createOrFold<arith::MaxSIOp>(loc, v, index(0));
+    }
+    indices.push_back(v);
+  }
+  return loadElement(elementPointer(*source->global, indices), op.getType());
+}
+
+SmallVector<Value> KernelEmitter::loadRegisters(const GlobalSlice &slice,
+                                                const FragmentLayout &layout) {
+  SmallVector<Value> regs;
+  Type type = slice.base->type.getElementType();
+  unsigned bytes = type.getIntOrFloatBitWidth() / 8;
+  bool pairs = layout.kind() == FragmentLayout::Kind::Accumulator &&
+               takesPairs(slice, layout, slice.valid[1], bytes);
+  for (unsigned r = 0, e = layout.numRegs(); r < e; r += pairs ? 2 : 1) {
+    SmallVector<Value> coords;
+    if (Value row = rowOf(layout, r))
+      coords.push_back(row);
+    if (Value col = colOf(layout, r))
+      coords.push_back(col);
+    SmallVector<Value> indices(slice.offsets);
+    Value inside;
+    for (auto [d, c] : llvm::enumerate(coords)) {
+      bool column = layout.kind() == FragmentLayout::Kind::Column || d == 1;
+      Value limit = slice.valid[d];
+      if (!limit && column && layout.cols() % 8)
+        limit = index(layout.cols());
+      if (limit) {
+        Value in = less(c, limit);
+        inside = inside ? b.createOrFold<arith::AndIOp>(loc, inside, in) : in;
+        c = b.createOrFold<arith::MinSIOp>(loc, c, addC(limit, -1));
+        c = b.createOrFold<arith::MaxSIOp>(loc, c, index(0));
+      }
+      indices[slice.dims[d]] = add(indices[slice.dims[d]], c);
+    }
+    Value pointer = elementPointer(*slice.base, indices);
+    SmallVector<Value> loaded;
+    if (pairs) {
+      Value both =
+          LLVM::LoadOp::create(b, loc, VectorType::get({2}, type), pointer,
+                               /*alignment=*/2 * bytes);
+      for (int e = 0; e < 2; ++e)
+        loaded.push_back(LLVM::ExtractElementOp::create(b, loc, both, i32(e)));
+    } else {
+      loaded.push_back(loadElement(pointer, type));
+    }
+    for (Value v : loaded)
+      regs.push_back(inside && slice.pad
+                         ? arith::SelectOp::create(b, loc, inside, v, slice.pad)
+                         : v);
+  }
+  return regs;
+}
+
+FailureOr<SmallVector<Value>>
+KernelEmitter::registers(Value v, const FragmentLayout &layout) {
+  FailureOr<TileValue> t = tile(v);
+  if (failed(t))
+    return failure();
+  Type type = getElementTypeOrSelf(v.getType());
+  switch (t->kind) {
+  case TileValue::Kind::Registers:
+    if (!(t->layout == layout))
+      return mlir::emitError(loc, "a tile is used in a layout that differs "
+                                  "from the one it was computed in"),
+             failure();
+    return t->regs;
+  case TileValue::Kind::Shared: {
+    SmallVector<Value> regs(layout.numRegs());
+    for (unsigned r = 0; r < regs.size(); ++r)
+      if (!regs[r])
+        loadShared(type, *t, r, regs);
+    return isPacked(type, layout) ? packWords(regs) : regs;
+  }
+  case TileValue::Kind::Splat:
+    if (isPacked(type, layout)) {
+      SmallVector<Value> same(perWord(type, layout), t->splat);
+      return SmallVector<Value>(numWords(type, layout),
+                                packWords(same).front());
+    }
+    return SmallVector<Value>(layout.numRegs(), t->splat);
+  case TileValue::Kind::Undefined: {
+    if (isPacked(type, layout))
+      return SmallVector<Value>(numWords(type, layout), i32(0));
+    // Control flow that carries it needs no register for it.
+    Value any = LLVM::PoisonOp::create(b, loc, type);
+    return SmallVector<Value>(layout.numRegs(), any);
+  }
+  case TileValue::Kind::Global: {
+    // All of a tensor is a tile, too: a slice that is the whole folds away.
+    auto type = dyn_cast<RankedTensorType>(v.getType());
+    if (!type || !type.hasStaticShape())
+      break;
+    t->slice.base = t->global;
+    t->slice.shape.assign(type.getShape().begin(), type.getShape().end());
+    t->slice.offsets.assign(type.getRank(), index(0));
+    t->slice.valid.resize(type.getRank());
+    t->slice.dims.resize(type.getRank());
+    std::iota(t->slice.dims.begin(), t->slice.dims.end(), 0);
+    [[fallthrough]];
+  }
+  case TileValue::Kind::Slice: {
+    unsigned rank = layout.kind() == FragmentLayout::Kind::Accumulator ? 2 : 1;
+    if (t->slice.dims.size() != rank)
+      return mlir::emitError(loc, "expected a slice of rank ") << rank,
+             failure();
+    if (const SharedTile *load = view.load(v); load && load->layout.isVector())
+      return loadVector(*load, layout);
+    SmallVector<Value> loaded = loadRegisters(t->slice, layout);
+    return isPacked(type, layout) ? packWords(loaded) : loaded;
+  }
+  }
+  return mlir::emitError(v.getLoc(), "expected a tile, got a whole tensor of "
+                                     "dynamic shape; slice it first"),
+         failure();
+}
+
+//===----------------------------------------------------------------------===//
+// Stores
+//===----------------------------------------------------------------------===//
+
+LogicalResult KernelEmitter::emitInsert(OffsetSizeAndStrideOpInterface op,
+                                        Value source, Value dest,
+                                        llvm::SmallBitVector dropped) {
+  loc = op.getLoc();
+  FailureOr<TileValue> to = tile(dest);
+  if (failed(to))
+    return failure();
+  IRMapping map;
+  if (to->kind != TileValue::Kind::Global && to->kind != TileValue::Kind::Slice)
+    return op->emitOpError("expected a destination in global memory");
+  FailureOr<GlobalSlice> slice = cutSlice(*to, op, dropped, map, {});
+  if (failed(slice))
+    return failure();
+  return emitStore(op, source, *slice);
+}
+
+LogicalResult KernelEmitter::emitStore(Operation *op, Value source,
+                                       const GlobalSlice &dest) {
+  FailureOr<TileValue> from = tile(source);
+  if (failed(from))
+    return failure();
+  TileValue regs = *from;
+  if (from->kind == TileValue::Kind::Slice && from->slice.base == dest.base &&
+      view.isGlobal(source))
+    return success(); // updated in place
+  if (from->kind == TileValue::Kind::Splat) {
+    storeSplat(from->splat, dest);
+    return success();
+  }
+  if (from->kind != TileValue::Kind::Registers) {
+    std::optional<FragmentLayout> layout = view.layout(source);
+    if (!layout)
+      return op->emitOpError("expected a tile of static shape to store");
+    auto values = registers(source, *layout);
+    if (failed(values))
+      return failure();
+    regs.kind = TileValue::Kind::Registers;
+    regs.layout = *layout;
+    regs.regs = *values;
+    regs.valid.assign(dest.dims.size(), Value());
+  }
+  if (regs.stage)
+    return storeStaged(regs, dest);
+  unsigned rank =
+      regs.layout.kind() == FragmentLayout::Kind::Accumulator ? 2 : 1;
+  if (dest.dims.size() != rank)
+    return op->emitOpError("cannot be distributed: expected a slice of rank ")
+           << rank << ", got " << dest.dims.size();
+  for (unsigned d = 0; d < rank; ++d)
+    if (!regs.valid[d])
+      regs.valid[d] = dest.valid[d];
+  if (regs.layout.kind() == FragmentLayout::Kind::Column)
+    return op->emitOpError("cannot store a vector that lies along columns");
+  storeRows(regs, dest);
+  return success();
+}
+
+Value KernelEmitter::both(Value x, Value y) {
+  return x ? b.createOrFold<arith::AndIOp>(loc, x, y) : y;
+}
+
+void KernelEmitter::enterWhere(Value condition) {
+  if (!condition)
+    return;
+  auto guarded = scf::IfOp::create(b, loc, condition);
+  b.setInsertionPointToStart(guarded.thenBlock());
+}
+
+bool KernelEmitter::takesPairs(const GlobalSlice &slice,
+                               const FragmentLayout &layout, Value colLimit,
+                               unsigned bytes) {
+  bool pairs = !colLimit && layout.cols() * bytes % 16 == 0 && bytes > 1 &&
+               slice.dims[1] + 1 == slice.offsets.size() &&
+               isConstantIntValue(slice.offsets.back(), 0);
+  if (pairs)
+    alignedBuffers.insert(slice.base->buffer);
+  return pairs;
+}
+
+/// One value everywhere: element by element, whatever the size.
+void KernelEmitter::storeSplat(Value value, const GlobalSlice &dest) {
+  OpBuilder::InsertionGuard guard(b);
+  SmallVector<Value> sizes;
+  Value count = index(1);
+  for (auto [size, known] : llvm::zip(dest.valid, dest.shape)) {
+    sizes.push_back(size ? size : index(known));
+    count = mul(count, sizes.back());
+  }
+  auto loop = scf::ForOp::create(b, loc, toIndex(threadId()), count,
+                                 index(view.threads()));
+  b.setInsertionPointToStart(loop.getBody());
+  Value rest = loop.getInductionVar();
+  SmallVector<Value> indices(dest.offsets);
+  for (unsigned d = sizes.size(); d-- > 0;) {
+    Value i = rest;
+    if (d) {
+      i = arith::RemUIOp::create(b, loc, rest, sizes[d]);
+      rest = arith::DivUIOp::create(b, loc, rest, sizes[d]);
+    }
+    indices[dest.dims[d]] = add(indices[dest.dims[d]], i);
+  }
+  storeElement(value, elementPointer(*dest.base, indices));
+}
+
+/// Four words of each thread of a quad, transposed: the thread at place c gets
+/// the words number c of all four, in order.
+SmallVector<Value> KernelEmitter::transposeQuad(ArrayRef<Value> words) {
+  SmallVector<Value> w(words);
+  for (unsigned distance : {1u, 2u}) {
+    Value upper = arith::CmpIOp::create(
+        b, loc, arith::CmpIPredicate::ne,
+        arith::AndIOp::create(b, loc, lane(), i32(distance)), i32(0));
+    for (unsigned i = 0; i < 4; ++i) {
+      if (i & distance)
+        continue;
+      Value &low = w[i], &high = w[i + distance];
+      Value sent = arith::SelectOp::create(b, loc, upper, low, high);
+      Value got = shuffle(sent, distance);
+      low = arith::SelectOp::create(b, loc, upper, got, low);
+      high = arith::SelectOp::create(b, loc, upper, high, got);
+    }
+  }
+  return w;
+}
+
+/// Each thread stores what it holds; pairs of columns together where they are
+/// sure to be aligned, and of two bytes each, eight columns together after an
+/// exchange between the threads that hold a row.
+void KernelEmitter::storeRows(const TileValue &source,
+                              const GlobalSlice &dest) {
+  const FragmentLayout &layout = source.layout;
+  llvm::SaveAndRestore thread(branchThread, readThread());
+  bool vector = layout.kind() == FragmentLayout::Kind::Row;
+  Type type = dest.base->type.getElementType();
+  unsigned bytes = std::max(1u, type.getIntOrFloatBitWidth() / 8);
+  Value rowLimit = source.valid[0],
+        colLimit = vector ? Value() : source.valid[1];
+  if (!vector && !colLimit && layout.cols() % 8)
+    colLimit = index(layout.cols());
+  bool pairs = !vector && takesPairs(dest, layout, colLimit, bytes);
+
+  FragmentLayout rows = layout.alongRows();
+  unsigned chunks =
+      pairs && isPacked(type, layout) ? layout.colTiles() / 4 * 4 : 0;
+  for (unsigned v = 0; v < rows.numRegs(); ++v) {
+    OpBuilder::InsertionGuard whole(b);
+    Value row = rowOf(rows, v), condition = isFirstCopy(layout);
+    if (rowLimit)
+      condition = both(condition, less(row, rowLimit));
+    if (vector)
+      condition = both(condition,
+                       arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                             remC(lane(), 4), i32(0)));
+    SmallVector<Value> indices(dest.offsets);
+    indices[dest.dims[0]] = add(indices[dest.dims[0]], row);
+    if (chunks) {
+      SmallVector<Value> of(indices);
+      Value first = mulC(remC(lane(), 4), 8);
+      if (Value ofWarp = warpCol(layout))
+        first = add(first, ofWarp);
+      of[dest.dims[1]] = add(of[dest.dims[1]], toIndex(first));
+      Value pointer = elementPointer(*dest.base, of);
+      for (unsigned n = 0; n < chunks; n += 4) {
+        SmallVector<Value> words;
+        for (unsigned k = 0; k < 4; ++k)
+          words.push_back(LLVM::BitcastOp::create(
+              b, loc, b.getI32Type(),
+              source.regs[layout.reg(v / 2, n + k, v % 2 * 2) / 2]));
+        words = transposeQuad(words);
+        // Threads of other rows took part.
+        OpBuilder::InsertionGuard inner(b);
+        enterWhere(condition);
+        Value chunk = LLVM::PoisonOp::create(
+            b, loc, VectorType::get({4}, b.getI32Type()));
+        for (unsigned k = 0; k < 4; ++k)
+          chunk =
+              LLVM::InsertElementOp::create(b, loc, chunk, words[k], i32(k));
+        Value at = LLVM::GEPOp::create(b, loc, globalPointer(), type, pointer,
+                                       ArrayRef<LLVM::GEPArg>{int32_t(8 * n)});
+        LLVM::StoreOp::create(b, loc, chunk, at, /*alignment=*/16);
+      }
+      if (chunks == layout.colTiles())
+        continue;
+    }
+    enterWhere(condition);
+    if (!vector)
+      indices[dest.dims[1]] =
+          add(indices[dest.dims[1]], toIndex(threadCol(layout)));
+    Value pointer = elementPointer(*dest.base, indices);
+    if (vector) {
+      storeElement(source.regs[v], pointer);
+      continue;
+    }
+    for (unsigned n = chunks; n < layout.colTiles(); ++n) {
+      unsigned reg = layout.reg(v / 2, n, v % 2 * 2);
+      Type step = bytes == 1 ? b.getI8Type() : type;
+      Value at = LLVM::GEPOp::create(b, loc, globalPointer(), step, pointer,
+                                     ArrayRef<LLVM::GEPArg>{int32_t(8 * n)});
+      if (pairs) {
+        Value both = isPacked(type, layout)
+                         ? source.regs[reg / 2]
+                         : pack(source.regs[reg], source.regs[reg + 1]);
+        LLVM::StoreOp::create(b, loc, both, at, /*alignment=*/2 * bytes);
+        continue;
+      }
+      for (unsigned e = 0; e < 2; ++e) {
+        OpBuilder::InsertionGuard inner(b);
+        if (colLimit)
+          enterWhere(less(colOf(layout, reg + e), colLimit));
+        Value to = e ? LLVM::GEPOp::create(b, loc, globalPointer(), step, at,
+                                           ArrayRef<LLVM::GEPArg>{1})
+                     : at;
+        storeElement(element(source.regs, reg + e, type, layout), to);
+      }
+    }
+  }
+}

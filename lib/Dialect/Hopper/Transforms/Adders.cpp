@@ -1,0 +1,102 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What threads of the producer's add for the consumers.
+
+#include "fa/Dialect/Hopper/Transforms/Adders.h"
+
+#include "fa/Schedule/BlockProgram.h"
+
+using namespace mlir;
+using namespace fa;
+using namespace fa::hopper;
+
+StageOp fa::hopper::stageOf(AccumulateSliceOp sum) {
+  Value part = sum.getPart();
+  if (auto slice = part.getDefiningOp<tensor::ExtractSliceOp>())
+    part = slice.getSource();
+  return part.getDefiningOp<StageOp>();
+}
+
+AccumulateSliceOp fa::hopper::findHandedSum(scf::ForallOp forall) {
+  AccumulateSliceOp handed;
+  forall.walk([&](AccumulateSliceOp sum) {
+    StageOp stage = stageOf(sum);
+    if (!stage || !stage.getAdders())
+      return WalkResult::advance();
+    handed = sum;
+    return WalkResult::interrupt();
+  });
+  return handed;
+}
+
+/// The sum that a staged tile is handed to adders for: each time it is staged
+/// they are told once where to. Null where that is not so.
+static AccumulateSliceOp sumOfStaged(StageOp stage) {
+  Value part = stage.getResult();
+  if (part.hasOneUse())
+    if (auto slice = dyn_cast<tensor::ExtractSliceOp>(*part.user_begin()))
+      part = slice.getResult();
+  auto sum = part.hasOneUse() ? dyn_cast<AccumulateSliceOp>(*part.user_begin())
+                              : AccumulateSliceOp();
+  if (!sum || sum.getPart() != part || sum->getBlock() != stage->getBlock())
+    return {};
+  auto isHanded = [](StageOp other) {
+    return other.getAdders() ? WalkResult::interrupt() : WalkResult::advance();
+  };
+  for (Operation *op = stage->getNextNode(); op != sum; op = op->getNextNode())
+    if (op->walk(isHanded).wasInterrupted())
+      return {};
+  return sum;
+}
+
+/// What is handed to adders is one sum, or copies of it, and all that blocks
+/// add in an order.
+LogicalResult fa::hopper::verifyAdders(scf::ForallOp forall) {
+  AccumulateSliceOp handed = findHandedSum(forall);
+  auto told = [](AccumulateSliceOp sum) {
+    StageOp stage = stageOf(sum);
+    return std::make_tuple(*stage.getAdders(), stage.getOffset(),
+                           stage.getTile().getType(),
+                           memoryOf(sum.getInit(), 0).first,
+                           sum.getDroppedDims(), sum.getOrdered());
+  };
+  WalkResult walk = forall.walk([&](StageOp stage) {
+    if (!stage.getAdders() || sumOfStaged(stage))
+      return WalkResult::advance();
+    stage.emitOpError("has adders, and its tile goes not to one "
+                      "fa.accumulate_slice in its block, before another is "
+                      "staged; add it there, or have no adders");
+    return WalkResult::interrupt();
+  });
+  if (walk.wasInterrupted())
+    return failure();
+  SmallVector<AccumulateSliceOp> others;
+  forall.walk([&](AccumulateSliceOp sum) {
+    StageOp stage = stageOf(sum);
+    bool isHanded = stage && stage.getAdders();
+    if (isHanded ? told(sum) != told(handed) : sum.getOrdered().value_or(0) > 0)
+      others.push_back(sum);
+  });
+  if (!handed || others.empty())
+    return success();
+  InFlightDiagnostic diag = others.front().emitOpError(
+      "is another sum than the adders', and in an order or adders', too; they "
+      "take one, of one tensor and one tile: leave both to the consumers");
+  diag.attachNote(handed.getLoc()) << "the adders'";
+  return diag;
+}
+
+LogicalResult fa::hopper::verifyOrder(scf::ForallOp forall) {
+  std::optional<int64_t> apart = findOrder(forall);
+  if (!apart || forall.getBody()->getOps<ConsumersOp>().empty())
+    return success();
+  if (forall.getBody()->getOps<TileQueueOp>().empty())
+    return forall.emitOpError("adds in an order, and its blocks take no tiles "
+                              "from a hopper.tile_queue; add one");
+  if (*apart > 0)
+    return forall.emitOpError("has roles, and an fa.accumulate for which "
+                              "blocks wait for the end of that ")
+           << *apart << " before; 0 is expected there, or no roles";
+  return success();
+}

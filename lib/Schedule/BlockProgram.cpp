@@ -1,0 +1,233 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "fa/Schedule/BlockProgram.h"
+
+#include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/IR/Matchers.h"
+
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+using namespace mlir;
+using namespace fa;
+
+SmallVector<Operation *> fa::getLoadChain(Value tile) {
+  SmallVector<Operation *> chain;
+  while (Operation *op = tile.getDefiningOp()) {
+    chain.push_back(op);
+    if (isa<tensor::ExtractSliceOp>(op))
+      return chain;
+    if (!isa<tensor::PadOp, tensor::CastOp>(op))
+      break;
+    tile = op->getOperand(0);
+  }
+  return {};
+}
+
+bool BlockProgram::isOfShortTypes() const {
+  return forall
+      .walk([](Operation *op) {
+        for (Type type : op->getResultTypes())
+          if (auto tile = dyn_cast<RankedTensorType>(type);
+              tile && isa<FloatType>(tile.getElementType()) &&
+              tile.getElementTypeBitWidth() == 16)
+            return WalkResult::interrupt();
+        return WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+bool BlockProgram::isGlobal(Value value) const {
+  if (!isa<RankedTensorType>(value.getType()))
+    return false;
+  if (!forall.getRegion().isAncestor(value.getParentRegion()))
+    return true;
+  if (auto arg = dyn_cast<BlockArgument>(value)) {
+    Operation *parent = arg.getOwner()->getParentOp();
+    if (parent == forall)
+      return true;
+    if (auto loop = dyn_cast<scf::ForOp>(parent))
+      return arg.getArgNumber() > 0 &&
+             isGlobal(loop.getInitArgs()[arg.getArgNumber() - 1]);
+    return false;
+  }
+  unsigned number = cast<OpResult>(value).getResultNumber();
+  Operation *op = value.getDefiningOp();
+  if (auto loop = dyn_cast<scf::ForOp>(op))
+    return isGlobal(loop.getInitArgs()[number]);
+  if (auto branch = dyn_cast<scf::IfOp>(op))
+    return isGlobal(branch.thenYield().getOperand(number));
+  if (auto insert = dyn_cast<tensor::InsertSliceOp>(op))
+    return isGlobal(insert.getDest());
+  if (auto cast = dyn_cast<tensor::CastOp>(op))
+    return isGlobal(cast.getSource());
+  if (auto sum = dyn_cast<AccumulateSliceOp>(op))
+    return isGlobal(sum.getInit());
+  if (auto sum = dyn_cast<AccumulateOp>(op))
+    return isGlobal(sum.getInit());
+  if (isa<ListBlocksOp, linalg::ReduceOp>(op))
+    return isGlobal(
+        cast<DestinationStyleOpInterface>(op).getDpsInits()[number]);
+  if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op))
+    return isView(slice);
+  // A role gives what its body returns.
+  if (op->getNumRegions() == 1 && llvm::hasSingleElement(op->getRegion(0))) {
+    Operation *last = op->getRegion(0).front().getTerminator();
+    return last->hasTrait<OpTrait::ReturnLike>() &&
+           last->getNumOperands() == op->getNumResults() &&
+           isGlobal(last->getOperand(number));
+  }
+  return false;
+}
+
+/// True where something writes parts of a tensor in place, in a loop or not.
+static bool isUpdatedInParts(Value value) {
+  return llvm::any_of(value.getUses(), [](OpOperand &use) {
+    if (auto insert = dyn_cast<tensor::InsertSliceOp>(use.getOwner()))
+      return insert.getDest() == use.get();
+    if (isa<AccumulateSliceOp, AccumulateOp, ListBlocksOp, linalg::ReduceOp>(
+            use.getOwner()))
+      return cast<DestinationStyleOpInterface>(use.getOwner()).isDpsInit(&use);
+    auto loop = dyn_cast<scf::ForOp>(use.getOwner());
+    BlockArgument carried =
+        loop ? loop.getTiedLoopRegionIterArg(&use) : BlockArgument();
+    return carried && isUpdatedInParts(carried);
+  });
+}
+
+/// A slice of a tensor in memory that is updated part by part stays there.
+bool BlockProgram::isView(tensor::ExtractSliceOp slice) const {
+  return isGlobal(slice.getSource()) && isUpdatedInParts(slice);
+}
+
+bool BlockProgram::isLoadedTile(Value value) const {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  if (!type || !type.hasStaticShape())
+    return false;
+  while (true) {
+    SmallVector<Operation *> chain = getLoadChain(value);
+    if (chain.empty())
+      return false;
+    auto slice = cast<tensor::ExtractSliceOp>(chain.back());
+    if (isGlobal(slice.getSource()))
+      return !isView(slice);
+    value = slice.getSource();
+  }
+}
+
+bool BlockProgram::isComputed(Value value) const {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  return type && type.hasStaticShape() && type.getRank() >= 1 &&
+         type.getRank() <= 2 && !isLoadedTile(value) && !isGlobal(value) &&
+         !isa_and_present<tensor::EmptyOp, linalg::FillOp>(
+             value.getDefiningOp());
+}
+
+bool BlockProgram::addsTiles() const {
+  return forall.walk([](AccumulateSliceOp) { return WalkResult::interrupt(); })
+      .wasInterrupted();
+}
+
+bool fa::isKnownAhead(Value value, scf::ForOp loop,
+                      llvm::function_ref<bool(Operation *)> takes) {
+  SmallVector<Value> work{value};
+  DenseSet<Value> seen;
+  while (!work.empty()) {
+    Value v = work.pop_back_val();
+    if (!seen.insert(v).second || v == loop.getInductionVar() ||
+        !loop.getRegion().isAncestor(v.getParentRegion()))
+      continue;
+    Operation *op = v.getDefiningOp();
+    if (!op || !takes(op))
+      return false;
+    work.append(op->operand_begin(), op->operand_end());
+  }
+  return true;
+}
+
+bool fa::canPrefetch(Value value, scf::ForOp loop) {
+  return isKnownAhead(value, loop, [&](Operation *op) {
+    if (op->getBlock() != loop.getBody())
+      return false;
+    if (isa<tensor::PadOp, tensor::ExtractSliceOp, tensor::CastOp>(op))
+      return true;
+    if (auto extract = dyn_cast<tensor::ExtractOp>(op))
+      return loop.isDefinedOutsideOfLoop(extract.getTensor());
+    return !op->getNumRegions() && isPure(op) &&
+           (isa<tensor::DimOp>(op) ||
+            llvm::none_of(op->getOperandTypes(),
+                          [](Type t) { return isa<TensorType>(t); }));
+  });
+}
+
+std::pair<Value, unsigned> fa::memoryOf(Value value, unsigned dim) {
+  while (true) {
+    Operation *op = value.getDefiningOp();
+    if (auto argument = dyn_cast<BlockArgument>(value)) {
+      auto loop = dyn_cast<scf::ForOp>(argument.getOwner()->getParentOp());
+      if (!loop)
+        return {value, dim};
+      value = loop.getTiedLoopInit(argument)->get();
+    } else if (auto loop = dyn_cast<scf::ForOp>(op)) {
+      value = loop.getInitArgs()[cast<OpResult>(value).getResultNumber()];
+    } else if (auto sum = dyn_cast<AccumulateSliceOp>(op)) {
+      value = sum.getInit();
+    } else if (auto slice = dyn_cast<tensor::ExtractSliceOp>(op)) {
+      llvm::SmallBitVector dropped = slice.getDroppedDims();
+      unsigned kept = 0, d = 0;
+      for (; d < dropped.size(); ++d)
+        if (!dropped.test(d) && kept++ == dim)
+          break;
+      dim = d;
+      value = slice.getSource();
+    } else {
+      return {value, dim};
+    }
+  }
+}
+
+/// Whether loops of blocks that come later in a dimension begin later.
+bool fa::beginsDependOn(scf::ForallOp forall, Value value) {
+  bool found = false;
+  forall.walk([&](scf::ForOp loop) {
+    found |= dependsOn(loop.getLowerBound(), value);
+  });
+  return found;
+}
+
+/// Whether blocks that come last in a dimension have the longest loops: where
+/// these begin may be later, too.
+bool fa::endsDependOn(scf::ForallOp forall, Value value) {
+  bool found = false;
+  forall.walk([&](scf::ForOp loop) {
+    found |= dependsOn(loop.getUpperBound(), value);
+  });
+  return found;
+}
+
+bool fa::boundsDependOn(scf::ForallOp forall, Value value) {
+  return beginsDependOn(forall, value) || endsDependOn(forall, value);
+}
+
+std::optional<int64_t> fa::findOrder(scf::ForallOp forall) {
+  std::optional<int64_t> apart;
+  forall.walk([&](Operation *op) {
+    if (auto sum = dyn_cast<AccumulateSliceOp>(op);
+        sum && sum.getOrdered().value_or(0) > 0)
+      apart = apart.value_or(0);
+    if (auto sum = dyn_cast<AccumulateOp>(op);
+        sum && sum.getOrdered().value_or(0) > 0)
+      apart = *sum.getOrdered();
+  });
+  return apart;
+}
+
+SmallVector<func::FuncOp> fa::collectPrograms(ModuleOp module) {
+  SmallVector<func::FuncOp> funcs;
+  for (auto func : module.getOps<func::FuncOp>())
+    if (!func.isDeclaration() &&
+        !func.getBody().front().getOps<scf::ForallOp>().empty())
+      funcs.push_back(func);
+  return funcs;
+}
