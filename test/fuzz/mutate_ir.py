@@ -87,6 +87,12 @@ WORDS = [
     b"hopper.wait_group",
     b"hopper.turn_begin",
     b"hopper.yield",
+    b"nvidia.convert_layout",
+    b"nvidia.block",
+    b"nvidia.hoisted",
+    b"#nvidia.fragment<tile, row_warps = 2 of 4>",
+    b"#nvidia.fragment<rows, row_warps = 4 of 4>",
+    b"#nvidia.shared<offset = 0>",
     b"polled",
     b"transposed",
     b"fa.attention",
@@ -165,9 +171,13 @@ HOPPER = [
     "--fa-schedule-hopper",
     "--hopper-verify",
     "--fa-hopper-layouts",
+    "--fa-schedule-ampere=chip=sm_90a",
     "--fa-tiles-to-threads",
     "--fa-lower-to-nvvm",
 ]
+# The way to what each thread holds, for sm_80, and the way from there.
+AMPERE = ["--fa-pipeline=target=sm_80", "--fa-schedule-ampere"]
+LAYOUTS = ["--fa-tiles-to-threads", "--fa-lower-to-nvvm"]
 # From a kernel in the LLVM dialect.
 KERNELS = ["--fa-emit-ptx"]
 TARGETS = ["cpu", "sm_80", "sm_90a"]
@@ -519,6 +529,19 @@ def collect_hopper(options, runner):
     return seeds
 
 
+def collect_layouts(options, runner):
+    """[(IR whose types say where tiles live, flags of the passes that follow)]"""
+    seeds = []
+    inputs = pathlib.Path(options.tests, "inputs")
+    for file in sorted((inputs / "small").glob("*.mlir")) + sorted(inputs.glob("tiles/*.mlir")):
+        for part in re.split(rb"^(?=func\.func)", file.read_bytes(), flags=re.M)[1:]:
+            for flags in (AMPERE, HOPPER[: -len(LAYOUTS)]):
+                ir = runner.stage(part, flags)
+                if ir is not None:
+                    seeds.append((ir, LAYOUTS))
+    return seeds
+
+
 def collect_kernels(options):
     """[(kernels in the LLVM dialect, flags to PTX)]: where LLVM itself gives up."""
     file = pathlib.Path(options.tests, "Target", "NVIDIA", "emit-ptx-fatal.mlir")
@@ -588,6 +611,7 @@ def main():
         help="mutate the inputs only, not the IR after each pass",
     )
     parser.add_argument("--hopper", action="store_true", help="the passes of sm_90a")
+    parser.add_argument("--layouts", action="store_true", help="from layouts to threads")
     parser.add_argument("--kernels", action="store_true", help="from the LLVM dialect to PTX")
     options = parser.parse_args()
 
@@ -600,6 +624,8 @@ def main():
     every = [f"--{name}" for name in every]
     if options.hopper:
         seeds, passes = collect_hopper(options, runner), HOPPER
+    elif options.layouts:
+        seeds, passes = collect_layouts(options, runner), LAYOUTS
     elif options.kernels:
         seeds, passes = collect_kernels(options), KERNELS
     else:

@@ -7,62 +7,16 @@
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
-#include "llvm/Support/SaveAndRestore.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace fa;
 using namespace fa::nvidia;
 
 //===----------------------------------------------------------------------===//
-// Small things
+// The thread
 //===----------------------------------------------------------------------===//
 
-Value KernelEmitter::once(const OnceKey &key,
-                          llvm::function_ref<Value()> create) {
-  Block *block = b.getInsertionBlock();
-  Block::iterator point = b.getInsertionPoint();
-  auto known = made.find(key);
-  if (known != made.end()) {
-    // What is computed of operands elsewhere is as far up as they are.
-    Operation *op = known->second.getDefiningOp();
-    bool isAhead = !op || op->getBlock() != block || point == block->end() ||
-                   op->isBeforeInBlock(&*point);
-    if (isAhead)
-      return known->second;
-  }
-  Value value = create();
-  made[key] = value;
-  return value;
-}
-Value KernelEmitter::constant(IntegerAttr value) {
-  return once(
-      {b.getInsertionBlock(), TypeID::get<arith::ConstantOp>(),
-       value.getAsOpaquePointer(), nullptr},
-      [&]() -> Value { return arith::ConstantOp::create(b, loc, value); });
-}
-
-Value KernelEmitter::addC(Value x, int64_t c) {
-  if (c == 0)
-    return x;
-  Value v = x.getType().isIndex()       ? index(c)
-            : x.getType().isInteger(64) ? i64(c)
-                                        : i32(c);
-  return add(x, v);
-}
-Value KernelEmitter::mulC(Value x, int64_t c) {
-  if (c == 1)
-    return x;
-  Value v = x.getType().isIndex()       ? index(c)
-            : x.getType().isInteger(64) ? i64(c)
-                                        : i32(c);
-  return mul(x, v);
-}
-Value KernelEmitter::divC(Value x, int64_t c) {
-  return c == 1 ? x : once<arith::DivUIOp>(x, i32(c));
-}
-Value KernelEmitter::remC(Value x, int64_t c) {
-  return once<arith::RemUIOp>(x, i32(c));
-}
 Value KernelEmitter::threadId() {
   if (branchThread)
     return branchThread;
@@ -124,30 +78,6 @@ Value KernelEmitter::colOf(const FragmentLayout &layout, unsigned reg) {
   if (layout.kind() == FragmentLayout::Kind::Row)
     return {};
   return addC(toIndex(threadCol(layout)), layout.regCol(reg));
-}
-
-SmallVector<Value> KernelEmitter::ptx(StringRef text, StringRef constraints,
-                                      ValueRange operands, TypeRange results,
-                                      bool sideEffects) {
-  Type type;
-  if (results.size() == 1)
-    type = results[0];
-  else if (results.size() > 1)
-    type = LLVM::LLVMStructType::getLiteral(b.getContext(),
-                                            SmallVector<Type>(results));
-  auto dialect =
-      LLVM::AsmDialectAttr::get(b.getContext(), LLVM::AsmDialect::AD_ATT);
-  auto tail = LLVM::tailcallkind::TailCallKind::None;
-  auto op = LLVM::InlineAsmOp::create(
-      b, loc, type ? TypeRange(type) : TypeRange(), operands, text, constraints,
-      sideEffects,
-      /*is_align_stack=*/false, tail, dialect, ArrayAttr());
-  SmallVector<Value> values;
-  if (results.size() == 1)
-    values.push_back(op.getResult(0));
-  for (unsigned i = 0; results.size() > 1 && i < results.size(); ++i)
-    values.push_back(LLVM::ExtractValueOp::create(b, loc, op.getResult(0), i));
-  return values;
 }
 
 //===----------------------------------------------------------------------===//
@@ -259,331 +189,86 @@ LogicalResult KernelEmitter::emitConstantTile(arith::ConstantOp op) {
   return success();
 }
 
-LogicalResult KernelEmitter::emitOp(Operation *op) {
-  if (isa<hopper::HopperDialect>(op->getDialect()))
-    return emitHopper(op);
-  if (auto loop = dyn_cast<scf::ForOp>(op))
-    return emitFor(loop);
-  if (auto branch = dyn_cast<scf::IfOp>(op))
-    return emitIf(branch);
-  if (isa<tensor::EmptyOp>(op)) {
-    tiles[op->getResult(0)] = TileValue();
-    return success();
-  }
-  if (auto fill = dyn_cast<linalg::FillOp>(op);
-      fill && fill.hasPureTensorSemantics() &&
-      !view.isGlobal(fill.getDpsInits()[0])) {
-    TileValue t;
-    t.kind = TileValue::Kind::Splat;
-    t.splat = scalar(fill.getInputs()[0]);
-    tiles[op->getResult(0)] = t;
-    return success(t.splat != nullptr);
-  }
-  if (auto constant = dyn_cast<arith::ConstantOp>(op);
-      constant && isa<RankedTensorType>(constant.getType()))
-    return emitConstantTile(constant);
-  if (isa<tensor::ExtractSliceOp, tensor::PadOp, tensor::CastOp>(op))
-    return emitSlicing(op);
-  if (auto extract = dyn_cast<tensor::ExtractOp>(op)) {
-    FailureOr<Value> v = emitExtract(extract, scalars);
-    if (succeeded(v))
-      scalars.map(extract.getResult(), *v);
-    return v;
-  }
-  if (auto insert = dyn_cast<tensor::InsertSliceOp>(op)) {
-    if (!view.isGlobal(insert.getDest()))
-      return op->emitOpError("cannot be distributed: only a tensor in global "
-                             "memory can take a slice");
-    if (failed(emitInsert(insert, insert.getSource(), insert.getDest(),
-                          insert.getDroppedDims())))
-      return failure();
-    tiles[insert.getResult()] = tiles[insert.getDest()];
-    if (!frames.empty())
-      barrier();
-    return success();
-  }
-  if (auto sum = dyn_cast<AccumulateSliceOp>(op))
-    return emitAccumulateSlice(sum);
-  if (auto sum = dyn_cast<AccumulateOp>(op))
-    return emitAccumulate(sum);
-  if (auto parallel = dyn_cast<scf::InParallelOp>(op)) {
-    for (Operation &inner : parallel.getYieldingOps()) {
-      if (isa<ParallelAccumulateOp>(inner))
-        continue; // added where it lies
-      auto insert = dyn_cast<tensor::ParallelInsertSliceOp>(inner);
-      if (!insert ||
-          failed(emitInsert(insert, insert.getSource(), insert.getDest(),
-                            insert.getDroppedDims())))
-        return failure();
-    }
-    return success();
-  }
-  if (auto lists = dyn_cast<ListBlocksOp>(op))
-    return emitListBlocks(lists);
-  if (auto convert = dyn_cast<ConvertLayoutOp>(op))
-    return emitConvertLayout(convert);
-  if (auto reduce = dyn_cast<linalg::ReduceOp>(op);
-      reduce && view.isGlobal(reduce->getResult(0)))
+/// A tile of one value throughout, which any layout has.
+LogicalResult KernelEmitter::emitFill(linalg::FillOp fill) {
+  TileValue t;
+  t.kind = TileValue::Kind::Splat;
+  t.splat = scalar(fill.getInputs()[0]);
+  tiles[fill.getResult(0)] = t;
+  return success(t.splat != nullptr);
+}
+
+LogicalResult KernelEmitter::emitLinalg(linalg::LinalgOp op) {
+  auto fill = dyn_cast<linalg::FillOp>(*op);
+  if (fill && fill.hasPureTensorSemantics() &&
+      !view.isGlobal(fill.getDpsInits()[0]))
+    return emitFill(fill);
+  auto reduce = dyn_cast<linalg::ReduceOp>(*op);
+  if (reduce && view.isGlobal(reduce->getResult(0)))
     return emitReduce(reduce);
   if (std::optional<Contraction> c = matchContraction(op))
     return emitContraction(*c);
-  if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op)) {
-    if (linalgOp.getNumReductionLoops() != 0)
-      return emitReduction(linalgOp);
-    if (failed(emitElementwise(linalgOp)))
-      return failure();
-    return shareEarly(op->getResult(0));
-  }
-  return emitScalarOp(op);
-}
-
-//===----------------------------------------------------------------------===//
-// Loops and branches
-//===----------------------------------------------------------------------===//
-
-unsigned fa::nvidia::perWord(Type elementType, const FragmentLayout &layout) {
-  if (layout.kind() != FragmentLayout::Kind::Accumulator)
-    return 1;
-  if (elementType.isInteger(1))
-    return 32;
-  return elementType.isBF16() || elementType.isF16() ? 2 : 1;
-}
-
-unsigned KernelEmitter::flatSize(Value v) {
-  if (!isa<TensorType>(v.getType()))
-    return 1;
-  if (view.isGlobal(v))
-    return 0;
-  std::optional<FragmentLayout> layout = view.layout(v);
-  if (!layout)
-    return 0;
-  return numWords(getElementTypeOrSelf(v.getType()), *layout);
-}
-
-Type KernelEmitter::flatType(Value v) {
-  Type type = getElementTypeOrSelf(v.getType());
-  std::optional<FragmentLayout> layout = view.layout(v);
-  return layout && isPacked(type, *layout) ? b.getI32Type() : type;
-}
-
-FailureOr<SmallVector<Value>> KernelEmitter::flatten(Value v, Value like) {
-  if (isa<hopper::SlotType>(v.getType()))
-    return SmallVector<Value>{slots[v].stage};
-  if (!isa<TensorType>(v.getType())) {
-    Value s = scalar(v);
-    if (!s)
-      return failure();
-    return SmallVector<Value>{s};
-  }
-  if (view.isGlobal(like))
-    return SmallVector<Value>{};
-  std::optional<FragmentLayout> layout = view.layout(like);
-  if (!layout)
-    return mlir::emitError(v.getLoc(), "expected a tile of static shape, got ")
-           << v.getType();
-  return registers(v, *layout);
-}
-
-unsigned KernelEmitter::bindFlat(Value v, ValueRange values, Value origin) {
-  if (isa<hopper::SlotType>(v.getType())) {
-    slots[v] = {slots[origin].ring, values[0]};
-    return 1;
-  }
-  if (!isa<TensorType>(v.getType())) {
-    scalars.map(v, values[0]);
-    return 1;
-  }
-  if (view.isGlobal(v)) {
-    tiles[v] = TileValue(tiles[origin]);
-    return 0;
-  }
-  SmallVector<Value> regs(values.take_front(flatSize(v)));
-  bindRegisters(v, regs);
-  return regs.size();
-}
-
-LogicalResult KernelEmitter::emitFor(scf::ForOp op) {
-  LoopFrame frame;
-  frame.source = op;
-  frame.ring = view.ring(op);
-  Value lower = scalar(op.getLowerBound()), step = scalar(op.getStep());
-  frame.upper = scalar(op.getUpperBound());
-  if (!lower || !step || !frame.upper)
+  if (op.getNumReductionLoops() != 0)
+    return emitReduction(op);
+  if (failed(emitElementwise(op)))
     return failure();
-  unsigned stages = frame.ring.empty() ? 1 : frame.ring[0]->stages;
-  if (!frame.ring.empty() && !frames.empty())
-    barrier();
-  for (unsigned p = 0; p < stages; ++p) {
-    ArrayRef<const SharedTile *> loads = frame.ring;
-    if (p + 1 == stages)
-      loads = loads.empty() || !loads[0]->inTurn
-                  ? ArrayRef<const SharedTile *>()
-                  : loads.drop_back();
-    Value iv = add(lower, mul(index(p), step));
-    if (failed(prefetch(frame, loads, iv, i32(p))))
-      return failure();
-  }
-  frame.stage = i32(0);
-  if (failed(ensureReady(op)) || failed(hoistFragments(op)))
-    return failure();
-
-  SmallVector<Value> inits;
-  for (auto [init, arg] : llvm::zip(op.getInitArgs(), op.getRegionIterArgs())) {
-    auto flat = flatten(init, arg);
-    if (failed(flat))
-      return failure();
-    inits.append(*flat);
-  }
-  SmallVector<RingGroup> rings = groupRings(op, ringsMovedIn(op));
-  appendCounts(rings, inits);
-  SmallVector<AccumulateOp> sums = sumsCarriedBy(op);
-  startSums(sums, inits);
-  if (stages > 1)
-    inits.push_back(i32(0));
-  auto loop = scf::ForOp::create(b, loc, lower, frame.upper, step, inits);
-  frame.iv = loop.getInductionVar();
-  scalars.map(op.getInductionVar(), frame.iv);
-  ValueRange args = loop.getRegionIterArgs();
-  unsigned at = 0;
-  for (auto [init, arg] : llvm::zip(op.getInitArgs(), op.getRegionIterArgs()))
-    at += bindFlat(arg, args.drop_front(at), init);
-  bindRings(rings, args.slice(at, rings.size()));
-  at += rings.size();
-  for (AccumulateOp sum : sums)
-    for (auto &held : carriedSums[sum].sums)
-      held.second = args[at++];
-  if (stages > 1)
-    frame.stage = args.back();
-
-  int64_t committedBefore = committed;
-  auto inFlightBefore = inFlight;
-  {
-    llvm::SaveAndRestore inLoop(iteration);
-    OpBuilder::InsertionGuard guard(b);
-    if (loop.getBody()->empty())
-      b.setInsertionPointToStart(loop.getBody());
-    else
-      b.setInsertionPoint(loop.getBody()->getTerminator());
-    frames.push_back(frame);
-    if (iteration)
-      iteration = toI32(frame.iv);
-    if (failed(emitBlock(*op.getBody())))
-      return failure();
-    SmallVector<Value> yields;
-    for (auto [v, arg] :
-         llvm::zip(op.getYieldedValues(), op.getRegionIterArgs())) {
-      auto flat = flatten(v, arg);
-      if (failed(flat))
-        return failure();
-      yields.append(*flat);
-    }
-    appendCounts(rings, yields);
-    for (AccumulateOp sum : sums)
-      for (auto &held : carriedSums[sum].sums)
-        yields.push_back(held.second);
-    if (stages > 1) {
-      Value next = addC(frame.stage, 1);
-      Value wrap = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, next,
-                                         i32(stages));
-      yields.push_back(arith::SelectOp::create(b, loc, wrap, i32(0), next));
-    }
-    if (!inits.empty())
-      scf::YieldOp::create(b, loc, yields);
-    frames.pop_back();
-  }
-  committed = committedBefore;
-  inFlight = inFlightBefore;
-  at = 0;
-  for (auto [init, result] : llvm::zip(op.getInitArgs(), op.getResults()))
-    at += bindFlat(result, loop.getResults().drop_front(at), init);
-  bindRings(rings, loop.getResults().slice(at, rings.size()));
-  at += rings.size();
-  for (AccumulateOp sum : sums) {
-    PlaceSums held = carriedSums[sum];
-    carriedSums.erase(sum);
-    for (auto &[reg, value] : held.sums)
-      value = loop.getResult(at++);
-    if (failed(addSums(sum, held)))
-      return failure();
-  }
-  return success();
+  return shareEarly(op->getResult(0));
 }
 
-/// Whether a block gives only what is there, or one value throughout.
-static bool doesNothing(Block &block) {
-  return llvm::all_of(block.without_terminator(), [](Operation &op) {
-    return isa<tensor::EmptyOp, linalg::FillOp, arith::ConstantOp,
-               ConvertLayoutOp>(op);
-  });
+LogicalResult KernelEmitter::emitOp(Operation *op) {
+  if (isa<hopper::HopperDialect>(op->getDialect()))
+    return emitHopper(op);
+  return TypeSwitch<Operation *, LogicalResult>(op)
+      .Case([&](scf::ForOp loop) { return emitFor(loop); })
+      .Case([&](scf::IfOp branch) { return emitIf(branch); })
+      .Case([&](scf::InParallelOp all) { return emitInParallel(all); })
+      .Case([&](tensor::EmptyOp empty) {
+        tiles[empty] = TileValue();
+        return success();
+      })
+      .Case<tensor::ExtractSliceOp, tensor::PadOp, tensor::CastOp>(
+          [&](Operation *slicing) { return emitSlicing(slicing); })
+      .Case([&](tensor::ExtractOp extract) -> LogicalResult {
+        FailureOr<Value> v = emitExtract(extract, scalars);
+        if (succeeded(v))
+          scalars.map(extract.getResult(), *v);
+        return v;
+      })
+      .Case([&](tensor::InsertSliceOp insert) { return emitInPlace(insert); })
+      .Case([&](AccumulateSliceOp sum) { return emitAccumulateSlice(sum); })
+      .Case([&](AccumulateOp sum) { return emitAccumulate(sum); })
+      .Case([&](ListBlocksOp lists) { return emitListBlocks(lists); })
+      .Case([&](ConvertLayoutOp convert) { return emitConvertLayout(convert); })
+      .Case([&](linalg::LinalgOp linalgOp) { return emitLinalg(linalgOp); })
+      .Default([&](Operation *other) {
+        auto constant = dyn_cast<arith::ConstantOp>(other);
+        if (constant && isa<RankedTensorType>(constant.getType()))
+          return emitConstantTile(constant);
+        return emitScalarOp(other);
+      });
 }
 
-LogicalResult KernelEmitter::emitBranch(Block &from, scf::IfOp source,
-                                        Block *to, ArrayRef<RingGroup> rings) {
-  OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToEnd(to);
-  int64_t committedBefore = committed;
-  auto inFlightBefore = inFlight;
-  auto countsBefore = ringCounts;
-  {
-    llvm::SaveAndRestore thread(branchThread);
-    // Not where all blocks go but a few: what coordinates are computed from
-    // would be waited for in each. Addresses would take too many registers.
-    bool isCommon = source.elseBlock() && &from == source.thenBlock();
-    bool reads =
-        from.walk([](tensor::ExtractOp) { return WalkResult::interrupt(); })
-            .wasInterrupted();
-    // Where the other side does nothing, this one is the exception: what it
-    // shared with the common way would take registers all along it.
-    bool isException =
-        isCommon && doesNothing(*source.elseBlock()) &&
-        from.walk([](linalg::IndexOp) { return WalkResult::interrupt(); })
-            .wasInterrupted();
-    if (ringsMovedIn(source).empty() && (!isCommon || reads || isException))
-      branchThread = readThread();
-    if (failed(emitBlock(from)))
-      return failure();
-  }
-  SmallVector<Value> yields;
-  for (auto [v, result] :
-       llvm::zip(from.getTerminator()->getOperands(), source.getResults())) {
-    auto flat = flatten(v, result);
-    if (failed(flat))
-      return failure();
-    yields.append(*flat);
-  }
-  appendCounts(rings, yields);
-  ringCounts = countsBefore;
-  scf::YieldOp::create(b, loc, yields);
-  committed = committedBefore;
-  inFlight = inFlightBefore;
-  return success();
-}
-
-LogicalResult KernelEmitter::emitIf(scf::IfOp op) {
-  Value condition = scalar(op.getCondition());
-  if (!condition)
-    return failure();
-  SmallVector<Type> types;
-  for (Value result : op.getResults())
-    types.append(flatSize(result), flatType(result));
-  SmallVector<RingGroup> rings = groupRings(op, ringsMovedIn(op));
-  if (!rings.empty() && !op.elseBlock())
-    return op.emitOpError("moves rings on one side only: it needs an else");
-  types.append(rings.size(), b.getI32Type());
-  auto branch = scf::IfOp::create(b, loc, types, condition,
-                                  /*addThenBlock=*/true,
-                                  /*addElseBlock=*/op.elseBlock() != nullptr);
-  if (failed(emitBranch(*op.thenBlock(), op, &branch.getThenRegion().front(),
-                        rings)))
-    return failure();
-  if (op.elseBlock() &&
-      failed(emitBranch(*op.elseBlock(), op, &branch.getElseRegion().front(),
-                        rings)))
-    return failure();
-  unsigned at = 0;
-  for (auto [i, result] : llvm::enumerate(op.getResults()))
-    at += bindFlat(result, branch.getResults().drop_front(at),
-                   op.thenYield().getOperand(i));
-  bindRings(rings, branch.getResults().slice(at, rings.size()));
-  return success();
+LogicalResult KernelEmitter::emitHopper(Operation *op) {
+  using namespace hopper;
+  return TypeSwitch<Operation *, LogicalResult>(op)
+      .Case<RingOp, TileQueueOp, YieldOp>([](Operation *) { return success(); })
+      .Case([&](LoadOp load) { return emitLoad(load); })
+      .Case([&](ShareOp share) { return emitShare(share); })
+      .Case([&](AcquireOp acquire) { return emitAcquire(acquire); })
+      .Case([&](PollOp poll) { return emitPoll(poll); })
+      .Case([&](ReleaseOp release) { return emitRelease(release); })
+      .Case([&](ReadOp read) { return emitRead(read); })
+      .Case([&](StageOp stage) { return emitStage(stage); })
+      .Case([&](WgmmaOp wgmma) { return emitWgmma(wgmma); })
+      .Case([&](WaitGroupOp wait) { return emitWaitGroup(wait); })
+      .Case([&](PinOp pin) { return emitPin(pin); })
+      .Case([&](PartialSumsOp sums) { return emitPartialSums(sums); })
+      .Case([&](ExceedsOp exceeds) { return emitExceeds(exceeds); })
+      .Case<TurnBeginOp, TurnEndOp>([&](Operation *turn) {
+        emitTurn(isa<TurnBeginOp>(turn));
+        return success();
+      })
+      .Default([](Operation *other) {
+        return other->emitOpError("has no lowering yet");
+      });
 }

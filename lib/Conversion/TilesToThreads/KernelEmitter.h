@@ -8,6 +8,8 @@
 #define FA_LIB_CONVERSION_TILESTOTHREADS_KERNELEMITTER_H
 
 #include "BlockView.h"
+#include "ThreadBuilder.h"
+#include "TileValue.h"
 
 #include "fa/Dialect/FA/IR/TileRanges.h"
 
@@ -22,70 +24,6 @@
 #include <limits>
 
 namespace fa::nvidia {
-
-/// A tensor in global memory, as the kernel's parameters give it.
-struct GlobalTensor {
-  unsigned buffer = 0;
-  mlir::Value pointer;
-  llvm::SmallVector<mlir::Value> sizes;   // index
-  llvm::SmallVector<mlir::Value> strides; // i64, elements
-  mlir::RankedTensorType type;
-};
-
-/// A rectangle cut out of a tensor in global memory, padded to a static shape.
-struct GlobalSlice {
-  const GlobalTensor *base = nullptr;
-  llvm::SmallVector<mlir::Value> offsets; // index, one for each dim of base
-  llvm::SmallVector<unsigned> dims;       // the dims of base that are kept
-  llvm::SmallVector<int64_t> shape;
-  /// Elements beyond these are padding; null: none are.
-  llvm::SmallVector<mlir::Value> valid;
-  mlir::Value pad;
-};
-
-/// How a tensor of the tile program lives in the kernel.
-struct TileValue {
-  enum class Kind { Undefined, Global, Slice, Shared, Registers, Splat };
-  Kind kind = Kind::Undefined;
-  const GlobalTensor *global = nullptr;
-  GlobalSlice slice;
-  FragmentLayout layout;
-  /// One value for each register of the layout. Tiles of rank 2 are packed:
-  /// with 16-bit floats each i32 holds two neighbouring columns, with i1 the
-  /// elements of eight tiles of 16 x 8 (bitOf).
-  llvm::SmallVector<mlir::Value> regs;
-  mlir::Value splat;
-  /// Of a vector in shared memory: where a thread's first element lies, whose
-  /// others lie as `layout` says, from there.
-  mlir::Value shared;
-  /// Of registers: rows and columns beyond these are not to be stored.
-  llvm::SmallVector<mlir::Value> valid;
-  /// Where it goes into shared memory for TMA to store it; null: nowhere.
-  hopper::StageOp stage;
-};
-
-/// How many elements one of a tile's registers holds, words of 32 bits where it
-/// is more than one.
-unsigned perWord(mlir::Type elementType, const FragmentLayout &layout);
-inline unsigned numWords(mlir::Type elementType, const FragmentLayout &layout) {
-  return llvm::divideCeil(layout.numRegs(), perWord(elementType, layout));
-}
-inline bool isPacked(mlir::Type elementType, const FragmentLayout &layout) {
-  return perWord(elementType, layout) > 1;
-}
-
-/// A tensor map that a kernel takes: boxes of `rows` of dimension `dim` by 64
-/// columns of the last dimension, in the 128-byte swizzle; of f32 by 16 columns
-/// as they are.
-struct TensorMap {
-  unsigned buffer = 0, dim = 0;
-  int64_t rows = 0;
-  bool operator==(const TensorMap &o) const {
-    return buffer == o.buffer && dim == o.dim && rows == o.rows;
-  }
-};
-
-class KernelEmitter;
 
 /// Where a block stands among those that wait for each other: its words, behind
 /// those of the blocks before it, and how many these are (index).
@@ -105,7 +43,7 @@ struct TileGrid {
   mlir::Value count, counter, flag;
 };
 
-class KernelEmitter {
+class KernelEmitter : private ThreadBuilder {
   /// A ring as it is filled, or as what it holds is taken: each has a position
   /// of its own.
   enum End : unsigned { Fills, Takes };
@@ -114,7 +52,7 @@ class KernelEmitter {
 public:
   KernelEmitter(const BlockView &view, mlir::OpBuilder &builder,
                 mlir::Location loc, mlir::Value sharedBase)
-      : view(view), b(builder), loc(loc), sharedBase(sharedBase),
+      : ThreadBuilder(builder, loc), view(view), sharedBase(sharedBase),
         allowsApproximations(view.isOfShortTypes()) {}
 
   /// Binds a value outside or an argument of the forall.
@@ -165,8 +103,10 @@ private:
     bool hasMet = false;
   };
 
-  //--- Control (KernelEmitter.cpp)
+  //--- Control (Control.cpp), and what needs no file of its own
   mlir::LogicalResult emitOp(mlir::Operation *op);
+  mlir::LogicalResult emitFill(mlir::linalg::FillOp fill);
+  mlir::LogicalResult emitLinalg(mlir::linalg::LinalgOp op);
   mlir::LogicalResult emitScalarOp(mlir::Operation *op);
   mlir::LogicalResult emitFor(mlir::scf::ForOp op);
   mlir::LogicalResult emitIf(mlir::scf::IfOp op);
@@ -216,6 +156,8 @@ private:
   mlir::LogicalResult emitInsert(mlir::OffsetSizeAndStrideOpInterface op,
                                  mlir::Value source, mlir::Value dest,
                                  llvm::SmallBitVector dropped);
+  mlir::LogicalResult emitInPlace(mlir::tensor::InsertSliceOp insert);
+  mlir::LogicalResult emitInParallel(mlir::scf::InParallelOp all);
   mlir::LogicalResult emitStore(mlir::Operation *op, mlir::Value source,
                                 const GlobalSlice &dest);
   void storeSplat(mlir::Value value, const GlobalSlice &dest);
@@ -490,7 +432,7 @@ private:
   void syncWarpgroup();
   void syncWarp();
 
-  //--- Hopper's rings, loads and stores (Hopper.cpp)
+  //--- Hopper's rings (Rings.cpp), results by TMA (Staging.cpp)
   /// A position in a ring and what follows from it.
   struct Slot {
     hopper::RingOp ring;
@@ -527,6 +469,9 @@ private:
   void waitBarrier(mlir::Value address, mlir::Value parity);
   mlir::FailureOr<mlir::Value> mapAddress(const TensorMap &map,
                                           mlir::Operation *op);
+  mlir::LogicalResult emitAcquire(hopper::AcquireOp acquire);
+  mlir::LogicalResult emitPoll(hopper::PollOp poll);
+  mlir::LogicalResult emitRelease(hopper::ReleaseOp release);
   mlir::LogicalResult emitLoad(hopper::LoadOp op);
   mlir::LogicalResult emitVectorLoad(hopper::LoadOp op,
                                      const GlobalSlice &slice);
@@ -569,55 +514,7 @@ private:
   mlir::LogicalResult emitPartialSums(hopper::PartialSumsOp op);
   mlir::LogicalResult emitExceeds(hopper::ExceedsOp op);
 
-  //--- Small things (KernelEmitter.cpp)
-  /// PTX as inline assembly; emitPTX makes it convergent.
-  llvm::SmallVector<mlir::Value> ptx(llvm::StringRef text,
-                                     llvm::StringRef constraints,
-                                     mlir::ValueRange operands,
-                                     mlir::TypeRange results,
-                                     bool sideEffects = true);
-  mlir::Value i32(int64_t v) { return constant(b.getI32IntegerAttr(v)); }
-  mlir::Value i64(int64_t v) { return constant(b.getI64IntegerAttr(v)); }
-  mlir::Value index(int64_t v) { return constant(b.getIndexAttr(v)); }
-  mlir::Value constant(mlir::IntegerAttr value);
-  /// An integer operation on these, which each block has once: the elements of
-  /// a tile share most of what their coordinates are computed from.
-  template <typename Op> mlir::Value once(mlir::Value x, mlir::Value y) {
-    return once({b.getInsertionBlock(), mlir::TypeID::get<Op>(),
-                 x.getAsOpaquePointer(), y.getAsOpaquePointer()},
-                [&] { return b.createOrFold<Op>(loc, x, y); });
-  }
-  mlir::Value castIndex(mlir::Value v, mlir::Type type) {
-    return once(
-        {b.getInsertionBlock(), mlir::TypeID::get<mlir::arith::IndexCastOp>(),
-         v.getAsOpaquePointer(), type.getAsOpaquePointer()},
-        [&] { return b.createOrFold<mlir::arith::IndexCastOp>(loc, type, v); });
-  }
-  /// A block, an operation, and its operands or what else decides its result.
-  using OnceKey =
-      std::tuple<mlir::Block *, mlir::TypeID, const void *, const void *>;
-  mlir::Value once(const OnceKey &key,
-                   llvm::function_ref<mlir::Value()> create);
-  mlir::Value add(mlir::Value x, mlir::Value y) {
-    return once<mlir::arith::AddIOp>(x, y);
-  }
-  mlir::Value mul(mlir::Value x, mlir::Value y) {
-    return once<mlir::arith::MulIOp>(x, y);
-  }
-  mlir::Value addC(mlir::Value x, int64_t c);
-  mlir::Value mulC(mlir::Value x, int64_t c);
-  mlir::Value divC(mlir::Value x, int64_t c);
-  mlir::Value remC(mlir::Value x, int64_t c);
-  mlir::Value xorI(mlir::Value x, mlir::Value y) {
-    return once<mlir::arith::XOrIOp>(x, y);
-  }
-  mlir::Value less(mlir::Value x, mlir::Value y) {
-    return b.createOrFold<mlir::arith::CmpIOp>(
-        loc, mlir::arith::CmpIPredicate::slt, x, y);
-  }
-  mlir::Value toI64(mlir::Value v) { return castIndex(v, b.getI64Type()); }
-  mlir::Value toI32(mlir::Value v) { return castIndex(v, b.getI32Type()); }
-  mlir::Value toIndex(mlir::Value v) { return castIndex(v, b.getIndexType()); }
+  //--- The thread (KernelEmitter.cpp)
   mlir::Value threadId();
   mlir::Value readThread();
   /// The same number, of which the compiler thinks that it changes with each
@@ -639,22 +536,12 @@ private:
   /// layout has none.
   mlir::Value rowOf(const FragmentLayout &layout, unsigned reg);
   mlir::Value colOf(const FragmentLayout &layout, unsigned reg);
-  mlir::LLVM::LLVMPointerType globalPointer() {
-    return mlir::LLVM::LLVMPointerType::get(b.getContext(), 1);
-  }
-  mlir::LLVM::LLVMPointerType sharedPointerType() {
-    return mlir::LLVM::LLVMPointerType::get(b.getContext(), 3);
-  }
-
   const BlockView &view;
-  mlir::OpBuilder &b;
-  mlir::Location loc;
   mlir::Value sharedBase;
   /// Functions may be right to what 16-bit numbers ask for.
   bool allowsApproximations;
   mlir::IRMapping scalars;
   llvm::DenseMap<mlir::Value, TileValue> tiles;
-  llvm::DenseMap<OnceKey, mlir::Value> made;
   llvm::SmallVector<LoopFrame> frames;
   /// Groups of cp.async committed so far (a lower bound), and for a load
   /// outside rings the number of its group while it is not waited for.

@@ -1,8 +1,8 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Rings and their mbarriers, TMA's loads and stores, and the dispatch over the
-// operations of the hopper dialect.
+// Rings and their mbarriers, and what fills them: TMA, copies of vectors, the
+// consumers.
 //
 // "Parallel Thread Execution ISA", mbarrier and cp.async.bulk.tensor.
 
@@ -14,9 +14,6 @@
 using namespace mlir;
 using namespace fa::nvidia;
 using namespace fa::hopper;
-
-/// Bytes of a row of a panel.
-static constexpr int64_t rowBytes = RingType::rowBytes;
 
 //===----------------------------------------------------------------------===//
 // Rings
@@ -371,317 +368,48 @@ LogicalResult KernelEmitter::emitShare(ShareOp op) {
 }
 
 //===----------------------------------------------------------------------===//
-// Stores
+// Slots
 //===----------------------------------------------------------------------===//
 
-/// Every thread waits, a no-op for those that stored nothing: no branch.
-void KernelEmitter::waitStores() {
-  ptx("cp.async.bulk.wait_group.read 0;", "~{memory}", {}, {});
-}
-
-/// The tile stays in registers until it is stored; sums are put into shared
-/// memory at once, which frees theirs.
-LogicalResult KernelEmitter::emitStage(StageOp op) {
-  TileValue t;
-  t.kind = TileValue::Kind::Registers;
-  t.layout = *view.layout(op.getTile());
-  auto words = registers(op.getTile(), t.layout);
-  if (failed(words))
-    return failure();
-  t.regs = *words;
-  t.valid.assign(2, Value());
-  t.stage = op;
-  if (op.holdsSums()) {
-    stageSums(t);
-    unfenced[op] = b.getInsertionBlock();
+LogicalResult KernelEmitter::emitAcquire(AcquireOp acquire) {
+  RingOp ring = ringOf(acquire.getRing());
+  if (acquire.getWith()) {
+    slots[acquire.getSlot()] = {ring, slots[acquire.getWith()].stage};
+    return success();
   }
-  tiles[op.getResult()] = t;
+  RingEnd end{acquire.getRing(), Takes};
+  Value stage = ringStage(end);
+  if (!acquire.getPolled())
+    waitBarrier(barrierAddress(ring, Barrier::Full, stage), ringParity(end));
+  slots[acquire.getSlot()] = {ring, stage};
+  advance(end);
   return success();
 }
 
-/// What the thread has written is there for TMA and products from here on; sums
-/// too that it staged before in the same block.
-void KernelEmitter::fenceShared() {
-  ptx("fence.proxy.async.shared::cta;", "~{memory}", {}, {});
-  Block *block = b.getInsertionBlock();
-  unfenced.remove_if([&](auto &staged) { return staged.second == block; });
-}
-
-/// Each warp writes 16 rows of a tile, of its columns those from 8 `firstTile`
-/// to before 8 `endTile`, in the panels and the swizzle of a ring.
-void KernelEmitter::storePanels(const FragmentLayout &layout,
-                                ArrayRef<Value> words, Value address,
-                                int64_t offset, unsigned firstTile,
-                                unsigned endTile) {
-  Value row = remC(lane(), 16), half = divC(lane(), 16),
-        swizzle = remC(lane(), 8);
-  Value base =
-      addC(add(address, mulC(add(mulC(rowWarp(layout), 16), row), rowBytes)),
-           offset);
-  constexpr int64_t chunksPerPanel = 8;
-  int64_t panelBytes = layout.rows() * rowBytes;
-  if (Value col = warpCol(layout)) {
-    base = add(base, mulC(divC(col, RingType::panelCols), panelBytes));
-    half = add(half, remC(divC(col, 8), chunksPerPanel));
-  }
-  for (unsigned n = firstTile; n < endTile; n += 2) {
-    Value chunk = xorI(addC(half, n % chunksPerPanel), swizzle);
-    SmallVector<Value> operands{
-        addC(add(base, mulC(chunk, 16)),
-             (n - firstTile) / chunksPerPanel * panelBytes)};
-    for (unsigned column : {n, n + 1})
-      for (unsigned e : {0, 2})
-        operands.push_back(column < layout.colTiles()
-                               ? words[layout.reg(0, column, e) / 2]
-                               : i32(0));
-    ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};",
-        "r,r,r,r,r,~{memory}", operands, {});
-  }
-  fenceShared();
-}
-
-/// Section by section, one thread of each warpgroup stores its rows; TMA leaves
-/// out what lies outside the tensor.
-LogicalResult KernelEmitter::storeStaged(const TileValue &source,
-                                         const GlobalSlice &dest) {
-  llvm::SaveAndRestore thread(branchThread, readThread());
-  Operation *op = b.getInsertionBlock()->getParentOp();
-  FailureOr<Value> map =
-      mapAddress({dest.base->buffer, dest.dims[0], warpgroupRows}, op);
-  if (failed(map))
-    return failure();
-  unsigned rank = dest.offsets.size();
-  std::string constraints = "r,l";
-  repeat(constraints, "r", rank);
-  std::string text = "cp.async.bulk.tensor." + std::to_string(rank) +
-                     "d.global.shared::cta.bulk_group [$1, " +
-                     registerList(2, rank) + "], [$0];";
-  Value rows = mulC(divC(threadId(), warpgroupThreads), warpgroupRows);
-  Value leader =
-      arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
-                            remC(threadId(), warpgroupThreads), i32(0));
-  StageOp stage = source.stage;
-  int64_t cols = source.layout.cols(), section = stage.sectionCols();
-  for (int64_t begin = 0; begin < cols; begin += section) {
-    // What was stored before must have been read.
-    waitStores();
-    syncWarpgroup();
-    storePanels(
-        source.layout, source.regs, smemAddress, stage.getOffset(), begin / 8,
-        std::min<int64_t>(source.layout.colTiles(), (begin + section) / 8));
-    syncWarpgroup();
-    auto branch = scf::IfOp::create(b, loc, leader);
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(branch.thenBlock());
-    for (int64_t first = begin; first < std::min(cols, begin + section);
-         first += RingType::panelCols) {
-      Value from =
-          addC(add(smemAddress, mulC(rows, rowBytes)),
-               stage.getOffset() + (first - begin) / RingType::panelCols *
-                                       source.layout.rows() * rowBytes);
-      SmallVector<Value> operands{from, *map};
-      for (unsigned d = rank; d-- > 0;) {
-        Value offset = toI32(dest.offsets[d]);
-        if (d == dest.dims[0])
-          offset = add(offset, rows);
-        operands.push_back(d + 1 == rank ? addC(offset, first) : offset);
-      }
-      ptx(text, constraints + ",~{memory}", operands, {});
-    }
-    ptx("cp.async.bulk.commit_group;", "~{memory}", {}, {});
-  }
+LogicalResult KernelEmitter::emitPoll(PollOp poll) {
+  RingOp ring = ringOf(poll.getRing());
+  RingEnd end{poll.getRing(), Takes};
+  waitBarrier(barrierAddress(ring, Barrier::Full, ringStage(end)),
+              ringParity(end));
   return success();
 }
 
-/// How many warps have one part of staged sums: those of a warpgroup where it
-/// has an adder, which adds a panel of theirs at once.
-static int64_t warpsOfPart(const TileValue &source) {
-  StageOp stage = source.stage;
-  return stage.getAdders() ? 4 : 1;
-}
-
-/// Where a part of staged sums lies, of a number that is the same in all lanes.
-Value KernelEmitter::stagedPart(const TileValue &source, Value number) {
-  StageOp stage = source.stage;
-  int64_t warpBytes = source.layout.numRegs() * 32 * 4;
-  return addC(add(smemAddress, mulC(number, warpsOfPart(source) * warpBytes)),
-              stage.getOffset());
-}
-
-/// Two rows of a panel are 128 bytes: a quarter of a warp stores four columns a
-/// lane of them, without conflicts of banks.
-void KernelEmitter::stageSums(const TileValue &source) {
-  constexpr int64_t sumRowBytes = 4 * StageOp::sumCols;
-  llvm::SaveAndRestore thread(branchThread, again(threadId()));
-  const FragmentLayout &layout = source.layout;
-  // What was reduced before must have been read.
-  if (StageOp stage = source.stage; stage.getAdders()) {
-    waitForAdder(stage);
-  } else {
-    waitStores();
+LogicalResult KernelEmitter::emitRelease(ReleaseOp release) {
+  Slot &slot = slots[release.getSlot()];
+  if (slot.ring.getUnguarded())
+    return success();
+  // One lane arrives for what all of them have read of vectors.
+  if (!companionsOf(slot.ring.getRing()).empty())
     syncWarp();
+  // Each lane arrives for what it has read of a vector itself.
+  bool isVector = slot.ring.getRing().getType().isVector();
+  Value who = isVector ? i32(0) : lane();
+  if (release.getCondition()) {
+    Value condition = scalar(release.getCondition());
+    if (!condition)
+      return failure();
+    who = arith::SelectOp::create(b, loc, condition, who, i32(1));
   }
-  Value place = remC(lane(), 4);
-  Value chunk = add(mulC(remC(place, 2), 2), divC(place, 2));
-  Value number = uniform(warp()),
-        part = stagedPart(source, divC(number, warpsOfPart(source)));
-  if (warpsOfPart(source) > 1)
-    part =
-        add(part, mulC(remC(number, warpsOfPart(source)), StageOp::panelBytes));
-  Value own =
-      add(add(part, mulC(divC(lane(), 4), sumRowBytes)), mulC(chunk, 16));
-  int64_t panelStride = warpsOfPart(source) * StageOp::panelBytes;
-  for (unsigned half : {0, 1})
-    for (unsigned p = 0; p < layout.colTiles() / 2; ++p) {
-      auto two = [&](unsigned n) {
-        return ArrayRef(source.regs).slice(layout.reg(0, n, 2 * half), 2);
-      };
-      SmallVector<Value> operands{
-          addC(own, p * panelStride + half * 8 * sumRowBytes)};
-      llvm::append_range(operands, gatherFour(two(2 * p), two(2 * p + 1)));
-      ptx("st.shared.v4.f32 [$0], {$1, $2, $3, $4};", "r,f,f,f,f,~{memory}",
-          operands, {});
-    }
-}
-
-/// Adds a part of staged sums by TMA, which leaves out what lies outside the
-/// tensor. Its number is the same in all lanes. One thread does it, of a warp
-/// the one that `before` and `after` each instruction choose.
-LogicalResult KernelEmitter::addPart(const TileValue &source,
-                                     const GlobalSlice &dest, Value number,
-                                     StringRef before, StringRef after) {
-  const FragmentLayout &layout = source.layout;
-  int64_t rows = warpsOfPart(source) * StageOp::sumRows,
-          rowParts = layout.rowWarps() / warpsOfPart(source),
-          parts = view.warps() / warpsOfPart(source);
-  Operation *op = b.getInsertionBlock()->getParentOp();
-  FailureOr<Value> map =
-      mapAddress({dest.base->buffer, dest.dims[0], rows}, op);
-  if (failed(map))
-    return failure();
-  Value part = stagedPart(source, number);
-  Value row = mulC(rowParts == parts ? number : remC(number, rowParts), rows),
-        col;
-  if (layout.colWarps() > 1)
-    col = mulC(divC(number, rowParts), 8 * layout.colTiles());
-  unsigned rank = dest.offsets.size();
-  std::string constraints = "r,l";
-  repeat(constraints, "r", rank);
-  std::string text = (before + "cp.reduce.async.bulk.tensor." + Twine(rank) +
-                      "d.global.shared::cta.add.tile.bulk_group [$1, " +
-                      registerList(2, rank) + "], [$0];" + after)
-                         .str();
-  for (unsigned p = 0; p < layout.colTiles() / 2; ++p) {
-    SmallVector<Value> operands{
-        addC(part, p * warpsOfPart(source) * StageOp::panelBytes), *map};
-    for (unsigned d = rank; d-- > 0;) {
-      Value offset = toI32(dest.offsets[d]);
-      if (d == dest.dims[0])
-        offset = add(offset, row);
-      if (d + 1 == rank) {
-        offset = addC(offset, p * StageOp::sumCols);
-        offset = col ? add(offset, col) : offset;
-      }
-      operands.push_back(offset);
-    }
-    ptx(text, constraints + ",~{memory}", operands, {});
-  }
-  ptx((before + "cp.async.bulk.commit_group;" + after).str(), "~{memory}", {},
-      {});
+  emitArrival(barrierAddress(slot.ring, Barrier::Empty, slot.stage), who);
   return success();
-}
-
-/// What a warp has staged: it adds it, or tells its adder where.
-LogicalResult KernelEmitter::addStaged(const TileValue &source,
-                                       const GlobalSlice &dest) {
-  llvm::SaveAndRestore thread(branchThread, again(threadId()));
-  if (unfenced.contains(source.stage))
-    fenceShared();
-  if (StageOp stage = source.stage; stage.getAdders()) {
-    tellAdder(stage, dest.offsets);
-    return success();
-  }
-  syncWarp();
-  return addPart(source, dest, uniform(warp()),
-                 "{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\n@p ", "\n}");
-}
-
-/// One arrival of the thread whose `who` is 0: a predicate, not a branch, since
-/// products may be in flight.
-void KernelEmitter::emitArrival(Value barrier, Value who) {
-  ptx("{\n.reg .pred p;\nsetp.eq.s32 p, $1, 0;\n"
-      "@p mbarrier.arrive.shared::cta.b64 _, [$0];\n}",
-      "r,r,~{memory}", {barrier, who}, {});
-}
-
-//===----------------------------------------------------------------------===//
-// Dispatch
-//===----------------------------------------------------------------------===//
-
-LogicalResult KernelEmitter::emitHopper(Operation *op) {
-  if (isa<RingOp, TileQueueOp, YieldOp>(op))
-    return success();
-  if (auto stage = dyn_cast<StageOp>(op))
-    return emitStage(stage);
-  if (auto load = dyn_cast<LoadOp>(op))
-    return emitLoad(load);
-  if (auto share = dyn_cast<ShareOp>(op))
-    return emitShare(share);
-  if (auto acquire = dyn_cast<AcquireOp>(op)) {
-    RingOp ring = ringOf(acquire.getRing());
-    if (acquire.getWith()) {
-      slots[acquire.getSlot()] = {ring, slots[acquire.getWith()].stage};
-      return success();
-    }
-    RingEnd end{acquire.getRing(), Takes};
-    Value stage = ringStage(end);
-    if (!acquire.getPolled())
-      waitBarrier(barrierAddress(ring, Barrier::Full, stage), ringParity(end));
-    slots[acquire.getSlot()] = {ring, stage};
-    advance(end);
-    return success();
-  }
-  if (auto poll = dyn_cast<PollOp>(op)) {
-    RingOp ring = ringOf(poll.getRing());
-    RingEnd end{poll.getRing(), Takes};
-    waitBarrier(barrierAddress(ring, Barrier::Full, ringStage(end)),
-                ringParity(end));
-    return success();
-  }
-  if (auto release = dyn_cast<ReleaseOp>(op)) {
-    Slot &slot = slots[release.getSlot()];
-    if (slot.ring.getUnguarded())
-      return success();
-    // One lane arrives for what all of them have read of vectors.
-    if (!companionsOf(slot.ring.getRing()).empty())
-      syncWarp();
-    // Each lane arrives for what it has read of a vector itself.
-    bool isVector = slot.ring.getRing().getType().isVector();
-    Value who = isVector ? i32(0) : lane();
-    if (release.getCondition()) {
-      Value condition = scalar(release.getCondition());
-      if (!condition)
-        return failure();
-      who = arith::SelectOp::create(b, loc, condition, who, i32(1));
-    }
-    emitArrival(barrierAddress(slot.ring, Barrier::Empty, slot.stage), who);
-    return success();
-  }
-  if (auto read = dyn_cast<ReadOp>(op))
-    return emitRead(read);
-  if (auto wgmma = dyn_cast<WgmmaOp>(op))
-    return emitWgmma(wgmma);
-  if (auto wait = dyn_cast<WaitGroupOp>(op))
-    return emitWaitGroup(wait);
-  if (auto pin = dyn_cast<PinOp>(op))
-    return emitPin(pin);
-  if (auto sums = dyn_cast<PartialSumsOp>(op))
-    return emitPartialSums(sums);
-  if (auto exceeds = dyn_cast<ExceedsOp>(op))
-    return emitExceeds(exceeds);
-  if (isa<TurnBeginOp, TurnEndOp>(op)) {
-    emitTurn(isa<TurnBeginOp>(op));
-    return success();
-  }
-  return op->emitOpError("has no lowering yet");
 }
