@@ -40,7 +40,8 @@ static bool isForModules(StringRef name) {
 
 /// Stages up to the tile program: each a pass and its options.
 static StageTexts stagesOf(const PipelineOptions &options,
-                           const TargetInfo &target, bool speculate) {
+                           const TargetInfo &target, bool speculate,
+                           bool schedules) {
   std::string grid = "target=" + options.target +
                      " rows=" + std::to_string(options.rows) +
                      " keys=" + std::to_string(options.keys);
@@ -152,11 +153,12 @@ fa::getStages(const PipelineOptions &options) {
     return speculate.takeError();
   SmallVector<Stage> stages;
   std::string names;
-  StageTexts texts = stagesOf(options, *target, *speculate);
   StageTexts schedule = scheduleStages(*target);
-  if (llvm::any_of(schedule, [&](auto &stage) {
-        return stage.first == options.stopAfter;
-      }))
+  bool schedules = llvm::any_of(schedule, [&](auto &stage) {
+    return stage.first == options.stopAfter;
+  });
+  StageTexts texts = stagesOf(options, *target, *speculate, schedules);
+  if (schedules)
     llvm::append_range(texts, schedule);
   for (auto &[name, arguments] : texts) {
     std::string text = name;

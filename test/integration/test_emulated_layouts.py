@@ -190,9 +190,10 @@ def test_what_cannot_be_is_an_error(edits, message):
 
 
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90a"])
-def test_the_ir_between_schedule_and_threads_holds_all(chip, tmp_path):
+@pytest.mark.parametrize("backward", ["", " backward=all"])
+def test_the_ir_between_schedule_and_threads_holds_all(chip, backward, tmp_path):
     source = (ROOT / "test/inputs/gpt2-small.mlir").read_text()
-    options = f"target={chip} stop-after=fa-schedule-ampere"
+    options = f"target={chip} stop-after=fa-schedule-ampere{backward}"
     code, text, errors = fa_opt(source, f"--fa-pipeline={options}")
     assert code == 0, errors
     for words in ("#nvidia.block<", "#nvidia.fragment<tile"):

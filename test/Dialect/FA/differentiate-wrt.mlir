@@ -6,6 +6,10 @@
 // RUN: not fa-opt %s --fa-differentiate="wrt=7" 2>&1 | FileCheck %s --check-prefix=ERROR
 // RUN: not fa-opt %s --fa-pipeline="backward=some" 2>&1 | FileCheck %s --check-prefix=PIPELINE
 // RUN: fa-opt %s --fa-pipeline="backward=3" | FileCheck %s --check-prefix=TILED
+// RUN: fa-opt %s --fa-differentiate="wrt=none replace=1" | FileCheck %s --check-prefix=ALONE
+// ALONE-NOT: func.func @f(
+// ALONE: func.func @f_backward(
+// ALONE-NOT: fa.attention %
 // ERROR: expected wrt to be all, none, or the numbers of arguments that are captured tensors of floats of at most 32 bits, joined by +; got '
 // PIPELINE: unknown backward 'some'; expected all, none, or the numbers of arguments that are captured tensors, joined by +
 

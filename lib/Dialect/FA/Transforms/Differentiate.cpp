@@ -499,6 +499,10 @@ struct DifferentiatePass : fa::impl::DifferentiatePassBase<DifferentiatePass> {
     for (auto [function, op] : found)
       if (failed(cleanUp(cast<func::FuncOp>(function->getNextNode()))))
         return signalPassFailure();
+    if (!replace)
+      return;
+    for (auto [function, op] : found)
+      function.erase();
   }
 };
 } // namespace

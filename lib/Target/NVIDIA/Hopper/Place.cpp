@@ -476,6 +476,37 @@ static LogicalResult place(func::FuncOp func, const fa::NVIDIATarget &target,
   return success();
 }
 
+/// Whether the options of the pass are what they can be; else says in `why`
+/// which is not.
+static bool areOptions(const PlaceOptions &options, std::string &why) {
+  struct {
+    StringRef name;
+    int64_t value, least, most;
+  } known[] = {{"stages", options.stages, 0, INT32_MAX},
+               {"persistent", options.persistent, 0, 1},
+               {"stage-stores", options.stageStores, 0, INT32_MAX},
+               {"ones", options.ones, 0, 1},
+               {"ping-pong", options.pingPong, 0, 1},
+               {"companions", options.companions, 0, 1},
+               {"carried-first", options.carriedFirst, 0, 1},
+               {"heads", options.heads, 1, INT32_MAX},
+               {"teams", options.teams, 1, INT32_MAX},
+               {"spare", options.spare, 0, INT32_MAX}};
+  for (auto &option : known) {
+    if (option.value == -1 ||
+        (option.value >= option.least && option.value <= option.most))
+      continue;
+    std::string range = "at least " + std::to_string(option.least);
+    if (option.most == 1)
+      range = "0 or 1";
+    why = ("expected " + option.name + " to be " + range +
+           ", or -1 to choose, got " + Twine(option.value))
+              .str();
+    return false;
+  }
+  return true;
+}
+
 namespace {
 struct HopperPlace : public fa::impl::HopperPlacePassBase<HopperPlace> {
   using HopperPlacePassBase::HopperPlacePassBase;
@@ -488,6 +519,11 @@ struct HopperPlace : public fa::impl::HopperPlacePassBase<HopperPlace> {
     }
     PlaceOptions options{stages,     persistent,   stageStores, ones,  pingPong,
                          companions, carriedFirst, heads,       teams, spare};
+    std::string why;
+    if (!areOptions(options, why)) {
+      getOperation().emitError() << why;
+      return signalPassFailure();
+    }
     for (func::FuncOp func : collectPrograms(getOperation()))
       if (failed(place(func, *target, options)))
         return signalPassFailure();

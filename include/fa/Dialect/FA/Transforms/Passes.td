@@ -64,7 +64,9 @@ def DifferentiatePass : Pass<"fa-differentiate", "::mlir::ModuleOp"> {
   let options = [
     Option<"wrt", "wrt", "std::string", /*default=*/"\"all\"",
            "captured tensors to differentiate by: all, none, or the numbers of "
-           "arguments, as 3+5">
+           "arguments, as 3+5">,
+    Option<"replace", "replace", "bool", /*default=*/"false",
+           "the gradient takes the function's place">
   ];
 }
 

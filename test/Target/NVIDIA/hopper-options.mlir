@@ -1,0 +1,21 @@
+// Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Options of the schedule that are none: an error that names the option.
+//
+// RUN: not fa-opt %s --fa-pipeline=target=sm_90a --fa-schedule-hopper=companions=7 2>&1 | FileCheck %s --check-prefix=SEVEN
+// RUN: not fa-opt %s --fa-pipeline=target=sm_90a --fa-schedule-hopper=spare=-2 2>&1 | FileCheck %s --check-prefix=SPARE
+// RUN: not fa-opt %s --fa-pipeline=target=sm_90a --fa-schedule-hopper=heads=0 2>&1 | FileCheck %s --check-prefix=HEADS
+// RUN: not fa-opt %s --fa-pipeline=target=sm_90a --fa-schedule-hopper=ping-pong=2 2>&1 | FileCheck %s --check-prefix=TURNS
+// RUN: fa-opt %s --fa-pipeline=target=sm_90a --fa-schedule-hopper="companions=0 spare=60 heads=4 ping-pong=0" -o /dev/null
+
+// SEVEN: error: expected companions to be 0 or 1, or -1 to choose, got 7
+// SPARE: error: expected spare to be at least 0, or -1 to choose, got -2
+// HEADS: error: expected heads to be at least 1, or -1 to choose, got 0
+// TURNS: error: expected ping-pong to be 0 or 1, or -1 to choose, got 2
+
+!t = tensor<1x8x512x64xbf16>
+func.func @f(%q: !t, %k: !t, %v: !t) -> !t {
+  %o = fa.attention %q, %k, %v scale 0.125 : (!t, !t, !t) -> !t
+  return %o : !t
+}
