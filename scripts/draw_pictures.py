@@ -273,6 +273,7 @@ GRADIENT_TARGETS = (
             ("tiles", "fa-pad-tiles", "tiles at the edge become full tiles"),
             ("tiles", "fa-list-blocks", "where data decide: a list of blocks of rows"),
             ("tiles", "fa-split-mask-loops", "empty tiles not visited, full not masked"),
+            ("order", "fa-order-rows", "long rows: the last ones first, together"),
             ("tiles", "fa-expand-steps", "five products, and sums that blocks share"),
             ("tiles", "fa-fold-scale-exp2", "exp as exp2, the scale in the same fma"),
             ("tiles", "fa-orient-products", "Sᵀ and dPᵀ: dV and dK read registers"),

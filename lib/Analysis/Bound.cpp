@@ -6,7 +6,9 @@
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Arith/Utils/Utils.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/AffineMap.h"
+#include "mlir/Interfaces/LoopLikeInterface.h"
 
 using namespace mlir;
 using namespace fa;
@@ -452,12 +454,53 @@ OpFoldResult BoundBuilder::build(const Bound &bound) {
   llvm_unreachable("all kinds are handled");
 }
 
+/// Whether x < y holds for all values that symbols can have: an induction
+/// variable stays below the upper bound of its loop.
+static bool isAlwaysLess(const Bound &x, const Bound &y,
+                         ArrayRef<OpFoldResult> symbols) {
+  if (x.getKind() != Bound::Kind::Affine || y.getKind() != Bound::Kind::Affine)
+    return false;
+  AffineSum difference = AffineSum::get(y.getExpr() - x.getExpr());
+  // bound - variable + constant
+  OpFoldResult variable, bound;
+  for (auto [expr, coefficient] : difference.terms) {
+    auto symbol = dyn_cast<AffineSymbolExpr>(expr);
+    if (!symbol || (coefficient != 1 && coefficient != -1))
+      return false;
+    OpFoldResult &of = coefficient == 1 ? bound : variable;
+    if (of)
+      return false;
+    of = symbols[symbol.getPosition()];
+  }
+  auto argument =
+      dyn_cast_if_present<BlockArgument>(dyn_cast_if_present<Value>(variable));
+  auto loop =
+      argument
+          ? dyn_cast<LoopLikeOpInterface>(argument.getOwner()->getParentOp())
+          : LoopLikeOpInterface();
+  if (!loop || !loop.getLoopInductionVars() || !loop.getLoopUpperBounds())
+    return false;
+  for (auto [iv, upper] :
+       llvm::zip(*loop.getLoopInductionVars(), *loop.getLoopUpperBounds())) {
+    if (iv != argument)
+      continue;
+    if (bound)
+      return difference.constant >= 0 &&
+             isEqualConstantIntOrValue(upper, bound);
+    std::optional<int64_t> last = getConstantIntValue(upper);
+    return last && difference.constant >= *last;
+  }
+  return false;
+}
+
 Value BoundBuilder::build(const Condition &c) {
   auto compare = [&](arith::CmpIPredicate predicate, Value x, Value y) {
     return b.createOrFold<arith::CmpIOp>(loc, predicate, x, y);
   };
   switch (c.kind) {
   case Condition::Kind::Less:
+    if (usesLoops && isAlwaysLess(c.bounds[0], c.bounds[1], symbols))
+      return arith::ConstantOp::create(b, loc, b.getBoolAttr(!c.negated));
     return compare(c.negated ? arith::CmpIPredicate::sge
                              : arith::CmpIPredicate::slt,
                    value(c.bounds[0]), value(c.bounds[1]));

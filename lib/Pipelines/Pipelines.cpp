@@ -53,8 +53,11 @@ static StageTexts stagesOf(const PipelineOptions &options,
   std::string bits =
       target.kind == TargetInfo::Kind::NVIDIA ? "index-bits=32" : "";
   if (!options.backward.empty()) {
-    StageTexts stages = {{"fa-differentiate", "wrt=" + options.backward},
-                         {"fa-decompose", ""}};
+    StageTexts stages = {
+        // Of the function itself there is no tile program.
+        {"fa-differentiate",
+         "wrt=" + options.backward + (schedules ? " replace=1" : "")},
+        {"fa-decompose", ""}};
     if (target.kind == TargetInfo::Kind::NVIDIA) {
       // Heads alone do not fill a GPU, and its tiles have one size.
       std::string ordered = options.deterministic ? " ordered=1" : "";
@@ -62,8 +65,11 @@ static StageTexts stagesOf(const PipelineOptions &options,
                      {"fa-tile", tile + ordered},
                      {"fa-pad-tiles", ""},
                      {"fa-list-blocks", bits},
-                     {"fa-split-mask-loops", bits},
-                     {"fa-expand-steps", ""},
+                     {"fa-split-mask-loops", bits}});
+      // What has an order goes from the first rows to the last.
+      if (!options.deterministic)
+        stages.push_back({"fa-order-rows", ""});
+      stages.append({{"fa-expand-steps", ""},
                      {"fa-fold-scale-exp2", ""},
                      {"fa-orient-products", ""}});
       if (options.deterministic)
@@ -154,9 +160,8 @@ fa::getStages(const PipelineOptions &options) {
   SmallVector<Stage> stages;
   std::string names;
   StageTexts schedule = scheduleStages(*target);
-  bool schedules = llvm::any_of(schedule, [&](auto &stage) {
-    return stage.first == options.stopAfter;
-  });
+  bool schedules = llvm::any_of(
+      schedule, [&](auto &stage) { return stage.first == options.stopAfter; });
   StageTexts texts = stagesOf(options, *target, *speculate, schedules);
   if (schedules)
     llvm::append_range(texts, schedule);

@@ -134,7 +134,6 @@ LIMITS = {
         # In steady loops.
         "bf16 D=64 Dv=64": Limit(8, 2),
         "bf16 D=32 Dv=32 causal": Limit(24, 5),
-        "bf16 D=64 Dv=64 causal": Limit(8, 1),
         "bf16 D=64 Dv=64 deterministic": Limit(16, 3),
         "bf16 D=128 Dv=128 dropout": Limit(32, 8),
         "bf16 D=128 Dv=128 softcap": Limit(56, 19),
@@ -143,6 +142,7 @@ LIMITS = {
     },
     "sm_90a": {
         # Within the rule: once for a tile or for each query head, or behind the loop.
+        "bf16 D=96 Dv=96 causal": Limit(8, 0),
         "bf16 D=64 Dv=64 grouped": Limit(32, 0),
         "bf16 D=128 Dv=128 grouped": Limit(16, 0),
         "bf16 D=128 Dv=64 grouped": Limit(24, 0),
@@ -152,7 +152,8 @@ LIMITS = {
         "bf16 D=256 Dv=256 grouped": Limit(40, 0),
         # In steady loops.
         "bf16 D=256 Dv=256": Limit(40, 13),
-        "bf16 D=256 Dv=256 causal": Limit(40, 13),
+        # From the last rows to the first, 10% faster than from the first with (40, 13).
+        "bf16 D=256 Dv=256 causal": Limit(48, 17),
         "bf16 D=32 Dv=32 grouped": Limit(40, 1),
         "bf16 D=256 Dv=256 deterministic": Limit(40, 2),
         "bf16 D=256 Dv=256 dropout": Limit(40, 13),

@@ -120,6 +120,9 @@ public:
                llvm::ArrayRef<mlir::Value> flags, mlir::OpFoldResult unbounded)
       : b(builder), loc(loc), symbols(symbols), flags(flags),
         unbounded(unbounded) {}
+  /// From here on it is made use of that an induction variable stays below the
+  /// upper bound of its loop.
+  void useLoops() { usesLoops = true; }
   /// affine.apply, affine.min and affine.max where that is possible, else
   /// arith; folded where it is a constant.
   mlir::OpFoldResult build(const Bound &bound);
@@ -133,6 +136,7 @@ private:
   llvm::ArrayRef<mlir::OpFoldResult> symbols;
   llvm::ArrayRef<mlir::Value> flags;
   mlir::OpFoldResult unbounded;
+  bool usesLoops = false;
 };
 
 /// An affine expression as a sum: the coefficient of each base expression that

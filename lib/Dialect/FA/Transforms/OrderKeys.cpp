@@ -55,30 +55,6 @@ static Trend trendOf(Value scores, scf::ForOp loop) {
 // The pass
 //===----------------------------------------------------------------------===//
 
-/// Blocks that a list names come in its order.
-static bool followsList(scf::ForOp loop) {
-  return llvm::any_of(loop.getInductionVar().getUsers(), [](Operation *user) {
-    return isa<tensor::ExtractOp>(user);
-  });
-}
-
-/// The body works on first + last - iv.
-static void reverse(scf::ForOp loop, int64_t step) {
-  OpBuilder b(loop);
-  Location loc = loop.getLoc();
-  AffineExpr first = b.getAffineSymbolExpr(0), end = b.getAffineSymbolExpr(1);
-  AffineExpr last = first + (end - first - 1).floorDiv(step) * step;
-  Value sum = getValueOrCreateConstantIndexOp(
-      b, loc,
-      affine::makeComposedFoldedAffineApply(
-          b, loc, first + last,
-          getAsOpFoldResult({loop.getLowerBound(), loop.getUpperBound()})));
-  b.setInsertionPointToStart(loop.getBody());
-  Value iv = loop.getInductionVar();
-  auto key = arith::SubIOp::create(b, loc, sum, iv);
-  iv.replaceAllUsesExcept(key, key);
-}
-
 namespace {
 struct OrderKeysPass : fa::impl::OrderKeysPassBase<OrderKeysPass> {
   using OrderKeysPassBase::OrderKeysPassBase;
@@ -103,7 +79,7 @@ struct OrderKeysPass : fa::impl::OrderKeysPassBase<OrderKeysPass> {
           order == "descending" ? "that was asked for" : reason(merge, loop);
       if (why.empty())
         continue;
-      reverse(loop, *step);
+      reverseLoop(loop, *step);
       remark::passed(merge.getLoc(), remark::RemarkOpts::name("Descending")
                                          .category(DEBUG_TYPE)
                                          .function(getOperation().getName()))

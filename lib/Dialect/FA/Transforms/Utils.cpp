@@ -164,3 +164,25 @@ llvm::Expected<TileSizes> fa::chooseTiles(Value query, Value values,
   chosen->keys = keys ? keys : chosen->keys;
   return chosen;
 }
+
+bool fa::followsList(scf::ForOp loop) {
+  return llvm::any_of(loop.getInductionVar().getUsers(), [](Operation *user) {
+    return isa<tensor::ExtractOp>(user);
+  });
+}
+
+void fa::reverseLoop(scf::ForOp loop, int64_t step) {
+  OpBuilder b(loop);
+  Location loc = loop.getLoc();
+  AffineExpr first = b.getAffineSymbolExpr(0), end = b.getAffineSymbolExpr(1);
+  AffineExpr last = first + (end - first - 1).floorDiv(step) * step;
+  Value sum = getValueOrCreateConstantIndexOp(
+      b, loc,
+      affine::makeComposedFoldedAffineApply(
+          b, loc, first + last,
+          getAsOpFoldResult({loop.getLowerBound(), loop.getUpperBound()})));
+  b.setInsertionPointToStart(loop.getBody());
+  Value iv = loop.getInductionVar();
+  auto key = arith::SubIOp::create(b, loc, sum, iv);
+  iv.replaceAllUsesExcept(key, key);
+}

@@ -69,12 +69,15 @@ void Placement::placeRings(OpBuilder &b) {
 }
 
 /// Blocks stay and take tiles from a queue, the longest first where their
-/// lengths differ; if barriers leave it room before the first tile.
+/// lengths differ, some heads at a time there and where they add to memory; if
+/// barriers leave it room before the first tile.
 void Placement::placeQueue(OpBuilder &b) {
   if (options.persistent == 0 ||
       barriersEnd + TileQueueOp::bytes > tileAlignment)
     return;
-  bool longestFirst = boundsDependOn(forall, forall.getInductionVars().back());
+  bool longestFirst =
+      boundsDependOn(forall, forall.getInductionVars().back()) ||
+      addsToMemory();
   TileQueueOp::create(b, forall.getLoc(), barriersEnd, longestFirst,
                       longestFirst ? headsOfSection() : 1, teams);
   barriersEnd += TileQueueOp::bytes;

@@ -67,8 +67,8 @@ int64_t Placement::leastRegisters(int64_t warpgroups) const {
   int64_t carried = 0, other = 0;
   for (const Contraction &c : contractions) {
     auto loop = dyn_cast<scf::ForOp>(c.op->getParentOp());
-    bool isCarried = loop && llvm::is_contained(loop.getYieldedValues(),
-                                                c.op->getResult(0));
+    bool isCarried =
+        loop && llvm::is_contained(loop.getYieldedValues(), c.op->getResult(0));
     if (isCarried)
       carried += c.m * c.n;
     else

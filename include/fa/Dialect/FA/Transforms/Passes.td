@@ -257,6 +257,24 @@ def OrientProductsPass : FA_Pass<"fa-orient-products"> {
   }];
 }
 
+def OrderRowsPass : FA_Pass<"fa-order-rows"> {
+  let summary = "the last rows come first, where blocks of keys begin at different ones";
+  let description = [{
+    Under a causal mask a block of keys begins at its own rows, and all end at the
+    last ones: blocks that run at the same time read other rows, and add to
+    others, than their neighbours do. From the last rows to the first they go
+    together, through what L2 holds. Short rows, of less than 1 KiB of what is read
+    and added to, stay as they are: what L2 is asked for then does not bound a
+    block.
+
+    The loop keeps its bounds, and its body works on another row: `first + last`
+    less the variable, as fa-order-keys does it. Loops that follow a list stay as
+    they are.
+
+    Numeric contract: reassociated.
+  }];
+}
+
 def OrderSumsPass : FA_Pass<"fa-order-sums"> {
   let summary = "sums that a grid shares have the same bits each time";
   let description = [{

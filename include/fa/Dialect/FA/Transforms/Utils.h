@@ -33,6 +33,14 @@ mlir::LogicalResult checkTileOptions(mlir::func::FuncOp func, int64_t rows,
 /// Whether an operation is C += A B in three loops, of any orientation.
 bool isAnyProduct(mlir::Operation *op);
 
+/// Whether the blocks that a loop visits are named by a list, and come in its
+/// order.
+bool followsList(mlir::scf::ForOp loop);
+
+/// The loop's body works on `first + last` less the variable, which takes steps
+/// of `step`.
+void reverseLoop(mlir::scf::ForOp loop, int64_t step);
+
 /// Where a loop carries a tensor that its body slices all of, and writes all
 /// of, it carries what the body computes: the slices are the tensor.
 void carryWholeTiles(mlir::RewriterBase &rewriter, mlir::scf::ForOp loop);
