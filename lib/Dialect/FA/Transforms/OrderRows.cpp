@@ -67,7 +67,10 @@ struct OrderRowsPass : fa::impl::OrderRowsPassBase<OrderRowsPass> {
       std::optional<int64_t> step =
           loop ? getConstantIntValue(OpFoldResult(loop.getStep()))
                : std::nullopt;
-      if (!grid || !step || followsList(loop) || !endsTogether(loop, grid) ||
+      // With a loop over query heads around it, the register is one too many
+      // for a producer, which would have local memory.
+      bool isAlone = loop && loop->getParentOp() == grid;
+      if (!isAlone || !step || followsList(loop) || !endsTogether(loop, grid) ||
           bytesOfRow(op) < kLongRow)
         continue;
       reverseLoop(loop, *step);

@@ -104,8 +104,6 @@ private:
   const MeasuredChoice *measured();
   int64_t registersOfResults(int64_t warpgroups) const;
   int64_t registersOfProducts(int64_t warpgroups) const;
-  int64_t leastRegisters(int64_t warpgroups) const;
-  bool checkRegisters(std::string &why);
   bool refuse(std::string &why, const llvm::Twine &text);
 
   // Place.cpp

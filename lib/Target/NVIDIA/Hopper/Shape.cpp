@@ -61,41 +61,6 @@ int64_t Placement::registersOfProducts(int64_t warpgroups) const {
          elements / (warpgroups * warpgroupThreads);
 }
 
-/// The least that a thread needs of them: for what loops carry of products, the
-/// largest other result, and addresses.
-int64_t Placement::leastRegisters(int64_t warpgroups) const {
-  int64_t carried = 0, other = 0;
-  for (const Contraction &c : contractions) {
-    auto loop = dyn_cast<scf::ForOp>(c.op->getParentOp());
-    bool isCarried =
-        loop && llvm::is_contained(loop.getYieldedValues(), c.op->getResult(0));
-    if (isCarried)
-      carried += c.m * c.n;
-    else
-      other = std::max(other, c.m * c.n);
-  }
-  return (carried + other) / (warpgroups * warpgroupThreads) +
-         ConsumersOp::leastSpare;
-}
-
-/// Reports more registers than a thread of so many warpgroups can have: the
-/// assembler would refuse the kernel.
-bool Placement::checkRegisters(std::string &why) {
-  int64_t needed = leastRegisters(warpgroups),
-          has = registersOfRoles(teams * warpgroups, sharesTiles()).consumers;
-  if (needed <= has)
-    return true;
-  std::string text = "needs " + std::to_string(needed) +
-                     " registers a thread for results of products, and has " +
-                     std::to_string(has) + " with " +
-                     std::to_string(teams * warpgroups) +
-                     " warpgroups in a block: choose smaller tiles";
-  if (options.teams > 1)
-    return refuse(why, text + " or fewer teams");
-  why = text;
-  return false;
-}
-
 /// As many as have 64 rows each of the largest result; where these have not the
 /// registers for theirs, twice as many if they have, or lack half of it.
 bool Placement::chooseWarpgroups(std::string &why) {
@@ -394,7 +359,7 @@ bool Placement::chooseMoreStages(int64_t available, int64_t &bytes,
 }
 
 bool Placement::chooseStages(std::string &why) {
-  if (!chooseTeams(why) || !checkRegisters(why) || !chooseTurns(why))
+  if (!chooseTeams(why) || !chooseTurns(why))
     return false;
   int64_t ofTeam = target.sharedMemory / teams;
   if (teams > 1)
