@@ -6,7 +6,6 @@
 #include "fa/Target/NVIDIA/Passes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/Remarks.h"
@@ -211,11 +210,7 @@ static llvm::Error runSchedule(ModuleOp module, StringRef target,
     return error;
   if (failed(manager.run(module)))
     return collector.error("the schedule");
-  bool isTaken = false;
-  module.walk([&](scf::ForallOp forall) {
-    isTaken |= forall->hasAttr(nvidia::NVIDIADialect::blockName);
-  });
-  if (!isTaken)
+  if (!nvidia::saysLayouts(module))
     return compileError("the schedule does not take this program; "
                         "leave out its options '" +
                         schedule + "'");

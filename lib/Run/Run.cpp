@@ -12,7 +12,6 @@
 #include "fa/Target/CPU/Program.h"
 #include "fa/Target/TargetInfo.h"
 
-#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
@@ -228,12 +227,7 @@ Runner::makeResults(const Program &program) {
 
 llvm::Expected<std::vector<TensorRef>>
 Runner::execute(ModuleOp target, unsigned repeat, Result &result) {
-  auto saysLayouts = [](scf::ForallOp forall) {
-    return forall->hasAttr(nvidia::NVIDIADialect::blockName)
-               ? WalkResult::interrupt()
-               : WalkResult::advance();
-  };
-  if (target.walk(saysLayouts).wasInterrupted()) {
+  if (nvidia::saysLayouts(target)) {
     // What is computed does not depend on where it lives.
     OwningOpRef<ModuleOp> copy(target.clone());
     nvidia::dropLayouts(*copy);

@@ -12,14 +12,9 @@ using namespace mlir;
 using namespace fa;
 using namespace fa::nvidia;
 
-static hopper::ConsumersOp consumersOf(scf::ForallOp forall) {
-  auto roles = forall.getBody()->getOps<hopper::ConsumersOp>();
-  return roles.empty() ? hopper::ConsumersOp() : *roles.begin();
-}
-
 BlockView::BlockView(scf::ForallOp forall, BlockAttr block, TargetInfo info)
     : program(forall), block(block), info(std::move(info)),
-      role(consumersOf(forall)), handed(hopper::findHandedSum(forall)),
+      role(hopper::consumersOf(forall)), handed(hopper::findHandedSum(forall)),
       hasTileSums(program.addsTiles()) {}
 
 FailureOr<BlockView> BlockView::of(scf::ForallOp forall) {
@@ -34,7 +29,8 @@ FailureOr<BlockView> BlockView::of(scf::ForallOp forall) {
   if (block.getShared() > info->sharedBytesPerBlock)
     return forall.emitOpError("has ")
            << block.getShared() << " bytes of shared memory a block, and "
-           << block.getChip() << " has " << info->sharedBytesPerBlock;
+           << block.getChip() << " has " << info->sharedBytesPerBlock
+           << "; choose smaller tiles";
   BlockView view(forall, block, *info);
   if (view.role && !view.hasWgmma())
     return forall.emitOpError("has roles, which ")
@@ -180,10 +176,8 @@ LogicalResult BlockView::verifyContraction(const Contraction &c) {
                              "(#nvidia.shared), got ")
            << c.b->get().getType();
   bool fits = c.tensorCore() && !c.aOuterK;
-  if (!a && fits) {
-    FragmentLayout from = *layout(c.a->get()), to = *layout(c.op->getResult(0));
-    fits = from.colWarps() == 1 && from.rowWarps() == to.rowWarps();
-  }
+  if (!a && fits)
+    fits = layout(c.a->get())->isOperandOf(*layout(c.op->getResult(0)));
   if (!a && !fits)
     return c.op->emitOpError("expected its first operand in shared memory "
                              "(#nvidia.shared), or its "
@@ -220,7 +214,8 @@ LogicalResult BlockView::verifyShared() {
     int64_t end = tile.offset + tile.layout.size() * tile.stages;
     if (end > sharedBytes())
       return op->emitOpError("has a tile that ends at byte ")
-             << end << " of shared memory, and the block has " << sharedBytes();
+             << end << " of shared memory, and the block has " << sharedBytes()
+             << "; place it lower, or give the block more";
     taken.push_back({tile.offset, end});
   }
   llvm::sort(taken);
@@ -228,7 +223,7 @@ LogicalResult BlockView::verifyShared() {
     if (taken[i].second > taken[i + 1].first)
       return program.getForall().emitOpError("has two tiles at byte ")
              << taken[i + 1].first << " of shared memory; one ends at "
-             << taken[i].second;
+             << taken[i].second << ": place the other from there on";
   WalkResult walk = program.getForall().walk([&](scf::ForOp loop) {
     SmallVector<const SharedTile *> loads = ring(loop);
     SmallVector<Value> values;

@@ -31,22 +31,18 @@ Value ThreadBuilder::constant(IntegerAttr value) {
       [&]() -> Value { return arith::ConstantOp::create(b, loc, value); });
 }
 
+Value ThreadBuilder::constantOf(Type type, int64_t c) {
+  return type.isIndex() ? index(c) : type.isInteger(64) ? i64(c) : i32(c);
+}
+
 Value ThreadBuilder::addC(Value x, int64_t c) {
-  if (c == 0)
-    return x;
-  Value v = x.getType().isIndex()       ? index(c)
-            : x.getType().isInteger(64) ? i64(c)
-                                        : i32(c);
-  return add(x, v);
+  return c == 0 ? x : add(x, constantOf(x.getType(), c));
 }
+
 Value ThreadBuilder::mulC(Value x, int64_t c) {
-  if (c == 1)
-    return x;
-  Value v = x.getType().isIndex()       ? index(c)
-            : x.getType().isInteger(64) ? i64(c)
-                                        : i32(c);
-  return mul(x, v);
+  return c == 1 ? x : mul(x, constantOf(x.getType(), c));
 }
+
 Value ThreadBuilder::divC(Value x, int64_t c) {
   return c == 1 ? x : once<arith::DivUIOp>(x, i32(c));
 }

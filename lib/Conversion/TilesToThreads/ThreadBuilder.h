@@ -30,6 +30,8 @@ public:
   mlir::Value i64(int64_t v) { return constant(b.getI64IntegerAttr(v)); }
   mlir::Value index(int64_t v) { return constant(b.getIndexAttr(v)); }
   mlir::Value constant(mlir::IntegerAttr value);
+  /// Of i32, i64 or index.
+  mlir::Value constantOf(mlir::Type type, int64_t c);
   /// An integer operation on these, which each block has once: the elements of
   /// a tile share most of what their coordinates are computed from.
   template <typename Op> mlir::Value once(mlir::Value x, mlir::Value y) {

@@ -433,6 +433,11 @@ bool fa::hopper::takesShare(RankedTensorType tile, int64_t warpgroups) {
   return cols == 1 || (part % 16 == 0 && fitsPanels(part));
 }
 
+ConsumersOp fa::hopper::consumersOf(scf::ForallOp forall) {
+  auto roles = forall.getBody()->getOps<ConsumersOp>();
+  return roles.empty() ? ConsumersOp() : *roles.begin();
+}
+
 int64_t fa::hopper::teamsOf(scf::ForallOp forall) {
   for (auto queue : forall.getBody()->getOps<TileQueueOp>())
     return queue.getTeams();

@@ -89,7 +89,7 @@ LogicalResult fa::hopper::verifyAdders(scf::ForallOp forall) {
 
 LogicalResult fa::hopper::verifyOrder(scf::ForallOp forall) {
   std::optional<int64_t> apart = findOrder(forall);
-  if (!apart || forall.getBody()->getOps<ConsumersOp>().empty())
+  if (!apart || !consumersOf(forall))
     return success();
   if (forall.getBody()->getOps<TileQueueOp>().empty())
     return forall.emitOpError("adds in an order, and its blocks take no tiles "

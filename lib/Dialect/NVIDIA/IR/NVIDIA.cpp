@@ -103,6 +103,16 @@ void fa::nvidia::setTileType(Value value, RankedTensorType type) {
   value.setType(type);
 }
 
+bool fa::nvidia::saysLayouts(Operation *root) {
+  return root
+      ->walk([](scf::ForallOp forall) {
+        return forall->hasAttr(NVIDIADialect::blockName)
+                   ? WalkResult::interrupt()
+                   : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
 void fa::nvidia::dropLayouts(Operation *root) {
   AttrTypeReplacer replacer;
   replacer.addReplacement(

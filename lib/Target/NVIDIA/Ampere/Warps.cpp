@@ -156,10 +156,8 @@ void AmperePlan::addConversion(OpOperand *operand) {
 /// Whether the first operand of a product has the layout in registers that its
 /// instruction wants: rows where the result has them, with all columns.
 bool AmperePlan::isTakenFromRegisters(const Contraction &c) const {
-  FragmentLayout from = *layouts.of(c.a->get()),
-                 to = *layouts.of(c.op->getResult(0));
-  return c.tensorCore() && !c.aOuterK && from.colWarps() == 1 &&
-         from.rowWarps() == to.rowWarps();
+  return c.tensorCore() && !c.aOuterK &&
+         layouts.of(c.a->get())->isOperandOf(*layouts.of(c.op->getResult(0)));
 }
 
 /// How many warps may divide the rows of a class, the most first.

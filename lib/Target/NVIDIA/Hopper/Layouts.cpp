@@ -20,11 +20,6 @@ using namespace fa;
 using namespace fa::nvidia;
 using namespace fa::hopper;
 
-static ConsumersOp consumersOf(scf::ForallOp forall) {
-  auto roles = forall.getBody()->getOps<ConsumersOp>();
-  return roles.empty() ? ConsumersOp() : *roles.begin();
-}
-
 /// Consumers find a tile in its slot, wherever it was cut from: what computes
 /// that is no part of a thread's program.
 static void forgetOrigins(func::FuncOp func) {

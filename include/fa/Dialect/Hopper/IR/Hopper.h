@@ -84,6 +84,8 @@ bool takesProduct(mlir::RankedTensorType result, int64_t warpgroups);
 /// Whether warpgroups can write such a tile to shared memory.
 bool takesShare(mlir::RankedTensorType tile, int64_t warpgroups);
 
+/// The role of a block that computes; null where the block has none.
+ConsumersOp consumersOf(mlir::scf::ForallOp forall);
 /// How many times a block has its consumers.
 int64_t teamsOf(mlir::scf::ForallOp forall);
 } // namespace fa::hopper

@@ -83,6 +83,12 @@ public:
            (isAnywhere || rowWarps() == o.rowWarps());
   }
 
+  /// Whether a product with such a result takes its first operand of this
+  /// layout from registers: rows where the result has them, with all columns.
+  bool isOperandOf(const FragmentLayout &result) const {
+    return colWarps() == 1 && rowWarps() == result.rowWarps();
+  }
+
   /// Warps that divide the rows, and those that divide the columns.
   unsigned rowWarps() const { return numRowWarps; }
   unsigned colWarps() const {

@@ -40,6 +40,8 @@ SharedLayout sharedLayoutOf(mlir::RankedTensorType type);
 /// Gives a tile another type; of a constant, its attribute too.
 void setTileType(mlir::Value value, mlir::RankedTensorType type);
 
+/// Whether some block in it says where its tiles live.
+bool saysLayouts(mlir::Operation *root);
 /// The program as it was before anything was said of where tiles live.
 void dropLayouts(mlir::Operation *root);
 
