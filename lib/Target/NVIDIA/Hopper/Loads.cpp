@@ -58,7 +58,7 @@ bool fa::nvidia::canLoadByTMA(Value v, std::string &why) {
   return true;
 }
 
-bool fa::nvidia::followsList(scf::ForOp loop) {
+bool fa::nvidia::readsItsEnd(scf::ForOp loop) {
   SmallVector<Value> worklist = {loop.getUpperBound()};
   while (!worklist.empty()) {
     Operation *op = worklist.pop_back_val().getDefiningOp();

@@ -79,10 +79,8 @@ LogicalResult fa::nvidia::expandForWarps(func::FuncOp func) {
   WarpExpansion target;
   for (Operation *op : collectSoftmaxes(func)) {
     if (auto step = dyn_cast<SpeculatedSoftmaxOp>(op)) {
-      for (unsigned i :
-           {SpeculatedSoftmaxOp::kSum, SpeculatedSoftmaxOp::kExactSum})
-        if (i < step.getState().size())
-          carryPartialSums(step.getStateMutable()[i], step->getResult(i));
+      unsigned i = SpeculatedSoftmaxOp::kSum;
+      carryPartialSums(step.getStateMutable()[i], step->getResult(i));
     } else if (auto merge = cast<OnlineSoftmaxOp>(op);
                merge.getUnnormalized()) {
       carryPartialSums(merge.getSumMutable(),

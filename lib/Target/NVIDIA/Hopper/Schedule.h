@@ -34,7 +34,7 @@ int64_t tileBytes(mlir::Value tile);
 bool canLoadByTMA(mlir::Value tile, std::string &why);
 
 /// Whether the number of steps of a loop is read from memory: that of a list.
-bool followsList(mlir::scf::ForOp loop);
+bool readsItsEnd(mlir::scf::ForOp loop);
 
 //===----------------------------------------------------------------------===//
 // Rows.cpp

@@ -409,7 +409,7 @@ int64_t Placement::headsOfSection() {
     return std::clamp<int64_t>(512 / columns, 1, 4);
   for (const Contraction &c : contractions)
     if (auto loop = dyn_cast<scf::ForOp>(c.op->getParentOp());
-        loop && followsList(loop))
+        loop && readsItsEnd(loop))
       return 1;
   return columns <= 64 ? 32 : 16;
 }
