@@ -81,7 +81,16 @@ public:
   void run();
 
 private:
-  enum Kind { Shrinks, Starts, GivesBack, Other, Waits, WhereNeeded, Leaves };
+  enum Kind {
+    Shrinks,
+    Starts,
+    GivesBack,
+    StartsLater,
+    Other,
+    Waits,
+    WhereNeeded,
+    Leaves
+  };
   static Kind kindOf(Operation *op);
   void collect();
   void collectRing(Operation *op);
@@ -102,7 +111,8 @@ private:
   /// products.
   static constexpr int64_t spareComputing = 48;
   int64_t most, mostComputing;
-  /// Whether products of what the loop carries come before all others.
+  /// Whether products of what the loop carries come before all others, and
+  /// stages that they have read are given back before these.
   bool carriedFirst;
   /// Whether warpgroups share what they compute, and whether there is a tile of
   /// bits among it.
@@ -385,7 +395,7 @@ bool BlockOrder::isOfCarried(Operation *product) const {
 /// does not fit comes when nothing is left to wait for, the smallest first.
 Operation *BlockOrder::next() const {
   Operation *best = nullptr;
-  std::tuple<bool, int64_t, bool, int64_t> bestCost;
+  std::tuple<bool, int64_t, int64_t> bestCost;
   for (Operation *op : left) {
     if (!isReady(op) ||
         (isa<WgmmaOp>(op) && pressure.pendingProducts() >= size_t(maxPending)))
@@ -399,9 +409,10 @@ Operation *BlockOrder::next() const {
     bool tooLarge = !fits(op);
     if (kind == Other && pressure.growth(op) < 0)
       kind = Shrinks;
-    bool afterCarried = carriedFirst && kind == Starts && !isOfCarried(op);
-    std::tuple<bool, int64_t, bool, int64_t> cost(
-        tooLarge, tooLarge ? pressure.growth(op) : kind, afterCarried, inKind);
+    if (kind == Starts && carriedFirst && !isOfCarried(op))
+      kind = StartsLater;
+    std::tuple<bool, int64_t, int64_t> cost(
+        tooLarge, tooLarge ? pressure.growth(op) : kind, inKind);
     if (best && cost >= bestCost)
       continue;
     best = op;
