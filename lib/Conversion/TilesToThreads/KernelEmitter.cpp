@@ -68,6 +68,11 @@ Value KernelEmitter::threadCol(const FragmentLayout &layout) {
   Value inTile = mulC(remC(lane(), 4), 2), first = warpCol(layout);
   return first ? add(first, inTile) : inTile;
 }
+Value KernelEmitter::chunkCol(const FragmentLayout &layout, unsigned colTile) {
+  Value first = addC(mulC(remC(lane(), 4), 8), 8 * colTile);
+  Value ofWarp = warpCol(layout);
+  return ofWarp ? add(first, ofWarp) : first;
+}
 
 Value KernelEmitter::rowOf(const FragmentLayout &layout, unsigned reg) {
   if (layout.kind() == FragmentLayout::Kind::Column)

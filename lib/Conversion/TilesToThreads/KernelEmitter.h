@@ -525,6 +525,10 @@ private:
   mlir::Value warp() { return divC(threadId(), 32); }
   mlir::Value threadRow(const FragmentLayout &layout);
   mlir::Value threadCol(const FragmentLayout &layout);
+  /// The first of the eight columns that are a thread's of four tiles of
+  /// columns, of which this is the first, where these go to or come from memory
+  /// together.
+  mlir::Value chunkCol(const FragmentLayout &layout, unsigned colTile);
   /// Which of the warps that divide a layout's rows this one is, and its first
   /// column, null where that is 0.
   mlir::Value rowWarp(const FragmentLayout &layout);

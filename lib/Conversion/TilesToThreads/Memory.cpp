@@ -329,18 +329,28 @@ FailureOr<Value> KernelEmitter::emitExtract(tensor::ExtractOp op,
   return loadElement(elementPointer(*source->global, indices), op.getType());
 }
 
+/// The rows' elements, one by one or, where they are sure to be aligned, in
+/// pairs of columns; and of two bytes each, eight columns together, after which
+/// the threads that hold a row exchange them.
 SmallVector<Value> KernelEmitter::loadRegisters(const GlobalSlice &slice,
                                                 const FragmentLayout &layout) {
-  SmallVector<Value> regs;
+  SmallVector<Value> regs(layout.numRegs());
   Type type = slice.base->type.getElementType();
   unsigned bytes = type.getIntOrFloatBitWidth() / 8;
   bool pairs = layout.kind() == FragmentLayout::Kind::Accumulator &&
                takesPairs(slice, layout, slice.valid[1], bytes);
+  unsigned chunks = pairs && bytes == 2 ? layout.colTiles() / 4 * 4 : 0;
   for (unsigned r = 0, e = layout.numRegs(); r < e; r += pairs ? 2 : 1) {
+    if (regs[r])
+      continue;
+    unsigned colTile = pairs ? r / 4 % layout.colTiles() : 0;
+    bool isChunk = colTile < chunks;
     SmallVector<Value> coords;
     if (Value row = rowOf(layout, r))
       coords.push_back(row);
-    if (Value col = colOf(layout, r))
+    if (isChunk)
+      coords.push_back(toIndex(chunkCol(layout, colTile)));
+    else if (Value col = colOf(layout, r))
       coords.push_back(col);
     SmallVector<Value> indices(slice.offsets);
     Value inside;
@@ -358,20 +368,32 @@ SmallVector<Value> KernelEmitter::loadRegisters(const GlobalSlice &slice,
       indices[slice.dims[d]] = add(indices[slice.dims[d]], c);
     }
     Value pointer = elementPointer(*slice.base, indices);
-    SmallVector<Value> loaded;
-    if (pairs) {
-      Value both =
-          LLVM::LoadOp::create(b, loc, VectorType::get({2}, type), pointer,
-                               /*alignment=*/2 * bytes);
-      for (int e = 0; e < 2; ++e)
-        loaded.push_back(LLVM::ExtractElementOp::create(b, loc, both, i32(e)));
+    auto keep = [&](unsigned reg, Value v) {
+      regs[reg] = inside && slice.pad
+                      ? arith::SelectOp::create(b, loc, inside, v, slice.pad)
+                      : v;
+    };
+    auto keepPair = [&](unsigned reg, Value both) {
+      for (unsigned i = 0; i < 2; ++i)
+        keep(reg + i,
+             LLVM::ExtractElementOp::create(b, loc, both, i32(i)).getResult());
+    };
+    VectorType pair = VectorType::get({2}, type);
+    if (isChunk) {
+      Value chunk = LLVM::LoadOp::create(
+          b, loc, VectorType::get({4}, b.getI32Type()), pointer,
+          /*alignment=*/16);
+      SmallVector<Value> words;
+      for (unsigned k = 0; k < 4; ++k)
+        words.push_back(LLVM::ExtractElementOp::create(b, loc, chunk, i32(k)));
+      for (auto [k, word] : llvm::enumerate(transposeQuad(words)))
+        keepPair(r + 4 * k, LLVM::BitcastOp::create(b, loc, pair, word));
+    } else if (pairs) {
+      keepPair(r, LLVM::LoadOp::create(b, loc, pair, pointer,
+                                       /*alignment=*/2 * bytes));
     } else {
-      loaded.push_back(loadElement(pointer, type));
+      keep(r, loadElement(pointer, type));
     }
-    for (Value v : loaded)
-      regs.push_back(inside && slice.pad
-                         ? arith::SelectOp::create(b, loc, inside, v, slice.pad)
-                         : v);
   }
   return regs;
 }

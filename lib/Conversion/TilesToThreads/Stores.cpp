@@ -196,10 +196,7 @@ void KernelEmitter::storeRows(const TileValue &source,
     indices[dest.dims[0]] = add(indices[dest.dims[0]], row);
     if (chunks) {
       SmallVector<Value> of(indices);
-      Value first = mulC(remC(lane(), 4), 8);
-      if (Value ofWarp = warpCol(layout))
-        first = add(first, ofWarp);
-      of[dest.dims[1]] = add(of[dest.dims[1]], toIndex(first));
+      of[dest.dims[1]] = add(of[dest.dims[1]], toIndex(chunkCol(layout, 0)));
       Value pointer = elementPointer(*dest.base, of);
       for (unsigned n = 0; n < chunks; n += 4) {
         SmallVector<Value> words;
