@@ -1,86 +1,36 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Races fa's gradients with PyTorch's and with FlexAttention's.
+"""Times what gradients of fa's variants cost.
 
-bf16, a model width of 2048. Plain and causal attention of 16384 tokens beside
-PyTorch's FlashAttention-2 and cuDNN; score and mask functions of variants.py (B=2,
-S=8192) beside FlexAttention's; what the gradient of a captured bias and what
-dropout cost; and what it costs that gradients have the same bits each time. The backward
-alone is timed, torch.autograd.grad with the graph kept,
-2.5 times the forward's count of operations. Interleaved in one process, order
-rotated, L2 flushed. Gradients of plain attention are compared with float64 by the
-tests' rule (test/python/right.py) at S=512.
+bf16, a model width of 2048. Score and mask functions of variants.py (B=2, S=8192)
+beside FlexAttention's; what the gradient of a captured bias and what dropout cost;
+and what it costs that gradients of plain and causal attention of 16384 tokens have
+the same bits each time, beside PyTorch's FlashAttention-2. (gpu_race.py --training
+races these without.) The backward alone is timed, torch.autograd.grad with the graph
+kept. Interleaved in one process, order rotated, L2 flushed.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from timing import Shape, Timer, geomean, numbers, provenance, race_options, result_path, write
+from timing import (
+    Shape,
+    Timer,
+    backward,
+    geomean,
+    leaves,
+    numbers,
+    provenance,
+    race_options,
+    result_path,
+    write,
+)
 from variants import BATCH, LENGTH, WIDTH, cases
 
 LENGTHS = (512, 2048, 8192, 16384)
-
-
-def backward(out: Any, inputs: Sequence[Any]) -> Callable[[], object]:
-    """The gradients of a result, again and again."""
-    import torch
-
-    grad = torch.randn_like(out)
-    return functools.partial(torch.autograd.grad, out, inputs, grad, retain_graph=True)
-
-
-def leaves(*tensors: Any) -> tuple[Any, ...]:
-    """The tensors as ones that require gradients."""
-    return tuple(x.detach().requires_grad_() for x in tensors)
-
-
-def share_of_limit(shape: Shape) -> float:
-    """The largest error as a share of what is allowed, over the three gradients."""
-    import fa
-    import naive
-    import right
-    import torch
-
-    q, k, v = leaves(*(x[:1, :2] for x in shape.inputs()))
-    naive.telling(*(x.detach() for x in (q, k, v)))
-    out, lse = fa.attention(q, k, v, is_causal=shape.causal, return_lse=True)
-    grads = (torch.randn_like(out), None)
-
-    def formula(*tensors: Any, dtype: str | None = None) -> Any:
-        mask = (lambda b, h, i, j: j <= i) if shape.causal else None
-        with torch.device("cuda"):
-            return naive.differentiable(*tensors, mask=mask, dtype=dtype)
-
-    found = torch.autograd.grad(out, (q, k, v), grads[0])
-    expected = right.gradients(formula, (q, k, v), grads)
-    pairs = zip(found, expected)
-    return max(right.share(right.back(x), y.exact, y.limit, False) for x, y in pairs)
-
-
-def race(shape: Shape, timer: Timer) -> dict[str, Any]:
-    """TFLOP/s of fa and of PyTorch's own."""
-    import fa
-    import torch.nn.functional as F
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    q, k, v = leaves(*shape.inputs())
-    calls = {"fa": backward(fa.attention(q, k, v, is_causal=shape.causal), (q, k, v))}
-    for name, backend in (
-        ("fa2", SDPBackend.FLASH_ATTENTION),
-        ("cudnn", SDPBackend.CUDNN_ATTENTION),
-    ):
-        with sdpa_kernel(backend):
-            out = F.scaled_dot_product_attention(q, k, v, is_causal=shape.causal)
-        calls[name] = backward(out, (q, k, v))
-    ms = timer(calls)
-    tflops = {name: 2.5 * shape.flops / time / 1e9 for name, time in ms.items()}
-    ratio = ms["fa2"] / ms["fa"]
-    print(f"{shape!s:24} " + " ".join(f"{x:7.0f}" for x in tflops.values()) + f" {ratio:7.2f}")
-    return dict(shape=str(shape), ms=ms, tflops=tflops, ratio=ratio)
 
 
 def deterministic(call: Callable[[], object]) -> Callable[[], object]:
@@ -200,21 +150,12 @@ def main() -> int:
     """Runs all parts, or those that are named."""
     options = race_options(__doc__, "gpu_backward", rounds=10)
     options.add_argument("--dims", type=numbers, default=[64, 128, 256], help="64,128,256")
-    options.add_argument("--parts", default="right,race,deterministic,variants,extras")
+    options.add_argument("--parts", default="deterministic,variants,extras")
     args = options.parse_args()
     parts = args.parts.split(",")
     timer = Timer(args.rounds)
     result = dict(benchmark="gpu_backward", **provenance(args.commit))
     shapes = [Shape(d, n, c) for d in args.dims for n in LENGTHS for c in (False, True)]
-    if "right" in parts:
-        for shape in shapes:
-            if shape.length == 512:
-                print(f"{shape!s:24} error {share_of_limit(shape):.2f} of what is allowed")
-    if "race" in parts:
-        print(f"{'TFLOP/s':24} {'fa':>7} {'FA2':>7} {'cuDNN':>7} {'fa/FA2':>7}")
-        rows = result["rows"] = [race(shape, timer) for shape in shapes]
-        ratios = [row["ratio"] for row in rows]
-        print(f"fa / FA2: geometric mean {geomean(ratios):.3f}, worst {min(ratios):.3f}")
     if "deterministic" in parts:
         names = ("fa", "FA2", "fa / FA2", "fa / SDPA, forward too")
         print(f"{'speed, same bits / not':24} " + " ".join(f"{name:>9}" for name in names))

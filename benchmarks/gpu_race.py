@@ -1,6 +1,6 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Races fa's forward pass on Hopper against cuDNN and the FlashAttentions.
+"""Races fa on Hopper against cuDNN and the FlashAttentions, forward or in training.
 
 fa (target sm_90a), fa's Ampere schedule (sm_90), cuDNN and FlashAttention-2
 through PyTorch, and with --flex FlexAttention, in one process, interleaved, in
@@ -31,7 +31,10 @@ from timing import (
     Reference,
     Shape,
     Timer,
+    backward,
     geomean,
+    gradient_error,
+    leaves,
     numbers,
     provenance,
     race_options,
@@ -71,8 +74,57 @@ FA3_TO_CUDNN = {
 on an H200 on 2026-11-21: FlashAttention-3 built from its public source with ptxas
 13.0, PyTorch 2.11.0 with cuDNN 9.19.0, driver 580.159.04."""
 
+FA3_TO_CUDNN_BACKWARD = {
+    (64, 512, False): 1.179,
+    (64, 512, True): 1.154,
+    (64, 2048, False): 1.211,
+    (64, 2048, True): 1.289,
+    (64, 8192, False): 1.3,
+    (64, 8192, True): 1.374,
+    (64, 16384, False): 1.321,
+    (64, 16384, True): 1.43,
+    (128, 512, False): 1.052,
+    (128, 512, True): 1.06,
+    (128, 2048, False): 1.097,
+    (128, 2048, True): 1.166,
+    (128, 8192, False): 1.162,
+    (128, 8192, True): 1.216,
+    (128, 16384, False): 1.229,
+    (128, 16384, True): 1.229,
+    (256, 512, False): 1.222,
+    (256, 512, True): 1.109,
+    (256, 2048, False): 1.189,
+    (256, 2048, True): 1.179,
+    (256, 8192, False): 1.333,
+    (256, 8192, True): 1.155,
+    (256, 16384, False): 1.342,
+    (256, 16384, True): 1.252,
+}
+"""The same of the backward, of the same machine, day and build."""
+
 MUST, AIM = {"geomean": 1.05, "worst": 0.95}, {"geomean": 1.12, "worst": 1.02}
 """What fa over the best of cuDNN and FlashAttention-3 has to be."""
+
+TRAINING_GOALS = {
+    "backward": ("to_best", lambda row: True, 0.98, 1.10),
+    "backward, S=512": ("to_best", lambda row: row["S"] == 512, 1.00, 1.30),
+    "backward, D=64, S>=8192": (
+        "to_best",
+        lambda row: row["D"] == 64 and row["S"] >= 8192,
+        1.03,
+        1.1,
+    ),
+    "backward, D=128, S>=8192": (
+        "to_best",
+        lambda row: row["D"] == 128 and row["S"] >= 8192,
+        0.93,
+        1.05,
+    ),
+    "backward, D=256": ("to_best", lambda row: row["D"] == 256, 0.95, 1.20),
+    "step": ("step_to_best", lambda row: True, 1.00, 1.10),
+    "forward without log-sum-exp / with": ("lse", lambda row: True, 0.97, 0.99),
+}
+"""The column, its rows, and what its geometric mean must be and is to be."""
 
 LABELS = {
     "fa": "fa",
@@ -80,8 +132,11 @@ LABELS = {
     "cudnn": "cuDNN",
     "fa2": "FlashAttention-2",
     "flex": "FlexAttention",
+    "fa4": "FlashAttention-4",
     "fa3": "FlashAttention-3 (by its ratio to cuDNN)",
 }
+PEERS = ("cudnn", "fa3", "fa4")
+"""Of which the fastest is the best."""
 
 # --- Contenders --------------------------------------------------------------------
 
@@ -148,6 +203,15 @@ class Contenders:
             # Else compiling stops after a few shapes.
             self.torch._dynamo.reset()
             return lambda: self.flex(q, k, v, block_mask=mask)
+        if name == "fa4":
+            from flash_attn.cute.interface import flash_attn_func
+
+            def run_fa4() -> Any:
+                given = (x.transpose(1, 2) for x in (q, k, v))
+                out = flash_attn_func(*given, causal=shape.causal)
+                return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
+
+            return run_fa4
         backend = {"cudnn": "CUDNN_ATTENTION", "fa2": "FLASH_ATTENTION"}[name]
         return self.sdpa(backend, shape, q, k, v)
 
@@ -178,7 +242,7 @@ def row_of(shape: Shape, times: dict[str, float], gemm: float) -> dict[str, Any]
     ratio = FA3_TO_CUDNN.get((shape.dim, shape.length, shape.causal))
     if ratio and "cudnn" in tflops:
         tflops["fa3"] = tflops["cudnn"] * ratio
-    best = max((tflops[name] for name in ("cudnn", "fa3") if name in tflops), default=None)
+    best = max((tflops[name] for name in PEERS if name in tflops), default=None)
     ours, ampere, fa2 = (tflops.get(name) for name in ("fa", "ampere", "fa2"))
     return dict(
         D=shape.dim,
@@ -283,6 +347,123 @@ def race(args: argparse.Namespace) -> dict[str, Any]:
     return dict(
         rounds=args.rounds, gemm_tflops=gemm, rows=finished, summary=summary, complete=complete
     )
+
+
+# --- The race in training ----------------------------------------------------------
+
+
+def training_row(shape: Shape, ms: dict[str, float]) -> dict[str, Any]:
+    """One shape's figures: TFLOP/s of backward and step by contender, and fa's over the best.
+
+    Args:
+        ms: of "NAME forward" and "NAME backward", and of fa's "plain", a forward that keeps no
+            log-sum-exp.
+    """
+    key = (shape.dim, shape.length, shape.causal)
+    names = [name for name in LABELS if f"{name} backward" in ms]
+    times = {name: (ms[f"{name} forward"], ms[f"{name} backward"]) for name in names}
+    if "cudnn" in times and key in FA3_TO_CUDNN_BACKWARD:
+        forward, backward = times["cudnn"]
+        times["fa3"] = (forward / FA3_TO_CUDNN[key], backward / FA3_TO_CUDNN_BACKWARD[key])
+    tflops = {name: 2.5 * shape.flops / back / 1e9 for name, (_, back) in times.items()}
+    step = {name: 3.5 * shape.flops / sum(both) / 1e9 for name, both in times.items()}
+
+    def to_best(rates: dict[str, float]) -> float | None:
+        best = max((rates[name] for name in PEERS if name in rates), default=None)
+        return rates["fa"] / best if best and "fa" in rates else None
+
+    return dict(
+        D=shape.dim,
+        S=shape.length,
+        causal=shape.causal,
+        ms=ms,
+        tflops=tflops,
+        to_best=to_best(tflops),
+        step=step,
+        step_to_best=to_best(step),
+        lse=ms["plain"] / ms["fa forward"] if "plain" in ms and "fa forward" in ms else None,
+    )
+
+
+def training_line(row: dict[str, Any], names: list[str]) -> str:
+    """One line of the table; a summary has no D."""
+    text = f"{'geomean':18}"
+    if "D" in row:
+        text = f"{row['D']:4} {row['S']:6} {'yes' if row['causal'] else 'no':>6}"
+    for rates in ("tflops", "step"):
+        text += "".join(cell(row[rates].get(name), 7) for name in names) + "  "
+    return text + "".join(cell(row[x], 9, 3) for x in ("to_best", "step_to_best", "lse"))
+
+
+def training_summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Geometric means of the columns, and of each goal's rows the mean and the worst."""
+    names = {name for row in rows for name in row["tflops"]}
+    summary: dict[str, Any] = {
+        rates: {name: geomean(row[rates].get(name) for row in rows) for name in names}
+        for rates in ("tflops", "step")
+    }
+    for column in ("to_best", "step_to_best", "lse"):
+        summary[column] = geomean(row[column] for row in rows)
+    summary["goals"] = {}
+    for goal, (column, holds, must, aim) in TRAINING_GOALS.items():
+        values = [row[column] for row in rows if row[column] and holds(row)]
+        if values:
+            summary["goals"][goal] = dict(
+                geomean=geomean(values), worst=min(values), must=must, aim=aim
+            )
+    return summary
+
+
+def race_training(args: argparse.Namespace) -> dict[str, Any]:
+    """All shapes; prints the table as it comes."""
+    import torch
+
+    timer, contenders = Timer(args.rounds), Contenders(args.contenders)
+    shapes = [Shape(d, s, c) for d in args.dims for s in args.lengths for c in args.causal]
+    columns = [name for name in LABELS if name in (*args.contenders, "fa3")]
+    complete, begin = True, time.monotonic()
+    for dim in args.dims:
+        for causal in args.causal:
+            error = gradient_error(Shape(dim, 512, causal))
+            complete &= error <= 1
+            verdict = "" if error <= 1 else ": WRONG"
+            shape = Shape(dim, 512, causal)
+            print(f"{shape}: gradients err by {error:.2f} of what is allowed{verdict}")
+    print("TFLOP/s of the backward, then of forward and backward; fa over the best of both;")
+    print("fa's forward without the log-sum-exp over that with it")
+    heads = "".join(f"{name:>7}" for name in columns) + "  "
+    print(f"{'D':>4} {'S':>6} {'causal':>6}{heads}{heads}   backward     step  lse", flush=True)
+    rows = []
+    for shape in shapes:
+        inputs = shape.inputs()
+        q, k, v = leaves(*inputs)
+        calls: dict[str, Callable[[], object]] = {}
+        for name in args.contenders:
+            try:
+                attend = contenders.of(name, shape, q, k, v)
+                calls[f"{name} backward"] = backward(attend(), (q, k, v))
+                calls[f"{name} backward"]()
+            except Exception as problem:  # a contender may lack a shape
+                calls.pop(f"{name} backward", None)
+                complete = False
+                print(f"  {name} does not run: {str(problem).splitlines()[0]}", flush=True)
+                continue
+            calls[f"{name} forward"] = attend
+        if "fa" in args.contenders:
+            calls["plain"] = contenders.of("fa", shape, *inputs)
+        rows.append(training_row(shape, timer(calls)))
+        print(training_line(rows[-1], columns), flush=True)
+        del q, k, v, inputs, calls
+        torch.cuda.empty_cache()
+    summary = training_summary(rows)
+    print(training_line(summary, columns))
+    for goal, found in summary["goals"].items():
+        print(
+            f"{goal}: geometric mean {found['geomean']:.3f} (must {found['must']}, aim "
+            f"{found['aim']}), worst {found['worst']:.3f}"
+        )
+    print(f"{time.monotonic() - begin:.0f} s", flush=True)
+    return dict(training=True, rounds=args.rounds, rows=rows, summary=summary, complete=complete)
 
 
 # --- Host time and first calls -----------------------------------------------------
@@ -399,7 +580,9 @@ def plot(result: dict[str, Any], path: pathlib.Path) -> None:
     dims = sorted({row["D"] for row in rows})
     masks = sorted({row["causal"] for row in rows})
     names = [name for name in LABELS if any(name in row["tflops"] for row in rows)]
-    colors = dict(zip(LABELS, ("#d1495b", "#edae49", "#66a182", "#8d96a3", "#b8a1cf", "#2e4057")))
+    colors = dict(
+        zip(LABELS, ("#d1495b", "#edae49", "#66a182", "#8d96a3", "#b8a1cf", "#76b7d6", "#2e4057"))
+    )
     figure, axes = plt.subplots(
         len(dims),
         len(masks),
@@ -426,7 +609,8 @@ def plot(result: dict[str, Any], path: pathlib.Path) -> None:
                 )
                 if name == "fa":
                     axis.bar_label(bars, fmt="%.0f", fontsize=7)
-            axis.axhline(result["gemm_tflops"], color="#444444", linewidth=0.8, linestyle=":")
+            if "gemm_tflops" in result:
+                axis.axhline(result["gemm_tflops"], color="#444444", linewidth=0.8, linestyle=":")
             axis.set_xticks(range(len(here)), [str(row["S"]) for row in here])
             axis.set_title(f"D = {dim}{', causal' if causal else ''}", fontsize=10)
             axis.spines[["top", "right"]].set_visible(False)
@@ -435,9 +619,11 @@ def plot(result: dict[str, Any], path: pathlib.Path) -> None:
         axis.set_xlabel("length (batch size x length = 16384)")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=3, fontsize=9, frameon=False)
+    what = "backward" if result.get("training") else "forward"
+    gemm = "; dotted: 8192³ GEMM" if "gemm_tflops" in result else ""
     figure.suptitle(
-        f"Attention forward, bf16, {result['device']}, {result['date']}, commit "
-        f"{result['commit'] or '?'}; dotted: 8192³ GEMM",
+        f"Attention {what}, bf16, {result['device']}, {result['date']}, commit "
+        f"{result['commit'] or '?'}{gemm}",
         fontsize=11,
     )
     figure.tight_layout(rect=(0, 0.5 / figure.get_figheight(), 1, 1))
@@ -466,15 +652,19 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--contenders",
         type=lambda text: text.split(","),
-        default=["fa", "ampere", "cudnn", "fa2"],
-        help="of fa,ampere,cudnn,fa2,flex (all but flex)",
+        help="of fa,ampere,cudnn,fa2,flex,fa4 (fa,cudnn,fa2, and forward ampere)",
     )
+    parser.add_argument("--training", action="store_true", help="the backward, and the step")
     parser.add_argument("--flex", action="store_true", help="FlexAttention, too: seconds a shape")
     parser.add_argument("--no-host", action="store_true", help="no host time, no first calls")
     parser.add_argument("--plot", help="file of the plot, .svg or .png (beside the JSON, .svg)")
     parser.add_argument("--plot-only", metavar="JSON", help="draw a result that was kept")
     parser.add_argument("--first-call", choices=("fa", "flex"), help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
+    if args.contenders is None:
+        args.contenders = ["fa", *([] if args.training else ["ampere"]), "cudnn", "fa2"]
+    if args.training and "ampere" in args.contenders:
+        parser.error("--training has no ampere: name fa,cudnn,fa2,flex or fa4")
     if args.flex and "flex" not in args.contenders:
         args.contenders.append("flex")
     unknown = set(args.contenders) - set(LABELS) | {"fa3"} & set(args.contenders)
@@ -503,15 +693,15 @@ def main() -> int:
         f"{result['device']}, driver {result['driver']}, PyTorch {result['torch']}; "
         f"fa for {result['target']}"
     )
-    result |= race(args)
-    if not args.no_host:
+    result |= race_training(args) if args.training else race(args)
+    if not args.no_host and not args.training:
         result["host_us"] = host_times(Contenders(args.contenders))
         print("host time of a call:", end=" ")
         print(", ".join(f"{name} {us:.1f} us" for name, us in result["host_us"].items()))
         result["first_call_ms"] = first_calls(args.contenders, {"fa": 5, "flex": 1})
         for name, parts in result["first_call_ms"].items():
             print(f"{name}:", ", ".join(f"{part} {ms:.0f} ms" for part, ms in parts.items()))
-    path = result_path("gpu_race", args.out)
+    path = result_path("gpu_race-training" if args.training else "gpu_race", args.out)
     write(path, result)
     if path or args.plot:
         try_plot(result, pathlib.Path(args.plot or path.with_suffix(".svg")))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import json
 import math
 import pathlib
@@ -101,6 +102,43 @@ class Reference:
             return math.inf
         own = right.back(out[-1:, -1:, self.rows])
         return right.share(own, self.expected.out, self.expected.limit)
+
+
+def leaves(*tensors: Any) -> tuple[Any, ...]:
+    """The tensors as ones that require gradients."""
+    return tuple(x.detach().requires_grad_() for x in tensors)
+
+
+def backward(out: Any, inputs: Sequence[Any]) -> Callable[[], object]:
+    """The gradients of a result, again and again."""
+    import torch
+
+    grad = torch.randn_like(out)
+    return functools.partial(torch.autograd.grad, out, inputs, grad, retain_graph=True)
+
+
+def gradient_error(shape: Shape) -> float:
+    """The largest error of fa's three gradients, of two heads, as a share of what is allowed
+    by the tests' rule (test/python/right.py)."""
+    import fa
+    import naive
+    import right
+    import torch
+
+    q, k, v = leaves(*(x[:1, :2] for x in shape.inputs()))
+    naive.telling(*(x.detach() for x in (q, k, v)))
+    out = fa.attention(q, k, v, is_causal=shape.causal)
+    grad = torch.randn_like(out)
+
+    def formula(*tensors: Any, dtype: str | None = None) -> Any:
+        mask = (lambda b, h, i, j: j <= i) if shape.causal else None
+        with torch.device(q.device):
+            return naive.differentiable(*tensors, mask=mask, dtype=dtype)
+
+    found = torch.autograd.grad(out, (q, k, v), grad)
+    expected = right.gradients(formula, (q, k, v), (grad, None))
+    pairs = zip(found, expected)
+    return max(right.share(right.back(x), y.exact, y.limit, False) for x, y in pairs)
 
 
 class Timer:
