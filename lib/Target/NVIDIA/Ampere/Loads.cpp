@@ -92,9 +92,10 @@ LogicalResult AmperePlan::collectLoads() {
           << "; convert them, or compile for cpu, which takes f64, too";
       return WalkResult::interrupt();
     }
-    if (ShapedType::isDynamic(c->m) || ShapedType::isDynamic(c->n) ||
-        ShapedType::isDynamic(c->k)) {
-      op->emitOpError("expected static tile sizes (run --fa-pad-tiles first)");
+    if (c->op.hasDynamicShape()) {
+      op->emitOpError("expected tiles of static sizes, got operands of ")
+          << c->a->get().getType() << " and " << c->b->get().getType()
+          << "; run --fa-pad-tiles first";
       return WalkResult::interrupt();
     }
     contractions.push_back(*c);
