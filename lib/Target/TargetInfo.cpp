@@ -492,14 +492,16 @@ struct WgmmaTile {
 /// Head dims up to 64: 256 rows, or 128 rows of which a block works on two
 /// tiles. Where a mask cuts tiles, the latter leave out more, and are 1 to 3%
 /// slower on what is left (S=512, causal: 0.86 of the time); a score function
-/// takes registers, and more with what it reads.
+/// takes registers, and more with what it reads or with a second sum.
 static WgmmaTile chooseNarrow(const TileProblem &p) {
   if (p.blockMask)
     return {64, 128, 64};
   if (p.dropout)
     return {64, 256, 64};
   if (p.scoreFunction)
-    return {64, 128, p.elementReads ? 48 : 64};
+    return {64, 128, p.elementReads || p.logSumExp ? 48 : 64};
+  if (p.logSumExp)
+    return {64, 192, 96};
   return {64, p.rowMask ? 128 : 256, 64};
 }
 
@@ -507,17 +509,27 @@ static WgmmaTile chooseNarrow(const TileProblem &p) {
 static WgmmaTile chooseWide(const TileProblem &p) {
   static constexpr WgmmaTile plain[] = {
       {128, 128, 128}, {192, 128, 80}, {256, 128, 64}};
+  // A second sum is carried; the largest that spill nothing.
+  static constexpr WgmmaTile summed[] = {
+      {128, 128, 128}, {192, 128, 80}, {256, 128, 48}};
+  // And what a score function needs.
+  static constexpr WgmmaTile crowded[] = {
+      {128, 128, 112}, {192, 128, 64}, {256, 128, 32}};
   // Keys in whole groups of random bits, which take registers.
   static constexpr WgmmaTile random[] = {
       {128, 192, 64}, {192, 128, 64}, {256, 128, 64}};
   // Tiles that are whole blocks of a mask, of 128 or fewer.
   static constexpr WgmmaTile blocks[] = {
       {128, 128, 128}, {192, 128, 64}, {256, 128, 64}};
+  static constexpr WgmmaTile crowdedBlocks[] = {
+      {128, 128, 64}, {192, 128, 64}, {256, 128, 32}};
   ArrayRef<WgmmaTile> table = plain;
   if (p.blockMask)
-    table = blocks;
+    table = p.logSumExp ? crowdedBlocks : blocks;
   else if (p.dropout)
     table = random;
+  else if (p.logSumExp)
+    table = p.scoreFunction ? crowded : summed;
   return *llvm::find_if(table, [&](const WgmmaTile &tile) {
     return std::max(p.headDim, p.valueDim) <= tile.headDim;
   });

@@ -69,6 +69,8 @@ enum class TileAlgorithm {
 struct TileProblem {
   int64_t headDim = 0, valueDim = 0;
   unsigned elementBits = 16;
+  /// The log-sum-exp is a result: it is summed beside the normalisation.
+  bool logSumExp = false;
   /// Scores are computed with, beyond scaling and masking, or something is read
   /// from captured tensors for each.
   bool scoreFunction = false;

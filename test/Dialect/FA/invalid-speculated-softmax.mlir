@@ -4,7 +4,7 @@
 
 // the state
 func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xbf16>, %m: tensor<4xf32>, %o: tensor<4x16xf32>, %j: index) {
-  // expected-error @+1 {{expected a state of a reference, a sum and an output, got 2 tensors (fa_speculated_softmax_c1)}}
+  // expected-error @+1 {{expected a state of a reference, a sum, an output and maybe an exact sum, got 2 tensors (fa_speculated_softmax_c1)}}
   %r:2, %until = fa.speculated_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xbf16>) outs(%m, %m : tensor<4xf32>, tensor<4xf32>) at %j from %j by %j until %j score {
   ^bb0(%x: f32, %row: index, %column: index):
     fa.yield %x : f32
@@ -50,10 +50,10 @@ func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xbf16>, %m: tensor<4xf32>, %o: 
 
 // -----
 
-// the sum
+// the exact sum
 func.func @f(%s: tensor<4x8xf32>, %v: tensor<8x16xbf16>, %m: tensor<4xf32>, %o: tensor<4x16xf32>, %j: index) {
-  // expected-error @+1 {{expected the sum to be f32 [M]}}
-  %r:3, %until = fa.speculated_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xbf16>) outs(%m, %o, %o : tensor<4xf32>, tensor<4x16xf32>, tensor<4x16xf32>) at %j from %j by %j until %j score {
+  // expected-error @+1 {{expected the exact sum to be f32 [M]}}
+  %r:4, %until = fa.speculated_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xbf16>) outs(%m, %m, %o, %o : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>, tensor<4x16xf32>) at %j from %j by %j until %j score {
   ^bb0(%x: f32, %row: index, %column: index):
     fa.yield %x : f32
   } {log2_scale = 1.0 : f64, headroom = 63.0 : f64, limit = 2.0 : f64, far_limit = 0.0 : f64}

@@ -192,22 +192,22 @@ func.func @online_softmax_in_log2(%s: tensor<4x8xf32>, %v: tensor<8x16xf32>, %m:
 }
 
 // CHECK-LABEL: func @speculated_softmax
-// CHECK: %[[STATE:.*]]:3, %[[UNTIL:.*]] = fa.speculated_softmax ins(%{{.*}}, %{{.*}} : tensor<4x8xf32>, tensor<8x16xf16>) outs(%{{.*}} : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>) at %[[J:.*]] from %[[J]] by %[[J]] until %[[J]] score {
+// CHECK: %[[STATE:.*]]:4, %[[UNTIL:.*]] = fa.speculated_softmax ins(%{{.*}}, %{{.*}} : tensor<4x8xf32>, tensor<8x16xf16>) outs(%{{.*}} : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>, tensor<4xf32>) at %[[J:.*]] from %[[J]] by %[[J]] until %[[J]] score {
 // CHECK-NEXT: ^bb0(%[[X:.+]]: f32, %{{.+}}: index, %{{.+}}: index):
 // CHECK-NEXT: fa.yield %[[X]] : f32
 // CHECK-NEXT: } keep {
 // CHECK-NEXT: ^bb0(%[[I:.+]]: index, %[[C:.+]]: index):
-// CHECK: } {exact_sum, far_limit = 0.000000e+00 : f64, headroom = 0.000000e+00 : f64, limit = 3.276800e+04 : f64, log2_scale = 1.000000e+00 : f64}
+// CHECK: } {far_limit = 0.000000e+00 : f64, headroom = 0.000000e+00 : f64, limit = 3.276800e+04 : f64, log2_scale = 1.000000e+00 : f64}
 // CHECK: return %[[STATE]]#2, %[[UNTIL]]
 func.func @speculated_softmax(%s: tensor<4x8xf32>, %v: tensor<8x16xf16>, %m: tensor<4xf32>, %o: tensor<4x16xf32>, %j: index) -> (tensor<4x16xf32>, index) {
-  %r:3, %until = fa.speculated_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf16>) outs(%m, %m, %o : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>) at %j from %j by %j until %j score {
+  %r:4, %until = fa.speculated_softmax ins(%s, %v : tensor<4x8xf32>, tensor<8x16xf16>) outs(%m, %m, %o, %m : tensor<4xf32>, tensor<4xf32>, tensor<4x16xf32>, tensor<4xf32>) at %j from %j by %j until %j score {
   ^bb0(%x: f32, %row: index, %column: index):
     fa.yield %x : f32
   } keep {
   ^bb0(%i: index, %column: index):
     %kept = arith.cmpi ne, %i, %column : index
     fa.yield %kept : i1
-  } {log2_scale = 1.0 : f64, exact_sum, headroom = 0.0 : f64, limit = 32768.0 : f64, far_limit = 0.0 : f64}
+  } {log2_scale = 1.0 : f64, headroom = 0.0 : f64, limit = 32768.0 : f64, far_limit = 0.0 : f64}
   return %r#2, %until : tensor<4x16xf32>, index
 }
 

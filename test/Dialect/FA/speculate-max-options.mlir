@@ -22,7 +22,7 @@ func.func @bf16(%q: tensor<1x1x128x64xbf16>) -> tensor<1x1x128x64xbf16> {
 
 // -----
 
-// REMARK: remark: [Passed] Speculated {{.*}}headroom 0.00 and limit 32768.00, and sums are of weights before rounding"
+// REMARK: remark: [Passed] Speculated {{.*}}headroom 0.00 and limit 32768.00, and the log-sum-exp has a sum of its own"
 // CHECK-LABEL: func @f16
 func.func @f16(%q: tensor<1x1x128x64xf16>) -> (tensor<1x1x128x64xf16>, tensor<1x1x128xf32>) {
   %o, %lse = fa.attention %q, %q, %q : (tensor<1x1x128x64xf16>, tensor<1x1x128x64xf16>, tensor<1x1x128x64xf16>) -> (tensor<1x1x128x64xf16>, tensor<1x1x128xf32>)

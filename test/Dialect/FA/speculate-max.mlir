@@ -102,18 +102,19 @@ func.func @bf16(%q: tensor<1x8x?x64xbf16>, %k: tensor<1x2x?x64xbf16>, %v: tensor
 
 // -----
 
-// A log-sum-exp is of weights before rounding, and so is what the output is
-// divided by: there is one sum.
+// A log-sum-exp has a sum of the weights before rounding; the division has
+// the other one.
 // STEP-LABEL: func @log_sum_exp
-// STEP: %{{.*}}:3, %{{.*}} = fa.speculated_softmax
-// STEP: exact_sum
+// STEP: %{{.*}}:4, %{{.*}} = fa.speculated_softmax
 // CHECK-LABEL: func @log_sum_exp
 // CHECK-DAG: %[[LN2:.*]] = arith.constant 0.69314{{.*}} : f32
-// CHECK: %[[STATE:.*]]:4 = scf.for
+// CHECK: %[[STATE:.*]]:5 = scf.for
+// CHECK: %[[NEW:.*]]:7 = scf.if
+// CHECK: ins(%[[NEW]]#5 : tensor<64x32xf32>) outs(%[[NEW]]#2 : tensor<64xf32>)
 // CHECK: scf.yield
 // CHECK: ins(%[[STATE]]#2, %[[STATE]]#1
 // CHECK: arith.divf
-// CHECK: ins(%[[STATE]]#0, %[[STATE]]#1
+// CHECK: ins(%[[STATE]]#0, %[[STATE]]#3
 // CHECK: math.log2
 // CHECK-NEXT: arith.addf
 // CHECK-NEXT: arith.mulf %{{.*}}, %[[LN2]]

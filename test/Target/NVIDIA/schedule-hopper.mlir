@@ -246,7 +246,9 @@ func.func @causal(%q: tensor<1x4x512x128xbf16>, %k: tensor<1x4x512x128xbf16>, %v
   return %o : tensor<1x4x512x128xbf16>
 }
 
-// Two results: the log-sum-exp is the consumers' second one.
+// Two results: the log-sum-exp is the consumers' second one. Its sum is of the
+// weights before they are rounded, so there are two sums where the weights'
+// reference is not the maximum.
 
 // CHECK-LABEL: func.func @lse(
 // CHECK: %[[R:.*]]:2 = hopper.consumers 2 registers {{[0-9]+}} turns -> (tensor<128x128xbf16>, tensor<128xf32>) {

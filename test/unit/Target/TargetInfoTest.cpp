@@ -101,6 +101,9 @@ TEST(TileSizes, OnHopperByHeadDim) {
   EXPECT_EQ(choose("sm_90a", heads(64)).warps, 16);
   EXPECT_TILE(choose("sm_90a", heads(128)), 128, 128);
   EXPECT_TILE(choose("sm_90a", heads(256)), 128, 64);
+  TileProblem lse = heads(128);
+  lse.logSumExp = true;
+  EXPECT_TILE(choose("sm_90a", lse), 128, 128);
   // Masks and score functions have tiles of which a block works on two.
   TileProblem mask = heads(64), score = heads(64);
   mask.rowMask = score.scoreFunction = true;
@@ -108,10 +111,12 @@ TEST(TileSizes, OnHopperByHeadDim) {
   EXPECT_TILE(choose("sm_90a", score), 128, 64);
   score.elementReads = true;
   EXPECT_TILE(choose("sm_90a", score), 128, 48);
+  lse.scoreFunction = true;
+  EXPECT_TILE(choose("sm_90a", lse), 128, 112);
   // Random bits come in groups of 64 keys.
   for (int64_t d : {64, 128, 192, 256}) {
     TileProblem dropout = heads(d);
-    dropout.dropout = true;
+    dropout.dropout = dropout.logSumExp = true;
     EXPECT_EQ(choose("sm_90a", dropout).keys % 64, 0) << d;
   }
   // Rows that are not whole chunks of 16 bytes are not for TMA.

@@ -44,9 +44,9 @@ LogicalResult SpeculatedSoftmaxOp::inferReturnTypes(
 }
 
 LogicalResult SpeculatedSoftmaxOp::verify() {
-  if (getState().size() != 3)
-    return emitOpError() << "expected a state of a reference, a sum and an "
-                            "output, got "
+  if (getState().size() != 3 && getState().size() != 4)
+    return emitOpError() << "expected a state of a reference, a sum, an output "
+                            "and maybe an exact sum, got "
                          << getState().size()
                          << " tensors (fa_speculated_softmax_c1)";
   RankedTensorType scores = getScores().getType(),
@@ -62,7 +62,7 @@ LogicalResult SpeculatedSoftmaxOp::verify() {
     return emitOpError() << "expected f32 scores [M,N] and values [N,Dv], got "
                          << scores << " and " << values
                          << " (fa_speculated_softmax_c1)";
-  StringRef names[] = {"reference", "sum", "output"};
+  StringRef names[] = {"reference", "sum", "output", "exact sum"};
   for (auto [i, value] : llvm::enumerate(getState())) {
     auto type = cast<RankedTensorType>(value.getType());
     unsigned rank = i == kAcc ? 2 : 1;
@@ -128,29 +128,40 @@ public:
         headroom(op.getHeadroom().convertToDouble()),
         limit(op.getLimit().convertToDouble()),
         farLimit(op.getFarLimit().convertToDouble()),
-        isDifference(op.getSubtractFirst()), keeps(!op.getKeep().empty()),
-        sumsExact(op.getExactSum() || keeps) {}
+        isDifference(op.getSubtractFirst()),
+        hasExactSum(op.getState().size() > SpeculatedSoftmaxOp::kExactSum) {}
   SmallVector<Value> build();
 
 private:
   /// The state of a step, its weights as the product reads them, and, where
   /// exact weights are summed, these.
   struct State {
-    Value reference, rounded, exact, sum, output;
+    Value reference, rounded, exact, sum, output, exactSum;
     /// What the weights join.
-    SmallVector<Value> sums() const { return {sum, output}; }
-    void setSums(ValueRange all) { sum = all[0], output = all[1]; }
+    SmallVector<Value> sums() const {
+      SmallVector<Value> all = {sum, output};
+      if (exactSum)
+        all.push_back(exactSum);
+      return all;
+    }
+    void setSums(ValueRange all) {
+      sum = all[0], output = all[1];
+      if (exactSum)
+        exactSum = all[2];
+    }
     SmallVector<Value> values() const {
-      SmallVector<Value> all = {sum, output, reference, rounded};
+      SmallVector<Value> all = sums();
+      all.append({reference, rounded});
       if (exact)
         all.push_back(exact);
       return all;
     }
     void setValues(ValueRange all) {
-      setSums(all.take_front(2));
-      reference = all[2], rounded = all[3];
+      setSums(all);
+      all = all.drop_front(exactSum ? 3 : 2);
+      reference = all[0], rounded = all[1];
       if (exact)
-        exact = all[4];
+        exact = all[2];
     }
   };
   Value negate(Value x);
@@ -178,6 +189,13 @@ private:
   Value anyNotBelow(Value of, double most) {
     return target.anyNotBelow(builder, loc, of, most);
   }
+  /// Where weights are dropped, their rounding errors are not those of the sum:
+  /// it is of exact weights.
+  bool keeps() { return !op.getKeep().empty(); }
+  bool sumsExact() { return hasExactSum || keeps(); }
+  Value &exactSumOf(State &state) {
+    return keeps() ? state.sum : state.exactSum;
+  }
   /// Whether some weights that are out of range can be shifted.
   bool canShift() const { return farLimit > limit; }
 
@@ -189,9 +207,7 @@ private:
   Type f32, type;
   Value scores;
   double scale, headroom, limit, farLimit;
-  /// Where weights are dropped, their rounding errors are not those of the sum:
-  /// it is of exact weights, too.
-  bool isDifference, keeps, sumsExact;
+  bool isDifference, hasExactSum;
 };
 } // namespace
 
@@ -272,7 +288,7 @@ Value Speculator::exactWeights(Value reference) {
 void Speculator::makeWeights(State &state, Value reference) {
   Value weights = exactWeights(reference);
   state.rounded = b.convert(weights, type);
-  if (sumsExact)
+  if (sumsExact())
     state.exact = weights;
 }
 
@@ -350,6 +366,8 @@ Value Speculator::factorOf(Value before, Value after) {
 void Speculator::rescale(State &state, Value factor) {
   state.sum = b.multiply(state.sum, factor);
   state.output = b.multiply(state.output, factor);
+  if (state.exactSum)
+    state.exactSum = b.multiply(state.exactSum, factor);
 }
 
 /// A branch that groups of rows may take for themselves.
@@ -513,7 +531,7 @@ Speculator::State Speculator::shiftDown(const State &state, Value top) {
         return arith::TruncFOp::create(nested, l, type, weight);
       });
   // Not from the exact weights: nothing need keep them.
-  if (sumsExact)
+  if (sumsExact())
     next.exact = exactWeights(next.reference);
   rescale(next, factor);
   return next;
@@ -559,12 +577,14 @@ SmallVector<Value> Speculator::build() {
   state.reference = moved[0];
   state.sum = op.getState()[Op::kSum];
   state.output = op.getState()[Op::kAcc];
+  if (hasExactSum)
+    state.exactSum = op.getState()[Op::kExactSum];
   Value weights = exactWeights(state.reference), part;
   // On the common side the weights before rounding are needed for no more than
   // their sums.
-  if (sumsExact) {
+  if (sumsExact()) {
     state.exact = weights;
-    part = target.sumRows(builder, loc, weights, state.sum);
+    part = target.sumRows(builder, loc, weights, exactSumOf(state));
   }
   state.rounded = b.convert(weights, type);
   state.setSums(branchOn(moved[2], state.sums(), [&] {
@@ -587,7 +607,8 @@ SmallVector<Value> Speculator::build() {
         State next = state;
         next.setValues(ArrayRef(recovered).drop_back());
         if (next.exact) {
-          next.sum = target.addRows(builder, loc, next.exact, next.sum);
+          Value &sum = exactSumOf(next);
+          sum = target.addRows(builder, loc, next.exact, sum);
           next.exact = {};
         }
         SmallVector<Value> values = next.values();
@@ -596,23 +617,29 @@ SmallVector<Value> Speculator::build() {
       },
       [&] {
         State next = joined;
-        if (part)
-          next.sum = b.add(next.sum, part);
+        if (part) {
+          Value &sum = exactSumOf(next);
+          sum = b.add(sum, part);
+        }
         SmallVector<Value> values = next.values();
         values.push_back(op.getUntil());
         return values;
       });
   joined.setValues(branch.getResults().drop_back());
-  if (!sumsExact)
+  if (!keeps())
     joined.sum = target.addRows(builder, loc, b.convert(joined.rounded, f32),
                                 joined.sum);
   Value kept = joined.rounded;
-  if (keeps)
+  if (keeps())
     kept = b.keep(kept, [&](OpBuilder &nested, ValueRange at) {
       return inlineRegion(nested, op.getKeep().front(), at);
     });
   Value output = b.contractRowsByColumns(kept, op.getValues(), joined.output);
-  return {joined.reference, joined.sum, output, branch.getResults().back()};
+  SmallVector<Value> results = {joined.reference, joined.sum, output};
+  if (hasExactSum)
+    results.push_back(joined.exactSum);
+  results.push_back(branch.getResults().back());
+  return results;
 }
 
 SmallVector<Value> SpeculatedSoftmaxOp::expand(OpBuilder &builder,

@@ -206,12 +206,12 @@ static unsigned carry(IRRewriter &rewriter, scf::ForOp &loop, Value init) {
 }
 
 /// (R + log2 l) ln 2, or R + (headroom + log2 l) ln 2.
-static void finishLogSumExp(IRRewriter &rewriter, Recurrence &r,
+static void finishLogSumExp(IRRewriter &rewriter, Recurrence &r, Value sum,
                             bool subtractFirst, double headroom) {
   rewriter.setInsertionPoint(r.logSumExp);
   SoftmaxBuilder b(rewriter, r.loop.getLoc());
   Value lse = b.elementwise(
-      {r.loop.getResult(r.max), r.loop.getResult(r.sum)}, rewriter.getF32Type(),
+      {r.loop.getResult(r.max), sum}, rewriter.getF32Type(),
       [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
         Value log = math::Log2Op::create(nested, l, args[1]);
         if (subtractFirst) {
@@ -233,8 +233,11 @@ static void finishLogSumExp(IRRewriter &rewriter, Recurrence &r,
 static void speculate(IRRewriter &rewriter, Recurrence &r,
                       const WeightRange &range) {
   OnlineSoftmaxOp merge = r.merge;
-  bool subtracts = merge.getSubtractFirst();
-  unsigned state[] = {r.max, r.sum, r.output};
+  bool keeps = !merge.getKeep().empty(), subtracts = merge.getSubtractFirst();
+  SmallVector<unsigned> state = {r.max, r.sum, r.output};
+  // Where weights are dropped the sum is of exact ones anyway.
+  if (r.logSumExp && !keeps)
+    state.push_back(carry(rewriter, r.loop, r.loop.getInitArgs()[r.sum]));
   // Blocks before this one are wary.
   unsigned until = carry(rewriter, r.loop, r.loop.getLowerBound());
   SmallVector<Value> carried;
@@ -246,8 +249,8 @@ static void speculate(IRRewriter &rewriter, Recurrence &r,
       rewriter, loc, merge.getScores(), merge.getValues(), carried,
       r.loop.getInductionVar(), r.loop.getLowerBound(), r.loop.getStep(),
       r.loop.getRegionIterArg(until), APFloat(r.scale()), subtracts,
-      /*exact_sum=*/static_cast<bool>(r.logSumExp), APFloat(range.headroom),
-      APFloat(range.limit), APFloat(range.farLimit), merge.getKeep().size());
+      APFloat(range.headroom), APFloat(range.limit), APFloat(range.farLimit),
+      merge.getKeep().size());
   for (auto [from, to] : llvm::zip(merge.getKeep(), step.getKeep()))
     to.takeBody(from);
   // Of scores in log2 units a sum's last term is added where they are read.
@@ -268,7 +271,8 @@ static void speculate(IRRewriter &rewriter, Recurrence &r,
   });
   rewriter.eraseOp(merge);
   if (r.logSumExp)
-    finishLogSumExp(rewriter, r, subtracts, range.headroom);
+    finishLogSumExp(rewriter, r, r.loop.getResult(keeps ? r.sum : state.back()),
+                    subtracts, range.headroom);
 }
 
 //===----------------------------------------------------------------------===//
@@ -359,7 +363,7 @@ struct SpeculateMaxPass : fa::impl::SpeculateMaxPassBase<SpeculateMaxPass> {
                "weights are computed with a reference that the loop "
                "carries, with headroom {0} and limit {1}{2}",
                range.headroom, range.limit,
-               r.logSumExp ? ", and sums are of weights before rounding" : "")
+               r.logSumExp ? ", and the log-sum-exp has a sum of its own" : "")
                .str();
     speculate(rewriter, r, range);
     return success();

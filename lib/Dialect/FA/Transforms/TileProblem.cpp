@@ -110,6 +110,8 @@ static TileProblem problemOfScores(Value scores) {
 
 TileProblem fa::problemOf(OnlineSoftmaxOp step) {
   TileProblem problem = problemOfScores(step.getScores());
+  // The maximum is used for nothing else.
+  problem.logSumExp = !step.getNewMax().use_empty();
   problem.blockMask = hasBlockMask(step.getScores());
   problem.dropout = !step.getKeep().empty();
   return problem;

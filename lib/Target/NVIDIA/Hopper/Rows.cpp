@@ -79,8 +79,10 @@ LogicalResult fa::nvidia::expandForWarps(func::FuncOp func) {
   WarpExpansion target;
   for (Operation *op : collectSoftmaxes(func)) {
     if (auto step = dyn_cast<SpeculatedSoftmaxOp>(op)) {
-      unsigned i = SpeculatedSoftmaxOp::kSum;
-      carryPartialSums(step.getStateMutable()[i], step->getResult(i));
+      for (unsigned i :
+           {SpeculatedSoftmaxOp::kSum, SpeculatedSoftmaxOp::kExactSum})
+        if (i < step.getState().size())
+          carryPartialSums(step.getStateMutable()[i], step->getResult(i));
     } else if (auto merge = cast<OnlineSoftmaxOp>(op);
                merge.getUnnormalized()) {
       carryPartialSums(merge.getSumMutable(),

@@ -335,10 +335,10 @@ def FA_SpeculatedSoftmaxOp : FA_Op<"speculated_softmax", [
     are. Steps at a position below `until` are wary: they look at the maximum
     before there are weights. fa-speculate-max says why, and what is exact.
 
-    The state is `R`, `l` and `o`. With `exact_sum`, and where weights are dropped
-    (`keep`), `l` is of the weights before rounding: a log-sum-exp is of those, and
-    the rounding errors of dropped weights are not in `o`. Groups of rows may take
-    the branches of a step each for itself, as long as those that need one do.
+    The state is `R`, `l` and `o`, and maybe a second sum, of the weights before
+    rounding, for a log-sum-exp. Where weights are dropped (`keep`) the first sum
+    is of weights before rounding too. Groups of rows may take the branches of a
+    step each for itself, as long as those that need one do.
 
     The `score` region takes `(s, row, column : index)`, of the step's
     coordinates, and yields the score: what it adds is cheaper where the score
@@ -347,7 +347,7 @@ def FA_SpeculatedSoftmaxOp : FA_Op<"speculated_softmax", [
 
     Constraints:
     - `fa_speculated_softmax_c1`: scores and state are f32, values f16 or bf16,
-      of shapes that agree; the state has three tensors.
+      of shapes that agree; the state has three or four tensors.
     - `fa_speculated_softmax_c2`: `log2_scale` is finite and above 0, `headroom`
       in [0, 126], `limit` in (1, 2^60], `far_limit` 0 or above `limit`.
     - `fa_speculated_softmax_c3`: the regions have the arguments and yields given
@@ -369,14 +369,14 @@ def FA_SpeculatedSoftmaxOp : FA_Op<"speculated_softmax", [
     Arg<FA_StateTensor, "what scores are made of, masked ones -inf, [M,N]">
       :$scores,
     Arg<FA_QKVTensor, "values, [N,Dv]">:$values,
-    Arg<Variadic<FA_StateTensor>, "reference, sum, output so far">:$state,
+    Arg<Variadic<FA_StateTensor>,
+      "reference, sum, output so far, maybe the exact sum">:$state,
     Arg<Index, "the step's first key">:$position,
     Arg<Index, "that of the first step">:$first,
     Arg<Index, "keys of a step">:$step,
     Arg<Index, "steps before this position are wary">:$until,
     F64Attr:$log2_scale,
     UnitAttr:$subtract_first,
-    UnitAttr:$exact_sum,
     F64Attr:$headroom,
     F64Attr:$limit,
     F64Attr:$far_limit
@@ -394,7 +394,7 @@ def FA_SpeculatedSoftmaxOp : FA_Op<"speculated_softmax", [
   let hasRegionVerifier = 1;
   let extraClassDeclaration = [{
     /// Which tensors of the state these are.
-    static constexpr unsigned kReference = 0, kSum = 1, kAcc = 2;
+    static constexpr unsigned kReference = 0, kSum = 1, kAcc = 2, kExactSum = 3;
     /// The step as `linalg.generic` ops and branches on them, and the target's
     /// where it has its own.
     ::mlir::SmallVector<::mlir::Value> expand(::mlir::OpBuilder &builder,

@@ -694,10 +694,9 @@ def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
     - *Exact*: the output is normalised by the sum of the rounded weights, the
       very ones that the contraction reads. What rounding of R, or of the
       weights of a row that one key dominates, does to a row's weights, it does
-      to their sum too. A log-sum-exp, which a gradient divides by, is within
-      1e-4 only if it is of the weights before rounding: where the function
-      returns one, all sums are of these, as FlashAttention's are. That takes an
-      addition a score where tensor cores could have summed.
+      to their sum too. A log-sum-exp is formed from a second sum, of the
+      weights before rounding, within 1e-4; it costs one more addition a score
+      and is there only if the function returns it.
     - *Range of the weights*: bf16 has f32's range. R is the maximum plus
       `headroom` = 63, so that a new row's weights are at most 2^-63 and the
       maximum can grow by 64 before a weight reaches `limit` = 2. Weights below
