@@ -45,62 +45,34 @@ from timing import (
 DIMS, LENGTHS = (64, 128, 256), (512, 2048, 8192, 16384)
 
 FA3_TO_CUDNN = {
-    (64, 512, False): 0.847,
-    (64, 512, True): 0.860,
-    (64, 2048, False): 1.075,
-    (64, 2048, True): 1.078,
-    (64, 8192, False): 1.204,
-    (64, 8192, True): 1.196,
-    (64, 16384, False): 1.217,
-    (64, 16384, True): 1.242,
-    (128, 512, False): 0.989,
-    (128, 512, True): 0.967,
-    (128, 2048, False): 1.060,
-    (128, 2048, True): 1.186,
-    (128, 8192, False): 1.091,
-    (128, 8192, True): 1.200,
-    (128, 16384, False): 1.103,
-    (128, 16384, True): 1.226,
-    (256, 512, False): 1.017,
-    (256, 512, True): 1.003,
-    (256, 2048, False): 1.076,
-    (256, 2048, True): 1.153,
-    (256, 8192, False): 1.080,
-    (256, 8192, True): 1.240,
-    (256, 16384, False): 1.117,
-    (256, 16384, True): 1.253,
+    (64, 512, False): (0.847, 1.179),
+    (64, 512, True): (0.86, 1.154),
+    (64, 2048, False): (1.075, 1.211),
+    (64, 2048, True): (1.078, 1.289),
+    (64, 8192, False): (1.204, 1.3),
+    (64, 8192, True): (1.196, 1.374),
+    (64, 16384, False): (1.217, 1.321),
+    (64, 16384, True): (1.242, 1.43),
+    (128, 512, False): (0.989, 1.052),
+    (128, 512, True): (0.967, 1.06),
+    (128, 2048, False): (1.06, 1.097),
+    (128, 2048, True): (1.186, 1.166),
+    (128, 8192, False): (1.091, 1.162),
+    (128, 8192, True): (1.2, 1.216),
+    (128, 16384, False): (1.103, 1.229),
+    (128, 16384, True): (1.226, 1.229),
+    (256, 512, False): (1.017, 1.222),
+    (256, 512, True): (1.003, 1.109),
+    (256, 2048, False): (1.076, 1.189),
+    (256, 2048, True): (1.153, 1.179),
+    (256, 8192, False): (1.08, 1.333),
+    (256, 8192, True): (1.24, 1.155),
+    (256, 16384, False): (1.117, 1.342),
+    (256, 16384, True): (1.253, 1.252),
 }
-"""FlashAttention-3's TFLOP/s over cuDNN's by (D, S, causal), measured interleaved
-on an H200 on 2026-11-21: FlashAttention-3 built from its public source with ptxas
+"""FlashAttention-3's TFLOP/s over cuDNN's by (D, S, causal), of the forward and of the
+backward, each measured interleaved on an H200 on 2026-11-21: FlashAttention-3 built from its public source with ptxas
 13.0, PyTorch 2.11.0 with cuDNN 9.19.0, driver 580.159.04."""
-
-FA3_TO_CUDNN_BACKWARD = {
-    (64, 512, False): 1.179,
-    (64, 512, True): 1.154,
-    (64, 2048, False): 1.211,
-    (64, 2048, True): 1.289,
-    (64, 8192, False): 1.3,
-    (64, 8192, True): 1.374,
-    (64, 16384, False): 1.321,
-    (64, 16384, True): 1.43,
-    (128, 512, False): 1.052,
-    (128, 512, True): 1.06,
-    (128, 2048, False): 1.097,
-    (128, 2048, True): 1.166,
-    (128, 8192, False): 1.162,
-    (128, 8192, True): 1.216,
-    (128, 16384, False): 1.229,
-    (128, 16384, True): 1.229,
-    (256, 512, False): 1.222,
-    (256, 512, True): 1.109,
-    (256, 2048, False): 1.189,
-    (256, 2048, True): 1.179,
-    (256, 8192, False): 1.333,
-    (256, 8192, True): 1.155,
-    (256, 16384, False): 1.342,
-    (256, 16384, True): 1.252,
-}
-"""The same of the backward, of the same machine, day and build."""
 
 MUST, AIM = {"geomean": 1.05, "worst": 0.95}, {"geomean": 1.12, "worst": 1.02}
 """What fa over the best of cuDNN and FlashAttention-3 has to be."""
@@ -236,13 +208,18 @@ class Contenders:
 # --- The race ----------------------------------------------------------------------
 
 
+def over_best(rates: dict[str, float]) -> float | None:
+    """fa's rate over that of the fastest peer, None where one of them is not there."""
+    best = max((rates[name] for name in PEERS if name in rates), default=None)
+    return rates["fa"] / best if best and "fa" in rates else None
+
+
 def row_of(shape: Shape, times: dict[str, float], gemm: float) -> dict[str, Any]:
     """One shape's figures, with the ratios that the targets are about."""
     tflops = {name: shape.flops / ms / 1e9 for name, ms in times.items()}
-    ratio = FA3_TO_CUDNN.get((shape.dim, shape.length, shape.causal))
-    if ratio and "cudnn" in tflops:
-        tflops["fa3"] = tflops["cudnn"] * ratio
-    best = max((tflops[name] for name in PEERS if name in tflops), default=None)
+    ratios = FA3_TO_CUDNN.get((shape.dim, shape.length, shape.causal))
+    if ratios and "cudnn" in tflops:
+        tflops["fa3"] = tflops["cudnn"] * ratios[0]
     ours, ampere, fa2 = (tflops.get(name) for name in ("fa", "ampere", "fa2"))
     return dict(
         D=shape.dim,
@@ -250,7 +227,7 @@ def row_of(shape: Shape, times: dict[str, float], gemm: float) -> dict[str, Any]
         causal=shape.causal,
         ms=times,
         tflops=tflops,
-        to_best=ours / best if ours and best else None,
+        to_best=over_best(tflops),
         gemm_share=ours / gemm if ours else None,
         ampere_to_fa2=ampere / fa2 if ampere and fa2 else None,
     )
@@ -359,18 +336,13 @@ def training_row(shape: Shape, ms: dict[str, float]) -> dict[str, Any]:
         ms: of "NAME forward" and "NAME backward", and of fa's "plain", a forward that keeps no
             log-sum-exp.
     """
-    key = (shape.dim, shape.length, shape.causal)
+    ratios = FA3_TO_CUDNN.get((shape.dim, shape.length, shape.causal))
     names = [name for name in LABELS if f"{name} backward" in ms]
     times = {name: (ms[f"{name} forward"], ms[f"{name} backward"]) for name in names}
-    if "cudnn" in times and key in FA3_TO_CUDNN_BACKWARD:
-        forward, backward = times["cudnn"]
-        times["fa3"] = (forward / FA3_TO_CUDNN[key], backward / FA3_TO_CUDNN_BACKWARD[key])
+    if ratios and "cudnn" in times:
+        times["fa3"] = tuple(time / ratio for time, ratio in zip(times["cudnn"], ratios))
     tflops = {name: 2.5 * shape.flops / back / 1e9 for name, (_, back) in times.items()}
     step = {name: 3.5 * shape.flops / sum(both) / 1e9 for name, both in times.items()}
-
-    def to_best(rates: dict[str, float]) -> float | None:
-        best = max((rates[name] for name in PEERS if name in rates), default=None)
-        return rates["fa"] / best if best and "fa" in rates else None
 
     return dict(
         D=shape.dim,
@@ -378,9 +350,9 @@ def training_row(shape: Shape, ms: dict[str, float]) -> dict[str, Any]:
         causal=shape.causal,
         ms=ms,
         tflops=tflops,
-        to_best=to_best(tflops),
+        to_best=over_best(tflops),
         step=step,
-        step_to_best=to_best(step),
+        step_to_best=over_best(step),
         lse=ms["plain"] / ms["fa forward"] if "plain" in ms and "fa forward" in ms else None,
     )
 
