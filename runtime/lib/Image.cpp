@@ -274,6 +274,8 @@ void HeaderParser::parseMap(std::string_view rest) {
       static_cast<int>(fields.getInteger("tensor", 0, kMaxTensors - 1));
   map.dim = static_cast<int>(fields.getInteger("dim", 0, FA_RT_MAX_RANK - 1));
   map.rows = static_cast<int>(fields.getInteger("rows", 1, 256));
+  if (fields.has("cols"))
+    map.cols = static_cast<int>(fields.getInteger("cols", 32, 32));
   if (fields.getInteger("index", 0, kMaxMaps - 1) !=
       static_cast<int64_t>(header.maps.size()))
     line.fail(format("expected index=%zu: tensor maps are numbered in order",
@@ -381,6 +383,10 @@ void HeaderParser::checkMaps() {
       lineAt(map.line).fail(
           std::string("expected a tensor of f16, bf16 or f32, "
                       "got ") +
+          fa_rt_dtype_name(decl.dtype));
+    if (map.cols && decl.dtype != FA_RT_F32)
+      lineAt(map.line).fail(
+          std::string("expected 'cols' with a tensor of f32 only, got ") +
           fa_rt_dtype_name(decl.dtype));
   }
 }

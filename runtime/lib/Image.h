@@ -105,9 +105,11 @@ struct Requirement {
 
 /// A tensor map (version 2): boxes of `rows` of dimension `dim` by 64 columns
 /// of the last dimension, in the 128-byte swizzle, zeros outside; of f32 by 16
-/// columns, as they are.
+/// columns, as they are, or with cols=32 (version 4) by 32 in that swizzle.
 struct MapDecl {
   int tensor = 0, dim = 0, rows = 0;
+  /// 0 where the header does not say it.
+  int cols = 0;
   int line = 0;
 };
 

@@ -10,7 +10,7 @@ using namespace fa::rt;
 
 namespace {
 /// Of a box of 16-bit elements the columns are 128 bytes, the width of the
-/// swizzle; of f32 64 bytes, as they are.
+/// swizzle; of f32 64 bytes, as they are, or 128 in the swizzle.
 struct BoxRow {
   cu::TensorMapType type;
   uint32_t cols, elementBytes;
@@ -20,7 +20,7 @@ constexpr int kMaxMapRank = 5;
 
 struct Key {
   int64_t words[1 + 2 * kMaxMapRank];
-  int32_t dtype, rank, dim, rows;
+  int32_t dtype, rank, dim, rows, cols;
 };
 
 /// Of each thread: no lock on the way to a launch.
@@ -36,14 +36,16 @@ static size_t slotOf(const Key &key) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (int64_t word : key.words)
     hash = (hash ^ static_cast<uint64_t>(word)) * 0x9e3779b97f4a7c15u;
-  hash = (hash ^ static_cast<uint64_t>(key.dim * 1024 + key.rows)) *
+  hash = (hash ^ static_cast<uint64_t>((key.cols * 16 + key.dim) * 1024 +
+                                       key.rows)) *
          0x9e3779b97f4a7c15u;
   return (hash >> 32) % kEntries;
 }
 
-static BoxRow boxRow(int32_t dtype) {
+static BoxRow boxRow(int32_t dtype, int32_t cols) {
   if (dtype == FA_RT_F32)
-    return {cu::kMapF32, 16, 4, cu::kMapSwizzleNone};
+    return cols == 32 ? BoxRow{cu::kMapF32, 32, 4, cu::kMapSwizzle128}
+                      : BoxRow{cu::kMapF32, 16, 4, cu::kMapSwizzleNone};
   return {dtype == FA_RT_BF16 ? cu::kMapBF16 : cu::kMapF16, 64, 2,
           cu::kMapSwizzle128};
 }
@@ -58,7 +60,7 @@ static void encode(const Driver &driver, const ImageHeader &header,
   uint64_t sizes[kMaxMapRank], strides[kMaxMapRank];
   uint32_t box[kMaxMapRank], steps[kMaxMapRank];
   const int64_t *shape = key.words + 1, *stride = shape + key.rank;
-  BoxRow row = boxRow(key.dtype);
+  BoxRow row = boxRow(key.dtype, key.cols);
   // A tensor without elements is never read: neither its pointer nor its
   // strides mean anything, but the map must be legal.
   bool isEmpty = std::find(shape, shape + key.rank, 0) != shape + key.rank;
@@ -106,6 +108,7 @@ void fa::rt::encodeTensorMap(const Driver &driver, const ImageHeader &header,
   key.rank = tensor.rank;
   key.dim = decl.dim;
   key.rows = decl.rows;
+  key.cols = decl.cols;
   Entry &entry = cache[slotOf(key)];
   if (std::memcmp(&entry.key, &key, sizeof(key)) != 0) {
     std::memset(&entry.key, 0, sizeof(key));

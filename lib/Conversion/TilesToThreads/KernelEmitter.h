@@ -498,10 +498,10 @@ private:
   mlir::LogicalResult emitHopper(mlir::Operation *op);
 
   //--- Hopper's matrix products (Wgmma.cpp)
-  mlir::Value descriptor(mlir::Value address, int64_t leading, int64_t stride);
   /// A product's operand in shared memory: the descriptor of its first step.
   struct SharedOperand {
-    mlir::Value descriptor;
+    mlir::Value low; // i32
+    uint32_t high = 0;
     int64_t panelBytes = 0;
     bool isTransposed = false;
   };

@@ -152,40 +152,56 @@ Value KernelEmitter::stagedPart(const TileValue &source, Value number) {
               stage.getOffset());
 }
 
-/// Two rows of a panel are 128 bytes: a quarter of a warp stores four columns a
-/// lane of them, without conflicts of banks.
+/// A warp stores two columns a lane, of 8 rows: half of a warp those of 4, whose
+/// 128 bytes lie in different banks where half of the rows store the other half
+/// of a panel first: every other row of 128 bytes, which the swizzle has in
+/// other places of 32 bytes; of 64 bytes every other two rows.
 void KernelEmitter::stageSums(const TileValue &source) {
-  constexpr int64_t sumRowBytes = 4 * StageOp::sumCols;
+  StageOp stage = source.stage;
+  const int64_t sumRowBytes = 4 * stage.sumCols(),
+                panelTiles = stage.sumCols() / 8;
+  const bool isSwizzled = sumRowBytes == rowBytes;
   llvm::SaveAndRestore thread(branchThread, again(threadId()));
   const FragmentLayout &layout = source.layout;
   // What was reduced before must have been read.
-  if (StageOp stage = source.stage; stage.getAdders()) {
+  if (stage.getAdders()) {
     waitForAdder(stage);
   } else {
     waitStores();
     syncWarp();
   }
-  Value place = remC(lane(), 4);
-  Value chunk = add(mulC(remC(place, 2), 2), divC(place, 2));
   Value number = uniform(warp()),
         part = stagedPart(source, divC(number, warpsOfPart(source)));
   if (warpsOfPart(source) > 1)
     part =
-        add(part, mulC(remC(number, warpsOfPart(source)), StageOp::panelBytes));
-  Value own =
-      add(add(part, mulC(divC(lane(), 4), sumRowBytes)), mulC(chunk, 16));
-  int64_t panelStride = warpsOfPart(source) * StageOp::panelBytes;
-  for (unsigned half : {0, 1})
-    for (unsigned p = 0; p < layout.colTiles() / 2; ++p) {
-      auto two = [&](unsigned n) {
-        return ArrayRef(source.regs).slice(layout.reg(0, n, 2 * half), 2);
-      };
-      SmallVector<Value> operands{
-          addC(own, p * panelStride + half * 8 * sumRowBytes)};
-      llvm::append_range(operands, gatherFour(two(2 * p), two(2 * p + 1)));
-      ptx("st.shared.v4.f32 [$0], {$1, $2, $3, $4};", "r,f,f,f,f,~{memory}",
-          operands, {});
-    }
+        add(part, mulC(remC(number, warpsOfPart(source)), stage.sumPanelBytes()));
+  Value row = divC(lane(), 4), place = mulC(remC(lane(), 4), 8);
+  // Whether the other half of a panel comes first.
+  Value other = remC(isSwizzled ? row : divC(row, 2), 2);
+  place = xorI(place, mulC(other, sumRowBytes / 2));
+  if (isSwizzled)
+    place = xorI(place, mulC(remC(row, 8), 16));
+  Value own = add(add(part, mulC(row, sumRowBytes)), place);
+  Value isOther =
+      arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne, other, i32(0));
+  int64_t panelStride = warpsOfPart(source) * stage.sumPanelBytes();
+  for (int64_t t = 0; t < panelTiles; ++t) {
+    Value address = xorI(own, i32(32 * t));
+    for (int64_t p = 0; p < layout.colTiles() / panelTiles; ++p)
+      for (unsigned half : {0, 1}) {
+        auto at = [&](int64_t tile, unsigned e) {
+          return source.regs[layout.reg(0, p * panelTiles + tile,
+                                        2 * half + e)];
+        };
+        SmallVector<Value> operands{
+            addC(address, p * panelStride + half * 8 * sumRowBytes)};
+        for (unsigned e : {0, 1})
+          operands.push_back(arith::SelectOp::create(
+              b, loc, isOther, at(t ^ panelTiles / 2, e), at(t, e)));
+        ptx("st.shared.v2.f32 [$0], {$1, $2};", "r,f,f,~{memory}", operands,
+            {});
+      }
+  }
 }
 
 /// Adds a part of staged sums by TMA, which leaves out what lies outside the
@@ -195,12 +211,13 @@ LogicalResult KernelEmitter::addPart(const TileValue &source,
                                      const GlobalSlice &dest, Value number,
                                      StringRef before, StringRef after) {
   const FragmentLayout &layout = source.layout;
-  int64_t rows = warpsOfPart(source) * StageOp::sumRows,
+  StageOp stage = source.stage;
+  int64_t rows = warpsOfPart(source) * StageOp::sumRows, cols = stage.sumCols(),
           rowParts = layout.rowWarps() / warpsOfPart(source),
           parts = view.warps() / warpsOfPart(source);
   Operation *op = b.getInsertionBlock()->getParentOp();
   FailureOr<Value> map =
-      mapAddress({dest.base->buffer, dest.dims[0], rows}, op);
+      mapAddress({dest.base->buffer, dest.dims[0], rows, cols}, op);
   if (failed(map))
     return failure();
   Value part = stagedPart(source, number);
@@ -215,15 +232,15 @@ LogicalResult KernelEmitter::addPart(const TileValue &source,
                       "d.global.shared::cta.add.tile.bulk_group [$1, " +
                       registerList(2, rank) + "], [$0];" + after)
                          .str();
-  for (unsigned p = 0; p < layout.colTiles() / 2; ++p) {
+  for (int64_t p = 0; p < 8 * layout.colTiles() / cols; ++p) {
     SmallVector<Value> operands{
-        addC(part, p * warpsOfPart(source) * StageOp::panelBytes), *map};
+        addC(part, p * warpsOfPart(source) * stage.sumPanelBytes()), *map};
     for (unsigned d = rank; d-- > 0;) {
       Value offset = toI32(dest.offsets[d]);
       if (d == dest.dims[0])
         offset = add(offset, row);
       if (d + 1 == rank) {
-        offset = addC(offset, p * StageOp::sumCols);
+        offset = addC(offset, p * cols);
         offset = col ? add(offset, col) : offset;
       }
       operands.push_back(offset);

@@ -62,14 +62,15 @@ inline bool isPacked(mlir::Type elementType, const FragmentLayout &layout) {
   return perWord(elementType, layout) > 1;
 }
 
-/// A tensor map that a kernel takes: boxes of `rows` of dimension `dim` by 64
-/// columns of the last dimension, in the 128-byte swizzle; of f32 by 16 columns
-/// as they are.
+/// A tensor map that a kernel takes: boxes of `rows` of dimension `dim` by
+/// `cols` of the last dimension, in the 128-byte swizzle where these are 128
+/// bytes, else as they are.
 struct TensorMap {
   unsigned buffer = 0, dim = 0;
-  int64_t rows = 0;
+  int64_t rows = 0, cols = hopper::RingType::panelCols;
   bool operator==(const TensorMap &o) const {
-    return buffer == o.buffer && dim == o.dim && rows == o.rows;
+    return buffer == o.buffer && dim == o.dim && rows == o.rows &&
+           cols == o.cols;
   }
 };
 

@@ -23,41 +23,39 @@ static constexpr int64_t stepK = 16;
 /// Bytes of a row of a panel.
 static constexpr int64_t rowBytes = RingType::rowBytes;
 
-/// address>>4, leading and stride byte offsets >>4, 128-byte swizzle.
-Value KernelEmitter::descriptor(Value address, int64_t leading,
-                                int64_t stride) {
-  Value low = b.createOrFold<arith::ShRUIOp>(
-      loc, b.createOrFold<arith::AndIOp>(loc, address, i32(0x3FFFF)), i32(4));
-  int64_t rest = (leading >> 4) << 16 | (stride >> 4) << 32 | int64_t(1) << 62;
-  return b.createOrFold<arith::OrIOp>(
-      loc, arith::ExtUIOp::create(b, loc, b.getI64Type(), low), i64(rest));
-}
+/// Bytes of what descriptors count.
+static constexpr int64_t unitBytes = 16;
 
 /// A product's operand in shared memory: `number` times `size` of its rows or,
 /// where it lies the other way round, columns are skipped.
+///
+/// Its descriptor: where it begins, the leading and the stride offset, the
+/// 128-byte swizzle. What a step adds stays in the low word, of whose lower
+/// half shared memory takes 14 bits.
 KernelEmitter::SharedOperand KernelEmitter::sharedOperand(Value slot,
                                                           bool isTransposed,
                                                           Value number,
                                                           int64_t size) {
   Slot held = slots[slot];
   RingType type = held.ring.getRing().getType();
-  int64_t panelBytes = type.panelBytes();
-  Value address = mulC(held.stage, held.ring.stageBytes());
+  int64_t panelBytes = type.panelBytes(), panelUnits = panelBytes / unitBytes;
+  Value units = mulC(held.stage, held.ring.stageBytes() / unitBytes);
   if (number && !isTransposed) {
-    address = add(address, mulC(number, size * rowBytes));
+    units = add(units, mulC(number, size * rowBytes / unitBytes));
   } else if (number && size % RingType::panelCols == 0) {
-    address =
-        add(address, mulC(number, size / RingType::panelCols * panelBytes));
+    units = add(units, mulC(number, size / RingType::panelCols * panelUnits));
   } else if (number) {
+    constexpr int64_t unitCols = unitBytes / 2;
     Value first = mulC(number, size);
-    address = add(address, mulC(divC(first, RingType::panelCols), panelBytes));
-    address = add(address, mulC(remC(first, RingType::panelCols), 2));
+    units = add(units, mulC(divC(first, RingType::panelCols), panelUnits));
+    units = add(units, divC(remC(first, RingType::panelCols), unitCols));
   }
   constexpr int64_t groupBytes = 8 * rowBytes;
-  address = again(address);
-  return {descriptor(addC(add(smemAddress, address), held.ring.getOffset()),
-                     isTransposed ? panelBytes : 16, groupBytes),
-          panelBytes, isTransposed};
+  int64_t leading = isTransposed ? panelUnits : 1;
+  Value low = addC(add(divC(smemAddress, unitBytes), again(units)),
+                   held.ring.getOffset() / unitBytes + (leading << 16));
+  uint32_t high = groupBytes / unitBytes | 1u << 30;
+  return {low, high, panelBytes, isTransposed};
 }
 
 /// What a step adds to the descriptor: along the columns of panels, or down
@@ -131,8 +129,8 @@ LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
   // one: as operands all would be there at once.
   bool oneByOne = sparesRegisters();
   auto addDescriptor = [&](const SharedOperand &operand) {
-    operands.push_back(operand.descriptor);
-    constraints += ",l";
+    operands.push_back(operand.low);
+    constraints += ",r";
     return "$" + std::to_string(next++);
   };
   bool fromShared = isa<SlotType>(op.getA().getType());
@@ -173,7 +171,7 @@ LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
       aBase = addDescriptor(aShared);
     for (auto [base, operand] : llvm::zip(bBase, bShared))
       base = addDescriptor(operand);
-    text += "{\n.reg .b64 a, b;\n";
+    text += "{\n.reg .b32 low;\n.reg .b64 a, b;\n";
   }
   // One fence is enough for products that follow each other.
   if (!oneByOne || !followsProduct(op))
@@ -182,9 +180,13 @@ LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
                           StringRef base, StringRef name) {
     int64_t offset = stepOf(operand, step);
     if (oneByOne)
-      return "add.s64 " + name.str() + ", " + base.str() + ", " +
-             std::to_string(offset) + ";\n";
-    operands.push_back(addC(operand.descriptor, offset));
+      return "add.s32 low, " + base.str() + ", " + std::to_string(offset) +
+             ";\nmov.b64 " + name.str() + ", {low, " +
+             std::to_string(operand.high) + "};\n";
+    Value low = arith::ExtUIOp::create(b, loc, b.getI64Type(),
+                                       addC(operand.low, offset));
+    operands.push_back(b.createOrFold<arith::OrIOp>(
+        loc, low, i64(int64_t(operand.high) << 32)));
     constraints += ",l";
     return "$" + std::to_string(next++);
   };

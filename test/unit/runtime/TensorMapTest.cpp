@@ -108,7 +108,9 @@ static const std::vector<Malformed> kMalformed = {
     {"maps=0,1", "maps=0,1 waves=0", "line 7", "from 1 to 64 for 'waves'"},
     {"maps=0,1", "maps=0,1 waves=65", "line 7", "from 1 to 64 for 'waves'"},
     {"maps=0,1", "maps=0,1 maps=0", "line 7", "'maps' is given twice"},
-    {"version=2", "version=4", "line 1", "newer than the runtime"},
+    {"rows=128", "rows=128 cols=16", "line 5", "from 32 to 32 for 'cols'"},
+    {"rows=128", "rows=128 cols=32", "line 5", "f32 only, got bf16"},
+    {"version=2", "version=5", "line 1", "newer than the runtime"},
 };
 
 TEST_F(TensorMap, EachMalformedLineIsNamed) {
@@ -285,14 +287,15 @@ TEST_F(TensorMap, OneTensorMayHaveMapsOfSeveralBoxes) {
 }
 
 /// A program with a map of a temporary buffer of 128 columns.
-static std::string imageOfTemporary(const std::string &type, int rows) {
-  return "//!fa.program version=2 name=p target=sm_90a\n"
+static std::string imageOfTemporary(const std::string &type, int rows,
+                                    const std::string &cols = "") {
+  return "//!fa.program version=4 name=p target=sm_90a\n"
          "//!fa.arg index=0 name=x role=in type=bf16 shape=?x?\n"
          "//!fa.temp index=1 type=" +
          type +
          " shape=a0.d0,128\n"
          "//!fa.map index=0 tensor=1 dim=0 rows=" +
-         std::to_string(rows) +
+         std::to_string(rows) + cols +
          "\n"
          "//!fa.launch kernel=k block=128 grid=1 args=0,1 maps=0\n"
          "//!fa.end\n" +
@@ -320,6 +323,20 @@ TEST_F(TensorMap, OfF32HasBoxesOf16ColumnsAsTheyAre) {
     EXPECT_EQ(firstOf(maps[0].strides, 1), (Words{512}));
     EXPECT_EQ(firstOf(maps[0].box, 2), (Box{16, 16}));
     EXPECT_EQ(maps[0].swizzle, 0u); // CU_TENSOR_MAP_SWIZZLE_NONE
+  });
+}
+
+TEST_F(TensorMap, OfF32HasBoxesOf32ColumnsInTheSwizzleWhereItSaysSo) {
+  onNewThread([] {
+    Args args = {tensor(FA_RT_BF16, {40, 8})};
+    std::vector<fake::TensorMap> maps =
+        mapsOf(load(imageOfTemporary("f32", 16, " cols=32")), args);
+    EXPECT_EQ(maps[0].type, 7u); // CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+    EXPECT_EQ(firstOf(maps[0].box, 2), (Box{32, 16}));
+    EXPECT_EQ(maps[0].swizzle, 3u); // CU_TENSOR_MAP_SWIZZLE_128B
+    // The same but for the columns.
+    maps = mapsOf(load(imageOfTemporary("f32", 16)), args);
+    EXPECT_EQ(firstOf(maps[0].box, 2), (Box{16, 16}));
   });
 }
 

@@ -670,7 +670,14 @@ bool StageOp::takesSums(RankedTensorType tile, int64_t warpgroups) {
     return false;
   Division own = Division::of(tile.getShape(), warpgroups);
   return tile.getDimSize(0) == own.rows * warpgroupRows &&
-         tile.getDimSize(1) % (own.cols * sumCols) == 0;
+         tile.getDimSize(1) % (own.cols * leastSumCols) == 0;
+}
+
+int64_t StageOp::sumCols() {
+  auto role = (*this)->getParentOfType<ConsumersOp>();
+  ArrayRef<int64_t> shape = getTile().getType().getShape();
+  Division own = Division::of(shape, role.getWarpgroups());
+  return shape[1] % (own.cols * mostSumCols) ? leastSumCols : mostSumCols;
 }
 
 int64_t StageOp::addersEnd() {

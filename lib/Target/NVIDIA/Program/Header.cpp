@@ -17,12 +17,16 @@ static std::string typeName(Type type) {
 SmallVector<std::string> Program::header() {
   SmallVector<std::string> lines;
   // Readers of version 1 do not know tensor maps, those of version 2 not that
-  // results are zeroed.
+  // results are zeroed, those of version 3 not how many columns a map has.
   bool zeroes = llvm::any_of(buffers, [](const Buffer &buffer) {
     return buffer.zero && buffer.role == Buffer::Role::Out;
   });
+  auto saysCols = [](const TensorMap &map) {
+    return map.cols == hopper::StageOp::mostSumCols;
+  };
   lines.push_back(std::string("//!fa.program version=") +
-                  (zeroes         ? "3"
+                  (llvm::any_of(maps, saysCols) ? "4"
+                   : zeroes         ? "3"
                    : maps.empty() ? "1"
                                   : "2") +
                   " name=" + func.getName().str() + " target=" + chip);
@@ -61,7 +65,8 @@ SmallVector<std::string> Program::header() {
     lines.push_back("//!fa.map index=" + std::to_string(i) +
                     " tensor=" + std::to_string(map.buffer) +
                     " dim=" + std::to_string(map.dim) +
-                    " rows=" + std::to_string(map.rows));
+                    " rows=" + std::to_string(map.rows) +
+                    (saysCols(map) ? " cols=" + std::to_string(map.cols) : ""));
   for (const std::string &launch : launches)
     lines.push_back("//!fa.launch " + launch);
   lines.push_back("//!fa.end");

@@ -108,7 +108,8 @@ FailureOr<SmallVector<TensorMap>> Program::collectMaps(scf::ForallOp forall) {
     TensorMap map{
         bufferOf[forall.getTiedOpResult(forall.getTiedOpOperand(argument))],
         dim,
-        stage.getAdders() ? hopper::warpgroupRows : hopper::StageOp::sumRows};
+        stage.getAdders() ? hopper::warpgroupRows : hopper::StageOp::sumRows,
+        stage.sumCols()};
     if (!llvm::is_contained(found, map))
       found.push_back(map);
   });

@@ -442,7 +442,8 @@ def Hopper_StageOp : Hopper_Op<"stage", [AllTypesMatch<["tile", "result"]>]> {
     store before has read its own.
 
     A tile of f32 is put there at once, as the parts of 16 rows that warps have of
-    it, each as panels of 16 columns; adding the result to a tensor in global
+    it, each as panels of 32 columns in the 128-byte swizzle, or of 16 as they are
+    where a warpgroup has other columns than a multiple of 32; adding the result to a tensor in global
     memory (`fa.accumulate_slice`) is then a TMA reduction by one thread of each
     warp. Or, with `adders`, by a thread of the producer's for each warpgroup, its
     adder, to which the consumers tell where: it waits for memory and, where
@@ -461,9 +462,13 @@ def Hopper_StageOp : Hopper_Op<"stage", [AllTypesMatch<["tile", "result"]>]> {
     type($tile)
   }];
   let extraClassDeclaration = [{
-    /// What a warp has of a panel of f32.
-    static constexpr int64_t sumRows = 16, sumCols = 16,
-                             panelBytes = sumRows * sumCols * 4;
+    /// Rows that a warp has of a panel of f32.
+    static constexpr int64_t sumRows = 16;
+    /// Columns of a panel of f32. L2 adds 128 bytes at once as fast as 64.
+    static constexpr int64_t leastSumCols = 16, mostSumCols = 32;
+    int64_t sumCols();
+    /// Bytes of what a warp has of a panel of f32.
+    int64_t sumPanelBytes() { return sumRows * sumCols() * 4; }
     /// The producer has other warps left for as many adders.
     static constexpr int64_t maxAdders = 2;
     /// Of an adder: full, empty, whether something is to be added and up to
