@@ -318,9 +318,16 @@ void BlockOrder::collectCarried() {
 
 /// About what an operation takes an SM, all warpgroups together: products by
 /// the tensor cores' 2048 multiply-adds of 16 bits a clock on sm_90a, all else
-/// by its 128 lanes.
+/// by its 128 lanes. What is given back of a ring of one stage is loaded again
+/// before the next iteration can begin.
 static int64_t clocksOf(Operation *op) {
-  constexpr int64_t macs = 2048, lanes = 128;
+  constexpr int64_t macs = 2048, lanes = 128, latency = 800, loadBytes = 16;
+  if (auto release = dyn_cast<ReleaseOp>(op)) {
+    Value ring = ringOfSlot(release.getSlot());
+    RingType type = cast<RingType>(ring.getType());
+    bool isAwaited = type.getStages() == 1 && !isComputed(ring);
+    return isAwaited ? latency + type.tileBytes() / loadBytes : 1;
+  }
   if (auto product = dyn_cast<WgmmaOp>(op)) {
     ArrayRef<int64_t> c = cast<PendingType>(product.getResults()[0].getType())
                               .getTile()

@@ -92,13 +92,15 @@ private:
   void findRowSums();
   bool chooseTeams(std::string &why);
   bool chooseTurns(std::string &why);
-  int64_t stageBytes(mlir::Value tile, const PlacedTile &placed) const;
+  int64_t ringBytes(mlir::Value tile, const PlacedTile &placed,
+                    int64_t stages) const;
   bool chooseMoreStages(int64_t available, int64_t &bytes, std::string &why);
   void chooseOnes(int64_t available, int64_t &bytes);
   void chooseStagedPanels(int64_t available, int64_t &bytes);
   bool chooseStages(std::string &why);
   int64_t headsOfSection();
   bool addsToMemory();
+  int64_t bytesOfSums();
   bool sharesTiles() const;
   int64_t mostColumns() const;
   const MeasuredChoice *measured();
