@@ -36,8 +36,8 @@ static size_t slotOf(const Key &key) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (int64_t word : key.words)
     hash = (hash ^ static_cast<uint64_t>(word)) * 0x9e3779b97f4a7c15u;
-  hash = (hash ^ static_cast<uint64_t>((key.cols * 16 + key.dim) * 1024 +
-                                       key.rows)) *
+  hash = (hash ^
+          static_cast<uint64_t>((key.cols * 16 + key.dim) * 1024 + key.rows)) *
          0x9e3779b97f4a7c15u;
   return (hash >> 32) % kEntries;
 }

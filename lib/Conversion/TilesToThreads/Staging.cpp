@@ -152,10 +152,10 @@ Value KernelEmitter::stagedPart(const TileValue &source, Value number) {
               stage.getOffset());
 }
 
-/// A warp stores two columns a lane, of 8 rows: half of a warp those of 4, whose
-/// 128 bytes lie in different banks where half of the rows store the other half
-/// of a panel first: every other row of 128 bytes, which the swizzle has in
-/// other places of 32 bytes; of 64 bytes every other two rows.
+/// A warp stores two columns a lane, of 8 rows: half of a warp those of 4,
+/// whose 128 bytes lie in different banks where half of the rows store the
+/// other half of a panel first: every other row of 128 bytes, which the swizzle
+/// has in other places of 32 bytes; of 64 bytes every other two rows.
 void KernelEmitter::stageSums(const TileValue &source) {
   StageOp stage = source.stage;
   const int64_t sumRowBytes = 4 * stage.sumCols(),
@@ -173,8 +173,8 @@ void KernelEmitter::stageSums(const TileValue &source) {
   Value number = uniform(warp()),
         part = stagedPart(source, divC(number, warpsOfPart(source)));
   if (warpsOfPart(source) > 1)
-    part =
-        add(part, mulC(remC(number, warpsOfPart(source)), stage.sumPanelBytes()));
+    part = add(part,
+               mulC(remC(number, warpsOfPart(source)), stage.sumPanelBytes()));
   Value row = divC(lane(), 4), place = mulC(remC(lane(), 4), 8);
   // Whether the other half of a panel comes first.
   Value other = remC(isSwizzled ? row : divC(row, 2), 2);
@@ -190,8 +190,8 @@ void KernelEmitter::stageSums(const TileValue &source) {
     for (int64_t p = 0; p < layout.colTiles() / panelTiles; ++p)
       for (unsigned half : {0, 1}) {
         auto at = [&](int64_t tile, unsigned e) {
-          return source.regs[layout.reg(0, p * panelTiles + tile,
-                                        2 * half + e)];
+          return source
+              .regs[layout.reg(0, p * panelTiles + tile, 2 * half + e)];
         };
         SmallVector<Value> operands{
             addC(address, p * panelStride + half * 8 * sumRowBytes)};

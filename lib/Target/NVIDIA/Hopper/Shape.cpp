@@ -154,17 +154,18 @@ int64_t Placement::mostColumns() const {
 // What was measured
 //===----------------------------------------------------------------------===//
 
-/// Of one H200, bf16, dense and causal (benchmarks/HISTORY.md, "Vectors that
-/// come with a tile"). Other sizes have the defaults of stageSums, and barriers
-/// of their own for vectors.
+/// Of an H200 and an H100, bf16, dense and causal (benchmarks/HISTORY.md,
+/// "Vectors that come with a tile", "Panels of 128 bytes"). Other sizes have
+/// the defaults of stageSums, and barriers of their own for vectors.
 static constexpr MeasuredChoice kMeasured[] = {
     // columns, rows, cols, bits: companions, carried first, spare
     {64, 128, 128, false, true, true, 48},
     {80, 64, 64, false, true, false, 40},
     {96, 128, 64, false, false, true, 40},
+    {128, 128, 64, false, true, true, 48},
     {160, 64, 64, false, true, true, 72},
-    {192, 64, 64, false, true, true, 40},
-    {256, 64, 64, false, true, false, 96},
+    {192, 64, 64, false, false, true, 40},
+    {256, 64, 64, false, true, false, 56},
     {128, 128, 64, true, true, true, 48},
     {256, 64, 64, true, true, false, 96},
 };

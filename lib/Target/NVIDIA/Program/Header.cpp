@@ -26,9 +26,9 @@ SmallVector<std::string> Program::header() {
   };
   lines.push_back(std::string("//!fa.program version=") +
                   (llvm::any_of(maps, saysCols) ? "4"
-                   : zeroes         ? "3"
-                   : maps.empty() ? "1"
-                                  : "2") +
+                   : zeroes                     ? "3"
+                   : maps.empty()               ? "1"
+                                                : "2") +
                   " name=" + func.getName().str() + " target=" + chip);
   for (auto [i, buffer] : llvm::enumerate(buffers)) {
     if (buffer.role == Buffer::Role::Temp)
