@@ -498,19 +498,17 @@ static WgmmaTile chooseNarrow(const TileProblem &p) {
     return {64, 128, 64};
   if (p.dropout)
     return {64, 256, 64};
-  if (p.scoreFunction)
-    return {64, 128, p.elementReads || p.logSumExp ? 48 : 64};
-  if (p.logSumExp)
-    return {64, 192, 96};
-  return {64, p.rowMask ? 128 : 256, 64};
+  if (p.logSumExp || p.elementReads)
+    return {64, 128, 48};
+  return {64, p.scoreFunction || p.maskTests ? 128 : 256, 64};
 }
 
 /// Larger head dims.
 static WgmmaTile chooseWide(const TileProblem &p) {
   static constexpr WgmmaTile plain[] = {
       {128, 128, 128}, {192, 128, 80}, {256, 128, 64}};
-  // A second sum is carried; the largest that spill nothing.
-  static constexpr WgmmaTile summed[] = {
+  // A second sum is carried; the largest where a mask spills nothing.
+  static constexpr WgmmaTile masked[] = {
       {128, 128, 128}, {192, 128, 80}, {256, 128, 48}};
   // And what a score function needs.
   static constexpr WgmmaTile crowded[] = {
@@ -528,8 +526,10 @@ static WgmmaTile chooseWide(const TileProblem &p) {
     table = p.logSumExp ? crowdedBlocks : blocks;
   else if (p.dropout)
     table = random;
-  else if (p.logSumExp)
-    table = p.scoreFunction ? crowded : summed;
+  else if (p.logSumExp && p.scoreFunction)
+    table = crowded;
+  else if (p.logSumExp && p.maskTests > 1)
+    table = masked;
   return *llvm::find_if(table, [&](const WgmmaTile &tile) {
     return std::max(p.headDim, p.valueDim) <= tile.headDim;
   });

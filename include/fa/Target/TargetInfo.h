@@ -76,8 +76,9 @@ struct TileProblem {
   bool scoreFunction = false;
   /// A captured tensor is read for each element.
   bool elementReads = false;
-  /// Rows see keys of their own: a mask cuts some tiles.
-  bool rowMask = false;
+  /// Rows see keys of their own, so that a mask cuts some tiles: how much it
+  /// compares and reads for an element, 0 where there is none.
+  int64_t maskTests = 0;
   /// The mask is given for blocks of rows and keys, of some size: tiles of a
   /// power of two match most of these.
   bool blockMask = false;

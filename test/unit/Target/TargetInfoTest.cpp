@@ -104,9 +104,17 @@ TEST(TileSizes, OnHopperByHeadDim) {
   TileProblem lse = heads(128);
   lse.logSumExp = true;
   EXPECT_TILE(choose("sm_90a", lse), 128, 128);
+  // A second sum leaves registers for a causal mask, and for no other.
+  TileProblem wide = heads(256);
+  wide.logSumExp = true;
+  for (auto [tests, keys] : {std::pair(0, 64), {1, 64}, {2, 48}}) {
+    wide.maskTests = tests;
+    EXPECT_TILE(choose("sm_90a", wide), 128, keys);
+  }
   // Masks and score functions have tiles of which a block works on two.
   TileProblem mask = heads(64), score = heads(64);
-  mask.rowMask = score.scoreFunction = true;
+  mask.maskTests = 1;
+  score.scoreFunction = true;
   EXPECT_TILE(choose("sm_90a", mask), 128, 64);
   EXPECT_TILE(choose("sm_90a", score), 128, 64);
   score.elementReads = true;

@@ -82,6 +82,15 @@ static bool readsPlaces(linalg::GenericOp generic) {
   return at.row && at.column;
 }
 
+/// Comparisons of an element's places, and what is read at these.
+static int64_t testsOfPlaces(linalg::GenericOp generic) {
+  if (!readsPlaces(generic))
+    return 0;
+  int64_t tests = llvm::count_if(
+      *generic.getBody(), llvm::IsaPred<arith::CmpIOp, tensor::ExtractOp>);
+  return std::max<int64_t>(tests, 1);
+}
+
 /// Whether scores are computed from something that is read once for a block of
 /// rows and keys: blocks[i / 128, j / 128].
 static bool hasBlockMask(Value scores) {
@@ -104,7 +113,10 @@ static TileProblem problemOfScores(Value scores) {
   problem.elementReads = anyOnTheWay(scores, readsElements);
   problem.scoreFunction =
       problem.elementReads || anyOnTheWay(scores, computesScores);
-  problem.rowMask = anyOnTheWay(scores, readsPlaces);
+  (void)anyOnTheWay(scores, [&](linalg::GenericOp generic) {
+    problem.maskTests += testsOfPlaces(generic);
+    return false;
+  });
   return problem;
 }
 
