@@ -420,8 +420,8 @@ bool Placement::chooseStages(std::string &why) {
 }
 
 /// Heads whose blocks run side by side and share what L2 holds, as measured on
-/// an H200. Where blocks add to memory (benchmarks/HISTORY.md) they read and
-/// add to 8 bytes an element of one. Else fewer leave short tiles to the end,
+/// an H200. Where blocks add to memory they read and add to 8 bytes an element
+/// of one (benchmarks/HISTORY.md, "Panels of 128 bytes"). Else fewer leave short tiles to the end,
 /// and more do not share what L2 holds; of a list each tile takes a few of a
 /// head's blocks, others are to find these in L2 (a density of 1/8: 15% faster
 /// at D=128).
@@ -430,7 +430,7 @@ int64_t Placement::headsOfSection() {
     return options.heads;
   int64_t columns = mostColumns();
   if (addsToMemory())
-    return std::clamp<int64_t>(512 / columns, 1, 4);
+    return columns <= 128 ? 8 : 512 / columns;
   for (const Contraction &c : contractions)
     if (auto loop = dyn_cast<scf::ForOp>(c.op->getParentOp());
         loop && readsItsEnd(loop))
