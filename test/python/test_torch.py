@@ -278,7 +278,7 @@ def test_training_that_pytorch_computes_faster_on_gpus(monkeypatch):
     by_capability = {
         (8, 0): {("full", 64): None, ("full", 128): "gradient", ("masked", 128): None},
         (8, 9): {("causal", 64): None, ("causal", 72): "gradient", ("masked", 160): None},
-        (9, 0): {("full", 64): "gradient", ("causal", 128): "gradient", ("masked", 64): "gradient"},
+        (9, 0): {("full", 64): None, ("causal", 128): "gradient", ("masked", 64): "gradient"},
         (12, 0): {("full", 64): "gradient", ("masked", 64): "gradient"},
     }
     for capability, expected in by_capability.items():
@@ -291,6 +291,16 @@ def test_training_that_pytorch_computes_faster_on_gpus(monkeypatch):
             # What is slower without gradients comes first.
             wide = OnGpu(4, 16, 4096, dim, dtype=torch.float32)
             assert _torch_sdpa.slower(wide, wide, wide, None, call) == "float32"
+
+
+@pytest.mark.leaves
+@pytest.mark.parametrize("batch, expected", [(15, "gradient"), (16, None)])
+def test_training_of_few_scores_on_gpus(monkeypatch, batch, expected):
+    """The host's time counts: 3 * 2**26 scores of 12 heads are 16 times 1024 x 1024."""
+    monkeypatch.setattr(_torch_sdpa, "_multiprocessors", lambda device: 132)
+    monkeypatch.setattr(_torch_sdpa, "_capability", lambda device: (9, 0))
+    q = OnGpu(batch, 12, 1024, 64)
+    assert _torch_sdpa.slower(q, q, q, None, "causal") == expected
 
 
 @pytest.mark.leaves

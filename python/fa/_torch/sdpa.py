@@ -225,6 +225,8 @@ class _Won(NamedTuple):
     """On GPUs of a lower compute capability."""
     since: tuple[int, int] = (0, 0)
     """On GPUs of this compute capability and higher ones."""
+    scores: int = 0
+    """From so many scores of all heads on."""
 
 
 _ON_CPUS = (
@@ -242,10 +244,12 @@ _ON_GPUS = (
     # none has been measured: "Gradients with the Ampere schedule, bf16" in
     # benchmarks/README.md. FlashAttention-2, which PyTorch runs up to sm_89, takes 1.07 to 1.52
     # times as long as fa at D=64; at D=128 it is 0.95 to 1.28, but with additions to memory
-    # that lesser GPUs lack; and cuDNN, which PyTorch runs on sm_90 and sm_100, is faster (fa 0.63
-    # to 0.98 of its backward) but at D=64 on sm_90: there fa is at 1.01 to 1.12 ("Gradients by
-    # rules, bf16"), and forward and backward together have not been raced.
+    # that lesser GPUs lack.
     _Won(("full", "causal"), _HALF, head_dim=64, below=(9, 0)),
+    # Forward and backward together on an H100, where PyTorch runs cuDNN: 1.05 to 1.31 at D=64
+    # from so many scores on, with fewer the host's time is longer (0.38 to 1.09); at 96 and 128
+    # 0.95 to 1.14, at 192 and 256 0.91 to 1.17 ("Steps of few scores" in benchmarks/README.md).
+    _Won(("full", "causal"), _HALF, head_dim=64, since=(9, 0), below=(10, 0), scores=3 << 26),
     # A matrix of masks makes PyTorch run its memory-efficient kernel, on sm_90 and sm_100
     # cuDNN. Neither has been measured: fa takes the former's calls for the memory, which for
     # a learned matrix is one of all heads' scores, and for a mask function the matrix itself.
@@ -304,10 +308,12 @@ def _is_won(query: Tensor, key: Tensor, value: Tensor, training: str) -> bool:
     else:
         return False
     head_dim = max(query.size(-1), value.size(-1))
+    scores = query.shape[:-1].numel() * key.size(-2)
     for line in lines:
         is_of_gpu = line.since <= capability < line.below
         if training in line.calls and query.dtype in line.dtypes and is_of_gpu:
-            if key.size(-2) >= line.keys and head_dim <= line.head_dim:
+            is_enough = key.size(-2) >= line.keys and scores >= line.scores
+            if is_enough and head_dim <= line.head_dim:
                 return True
     return False
 
