@@ -246,9 +246,10 @@ _ON_GPUS = (
     # times as long as fa at D=64; at D=128 it is 0.95 to 1.28, but with additions to memory
     # that lesser GPUs lack.
     _Won(("full", "causal"), _HALF, head_dim=64, below=(9, 0)),
-    # Forward and backward together on an H100, where PyTorch runs cuDNN: 1.05 to 1.31 at D=64
-    # from so many scores on, with fewer the host's time is longer (0.38 to 1.09); at 96 and 128
-    # 0.95 to 1.14, at 192 and 256 0.91 to 1.17 ("Steps of few scores" in benchmarks/README.md).
+    # Forward and backward together on an H100, where PyTorch runs cuDNN: 1.05 to 1.28 at D=64
+    # from so many scores on, with fewer the host's time is longer (0.38 to 1.09); at 96 1.03 to
+    # 1.14, at 128 0.95 to 1.08, at 192 1.04 to 1.15, at 256 0.93 to 1.16 ("Steps of few scores"
+    # in benchmarks/README.md).
     _Won(("full", "causal"), _HALF, head_dim=64, since=(9, 0), below=(10, 0), scores=3 << 26),
     # A matrix of masks makes PyTorch run its memory-efficient kernel, on sm_90 and sm_100
     # cuDNN. Neither has been measured: fa takes the former's calls for the memory, which for
