@@ -283,16 +283,18 @@ def test_gradients_left_to_the_ampere_schedule(dim, options, why):
     )
 
 
-@pytest.mark.parametrize("dim", [64, 80, 128, 256])
-def test_the_same_bits_with_wgmma(dim):
+@pytest.mark.parametrize(
+    ("dim", "schedule"), [(64, None), (80, None), (128, None), (256, None), (256, {"stages": 2})]
+)
+def test_the_same_bits_with_wgmma(dim, schedule):
     """Each warpgroup's adder has a word, or each warp where what is added does not fit beside
-    the rings, and waits for that of the block before."""
-    kernel = gradient_of(dim, None, "sm_90a", deterministic=True)
+    the rings, as with two stages at D=256, and waits for that of the block before."""
+    kernel = gradient_of(dim, None, "sm_90a", deterministic=True, schedule=schedule)
     assert "ld.acquire.gpu" in kernel.asm["ptx"] and kernel.notes == []
     assert kernel.asm["ptx"].count("wgmma.mma_async") >= 20
     rows, threads = tile_of(kernel)
     words = re.search(r"//!fa.temp index=\d+ type=i64 shape=(\S+)", kernel.asm["ptx"])[1]
-    count = (threads - 128) // (32 if dim == 256 else 128)
+    count = (threads - 128) // (32 if schedule else 128)
     assert words == f"a0.d0,8,a1.d2/{rows[1]}" + (f",{count}" if count > 1 else "")
 
 
