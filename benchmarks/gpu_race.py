@@ -71,8 +71,8 @@ FA3_TO_CUDNN = {
     (256, 16384, True): (1.253, 1.252),
 }
 """FlashAttention-3's TFLOP/s over cuDNN's by (D, S, causal), of the forward and of the
-backward, each measured interleaved on an H200 on 2026-11-21: FlashAttention-3 built from its public source with ptxas
-13.0, PyTorch 2.11.0 with cuDNN 9.19.0, driver 580.159.04."""
+backward, each measured interleaved on an H200 on 2026-11-21: FlashAttention-3 built from its
+public source with ptxas 13.0, PyTorch 2.11.0 with cuDNN 9.19.0, driver 580.159.04."""
 
 MUST, AIM = {"geomean": 1.05, "worst": 0.95}, {"geomean": 1.12, "worst": 1.02}
 """What fa over the best of cuDNN and FlashAttention-3 has to be."""

@@ -387,7 +387,7 @@ void HeaderParser::checkMaps() {
     if (map.cols && decl.dtype != FA_RT_F32)
       lineAt(map.line).fail(
           std::string("expected 'cols' with a tensor of f32 only, got ") +
-          fa_rt_dtype_name(decl.dtype));
+          fa_rt_dtype_name(decl.dtype) + "; leave it out");
   }
 }
 

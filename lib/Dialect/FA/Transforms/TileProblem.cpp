@@ -38,15 +38,24 @@ static bool isReadByElement(tensor::ExtractOp read, const Coordinates &at) {
   return row && column && (row == 1 || column == 1);
 }
 
-/// Whether something holds of an operation between the products and the scores.
-static bool anyOnTheWay(Value scores,
-                        llvm::function_ref<bool(linalg::GenericOp)> holds) {
+/// The operations between the products and the scores.
+static void visitTheWay(Value scores,
+                        llvm::function_ref<void(linalg::GenericOp)> visit) {
   auto generic = scores.getDefiningOp<linalg::GenericOp>();
   if (!generic || generic.getNumReductionLoops())
-    return false;
-  return holds(generic) ||
-         llvm::any_of(generic.getDpsInputs(),
-                      [&](Value input) { return anyOnTheWay(input, holds); });
+    return;
+  visit(generic);
+  for (Value input : generic.getDpsInputs())
+    visitTheWay(input, visit);
+}
+
+/// Whether something holds of one of them.
+static bool anyOnTheWay(Value scores,
+                        llvm::function_ref<bool(linalg::GenericOp)> holds) {
+  bool any = false;
+  visitTheWay(scores,
+              [&](linalg::GenericOp generic) { any |= holds(generic); });
+  return any;
 }
 
 /// Whether it needs something that is read for each element.
@@ -113,9 +122,8 @@ static TileProblem problemOfScores(Value scores) {
   problem.elementReads = anyOnTheWay(scores, readsElements);
   problem.scoreFunction =
       problem.elementReads || anyOnTheWay(scores, computesScores);
-  (void)anyOnTheWay(scores, [&](linalg::GenericOp generic) {
+  visitTheWay(scores, [&](linalg::GenericOp generic) {
     problem.maskTests += testsOfPlaces(generic);
-    return false;
   });
   return problem;
 }

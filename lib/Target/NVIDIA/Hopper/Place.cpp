@@ -24,7 +24,6 @@
 
 #include "Placement.h"
 
-#include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/Utils/CleanUp.h"
 #include "fa/Schedule/SplitRandomMasks.h"
 
@@ -306,10 +305,8 @@ void Placement::stageSums() {
     auto slice = part.getDefiningOp<tensor::ExtractSliceOp>();
     if (slice)
       part = slice.getSource();
-    auto type = cast<RankedTensorType>(part.getType());
-    if (!part.getDefiningOp<WaitGroupOp>() ||
-        !StageOp::takesSums(type, warpgroups) ||
-        sum.getInit().getType().getShape().back() != type.getDimSize(1) ||
+    RankedTensorType type = stageableSum(sum);
+    if (!type || !part.getDefiningOp<WaitGroupOp>() ||
         tilesEnd + type.getNumElements() * 4 > target.sharedMemory)
       continue;
     OpBuilder b(slice ? slice.getOperation() : sum.getOperation());

@@ -11,6 +11,7 @@
 #define FA_LIB_TARGET_NVIDIA_HOPPER_PLACEMENT_H
 
 #include "Schedule.h"
+#include "fa/Dialect/FA/IR/FA.h"
 
 #include "llvm/ADT/MapVector.h"
 
@@ -100,6 +101,7 @@ private:
   bool chooseStages(std::string &why);
   int64_t headsOfSection();
   bool addsToMemory();
+  mlir::RankedTensorType stageableSum(fa::AccumulateSliceOp sum) const;
   int64_t bytesOfSums();
   bool sharesTiles() const;
   int64_t mostColumns() const;

@@ -6,7 +6,6 @@
 
 #include "Placement.h"
 
-#include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/IR/Matchers.h"
 #include "fa/Schedule/Pressure.h"
 
@@ -362,16 +361,23 @@ bool Placement::chooseMoreStages(int64_t available, int64_t &bytes,
   return true;
 }
 
-/// Bytes of the sums that would be staged, as `stageSums` does where there is
-/// room.
+/// The tile that would be staged to be added, of whole rows; else null.
+RankedTensorType Placement::stageableSum(fa::AccumulateSliceOp sum) const {
+  Value part = sum.getPart();
+  if (auto slice = part.getDefiningOp<tensor::ExtractSliceOp>())
+    part = slice.getSource();
+  auto type = cast<RankedTensorType>(part.getType());
+  bool isStageable =
+      StageOp::takesSums(type, warpgroups) &&
+      sum.getInit().getType().getShape().back() == type.getDimSize(1);
+  return isStageable ? type : RankedTensorType();
+}
+
+/// Bytes of what `stageSums` stages where there is room.
 int64_t Placement::bytesOfSums() {
   int64_t bytes = 0;
   forall.walk([&](fa::AccumulateSliceOp sum) {
-    Value part = sum.getPart();
-    if (auto slice = part.getDefiningOp<tensor::ExtractSliceOp>())
-      part = slice.getSource();
-    auto type = cast<RankedTensorType>(part.getType());
-    if (StageOp::takesSums(type, warpgroups))
+    if (RankedTensorType type = stageableSum(sum))
       bytes += llvm::alignTo(type.getNumElements() * 4, tileAlignment);
   });
   return bytes;
@@ -421,10 +427,10 @@ bool Placement::chooseStages(std::string &why) {
 
 /// Heads whose blocks run side by side and share what L2 holds, as measured on
 /// an H200. Where blocks add to memory they read and add to 8 bytes an element
-/// of one (benchmarks/HISTORY.md, "Panels of 128 bytes"). Else fewer leave short tiles to the end,
-/// and more do not share what L2 holds; of a list each tile takes a few of a
-/// head's blocks, others are to find these in L2 (a density of 1/8: 15% faster
-/// at D=128).
+/// of one (benchmarks/HISTORY.md, "Panels of 128 bytes"). Else fewer leave
+/// short tiles to the end, and more do not share what L2 holds; of a list each
+/// tile takes a few of a head's blocks, others are to find these in L2 (a
+/// density of 1/8: 15% faster at D=128).
 int64_t Placement::headsOfSection() {
   if (options.heads > 0)
     return options.heads;
