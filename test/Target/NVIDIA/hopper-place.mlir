@@ -271,3 +271,40 @@ func.func @few_rows(%x: !x, %y: !y) -> !s {
   }
   return %r : !s
 }
+
+// -----
+
+// A tile of 1024 columns that blocks add products of: one head at a time.
+
+// CHECK-LABEL: func.func @wide_rows(
+// CHECK: hopper.tile_queue barriers {{[0-9]+}} longest_first section 1{{$}}
+// CHECK: hopper.wgmma
+// CHECK: fa.accumulate_slice
+#a = affine_map<(i, j, k) -> (i, k)>
+#bt = affine_map<(i, j, k) -> (j, k)>
+#c = affine_map<(i, j, k) -> (i, j)>
+func.func @wide_rows(%a: tensor<256x1024xbf16>, %b: tensor<16x1024xbf16>) -> tensor<64x16xf32> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<64x16xf32>
+  %zeros = linalg.fill ins(%zero : f32) outs(%e : tensor<64x16xf32>) -> tensor<64x16xf32>
+  %r = scf.forall (%i) = (0) to (256) step (64) shared_outs(%o = %zeros) -> (tensor<64x16xf32>) {
+    %t = tensor.extract_slice %a[%i, 0] [64, 1024] [1, 1] : tensor<256x1024xbf16> to tensor<64x1024xbf16>
+    %u = tensor.extract_slice %b[0, 0] [16, 1024] [1, 1] : tensor<16x1024xbf16> to tensor<16x1024xbf16>
+    %n = tensor.empty() : tensor<64x16xf32>
+    %z = linalg.fill ins(%zero : f32) outs(%n : tensor<64x16xf32>) -> tensor<64x16xf32>
+    %p = linalg.generic {indexing_maps = [#a, #bt, #c], iterator_types = ["parallel", "parallel", "reduction"]}
+        ins(%t, %u : tensor<64x1024xbf16>, tensor<16x1024xbf16>) outs(%z : tensor<64x16xf32>) {
+    ^bb0(%x: bf16, %y: bf16, %acc: f32):
+      %x32 = arith.extf %x : bf16 to f32
+      %y32 = arith.extf %y : bf16 to f32
+      %xy = arith.mulf %x32, %y32 : f32
+      %s = arith.addf %acc, %xy : f32
+      linalg.yield %s : f32
+    } -> tensor<64x16xf32>
+    %sum = fa.accumulate_slice %p into %o[0, 0] [64, 16] [1, 1] : tensor<64x16xf32> into tensor<64x16xf32>
+    scf.forall.in_parallel {
+      fa.parallel_accumulate %sum into %o : tensor<64x16xf32>
+    }
+  }
+  return %r : tensor<64x16xf32>
+}

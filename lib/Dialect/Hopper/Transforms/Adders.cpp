@@ -11,11 +11,14 @@ using namespace mlir;
 using namespace fa;
 using namespace fa::hopper;
 
-StageOp fa::hopper::stageOf(AccumulateSliceOp sum) {
+Value fa::hopper::addedTile(AccumulateSliceOp sum) {
   Value part = sum.getPart();
-  if (auto slice = part.getDefiningOp<tensor::ExtractSliceOp>())
-    part = slice.getSource();
-  return part.getDefiningOp<StageOp>();
+  auto slice = part.getDefiningOp<tensor::ExtractSliceOp>();
+  return slice ? slice.getSource() : part;
+}
+
+StageOp fa::hopper::stageOf(AccumulateSliceOp sum) {
+  return addedTile(sum).getDefiningOp<StageOp>();
 }
 
 AccumulateSliceOp fa::hopper::findHandedSum(scf::ForallOp forall) {

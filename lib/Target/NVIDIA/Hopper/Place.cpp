@@ -25,6 +25,7 @@
 #include "Placement.h"
 
 #include "fa/Dialect/FA/Utils/CleanUp.h"
+#include "fa/Dialect/Hopper/Transforms/Adders.h"
 #include "fa/Schedule/SplitRandomMasks.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -301,15 +302,16 @@ void Placement::stageSums() {
                        barriersEnd + adderBytes <= tileAlignment;
   bool areStaged = false, haveAdders = false;
   for (fa::AccumulateSliceOp sum : sums) {
-    Value part = sum.getPart();
-    auto slice = part.getDefiningOp<tensor::ExtractSliceOp>();
-    if (slice)
-      part = slice.getSource();
+    Value part = addedTile(sum);
     RankedTensorType type = stageableSum(sum);
     if (!type || !part.getDefiningOp<WaitGroupOp>() ||
         tilesEnd + type.getNumElements() * 4 > target.sharedMemory)
       continue;
-    OpBuilder b(slice ? slice.getOperation() : sum.getOperation());
+    // It stands before what takes the tile, the sum or its slice.
+    Operation *taker = sum;
+    if (part != sum.getPart())
+      taker = sum.getPart().getDefiningOp();
+    OpBuilder b(taker);
     IntegerAttr adders;
     if (canHaveAdders && (inOrder || type.getDimSize(1) > shortRow)) {
       adders = b.getI64IntegerAttr(barriersEnd);
@@ -318,8 +320,7 @@ void Placement::stageSums() {
     }
     auto stage = StageOp::create(b, sum.getLoc(), type, part, tilesEnd,
                                  IntegerAttr(), adders);
-    (slice ? slice.getOperation() : sum.getOperation())
-        ->replaceUsesOfWith(part, stage.getResult());
+    taker->replaceUsesOfWith(part, stage.getResult());
     tilesEnd += llvm::alignTo(stage.bytes(), tileAlignment);
     areStaged = true;
   }

@@ -7,6 +7,7 @@
 #include "Placement.h"
 
 #include "fa/Dialect/FA/IR/Matchers.h"
+#include "fa/Dialect/Hopper/Transforms/Adders.h"
 #include "fa/Schedule/Pressure.h"
 
 #include "llvm/Support/MathExtras.h"
@@ -363,10 +364,7 @@ bool Placement::chooseMoreStages(int64_t available, int64_t &bytes,
 
 /// The tile that would be staged to be added, of whole rows; else null.
 RankedTensorType Placement::stageableSum(fa::AccumulateSliceOp sum) const {
-  Value part = sum.getPart();
-  if (auto slice = part.getDefiningOp<tensor::ExtractSliceOp>())
-    part = slice.getSource();
-  auto type = cast<RankedTensorType>(part.getType());
+  auto type = cast<RankedTensorType>(addedTile(sum).getType());
   bool isStageable =
       StageOp::takesSums(type, warpgroups) &&
       sum.getInit().getType().getShape().back() == type.getDimSize(1);
@@ -426,17 +424,17 @@ bool Placement::chooseStages(std::string &why) {
 }
 
 /// Heads whose blocks run side by side and share what L2 holds, as measured on
-/// an H200. Where blocks add to memory they read and add to 8 bytes an element
-/// of one (benchmarks/HISTORY.md, "Panels of 128 bytes"). Else fewer leave
-/// short tiles to the end, and more do not share what L2 holds; of a list each
-/// tile takes a few of a head's blocks, others are to find these in L2 (a
-/// density of 1/8: 15% faster at D=128).
+/// an H200, or where blocks add to memory, when they read and add to 8 bytes an
+/// element of one, on an H100 (benchmarks/HISTORY.md, "Panels of 128 bytes").
+/// Else fewer leave short tiles to the end, and more do not share what L2
+/// holds; of a list each tile takes a few of a head's blocks, others are to
+/// find these in L2 (a density of 1/8: 15% faster at D=128).
 int64_t Placement::headsOfSection() {
   if (options.heads > 0)
     return options.heads;
   int64_t columns = mostColumns();
   if (addsToMemory())
-    return columns <= 128 ? 8 : 512 / columns;
+    return columns <= 128 ? 8 : std::max<int64_t>(1, 512 / columns);
   for (const Contraction &c : contractions)
     if (auto loop = dyn_cast<scf::ForOp>(c.op->getParentOp());
         loop && readsItsEnd(loop))

@@ -9,6 +9,9 @@
 
 namespace fa::hopper {
 
+/// The tile that is added, or of which a slice is.
+mlir::Value addedTile(AccumulateSliceOp sum);
+
 /// Where what is added is staged for TMA; null: it is not.
 StageOp stageOf(AccumulateSliceOp sum);
 
