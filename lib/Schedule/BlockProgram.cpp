@@ -124,6 +124,54 @@ bool BlockProgram::isComputed(Value value) const {
              value.getDefiningOp());
 }
 
+/// Whether an operation of a block computes element by element.
+static bool isOfElements(Operation &op) {
+  auto isTile = [](Type type) {
+    auto tile = dyn_cast<RankedTensorType>(type);
+    return !tile || tile.getRank() == 2;
+  };
+  if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op))
+    return llvm::all_of(op.getResultTypes(),
+                        [](Type type) {
+                          auto tile = dyn_cast<RankedTensorType>(type);
+                          return tile && tile.getRank() == 2 &&
+                                 tile.hasStaticShape();
+                        }) &&
+           linalgOp.getNumReductionLoops() == 0 &&
+           llvm::all_of(linalgOp.getIndexingMapsArray(),
+                        [](AffineMap map) {
+                          return map.isIdentity() || map.getNumResults() == 0;
+                        }) &&
+           op.walk([](Operation *inner) {
+               return isa<RandomBitsOp>(inner) ? WalkResult::interrupt()
+                                               : WalkResult::advance();
+             }).wasInterrupted() == false;
+  if (isa<tensor::ExtractSliceOp, tensor::PadOp, tensor::CastOp>(op))
+    return isTile(op.getResult(0).getType());
+  return isa<tensor::EmptyOp>(op) ||
+         (op.getNumRegions() == 0 && isMemoryEffectFree(&op) &&
+          llvm::none_of(op.getResultTypes(),
+                        [](Type type) { return isa<TensorType>(type); }));
+}
+
+bool BlockProgram::isElementwise() const {
+  Block &body = *forall.getBody();
+  auto inserts = forall.getTerminator().getYieldingOps();
+  return !inserts.empty() &&
+         llvm::all_of(body.without_terminator(), isOfElements) &&
+         llvm::all_of(inserts, [&](Operation &op) {
+           auto insert = dyn_cast<tensor::ParallelInsertSliceOp>(op);
+           if (!insert || insert.getSourceType().getRank() != 2 ||
+               isGlobal(insert.getSource()))
+             return false;
+           // Of a tile that is larger than what is stored of it.
+           Value tile = insert.getSource();
+           if (auto slice = tile.getDefiningOp<tensor::ExtractSliceOp>())
+             tile = slice.getSource();
+           return isa_and_present<linalg::LinalgOp>(tile.getDefiningOp());
+         });
+}
+
 bool BlockProgram::addsTiles() const {
   return forall.walk([](AccumulateSliceOp) { return WalkResult::interrupt(); })
       .wasInterrupted();

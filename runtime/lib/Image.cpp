@@ -301,6 +301,8 @@ void HeaderParser::parseLaunch(std::string_view rest) {
   }
   if (fields.has("waves"))
     launch.waves = static_cast<int>(fields.getInteger("waves", 1, 64));
+  if (fields.has("least"))
+    launch.least = static_cast<int>(fields.getInteger("least", 0, 1));
   if (fields.has("queue"))
     launch.hasQueue = fields.getInteger("queue", 0, 1) == 1;
   launch.prepares = fields.has("prepares");

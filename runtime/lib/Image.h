@@ -126,6 +126,8 @@ struct LaunchDecl {
   /// At most this many blocks for each multiprocessor, or 0: the kernel's
   /// blocks take more than one tile (version 2).
   int waves = 0;
+  /// Blocks of a grid that is empty, where another kernel's is not (version 5).
+  int least = 0;
   /// The kernel takes the addresses of a tile counter and of its flag, as two
   /// words after those of the tensors (version 2).
   bool hasQueue = false;

@@ -249,6 +249,7 @@ public:
   void allocate(Frame &frame, CallerMemory memory);
 
 private:
+  struct Zeros;
   static cu::DevicePtr take(CallerMemory &memory, bool isPrepared,
                             int64_t bytes);
   cu::DevicePtr allocateOwn(size_t index, size_t size);
@@ -390,14 +391,37 @@ cu::DevicePtr Temps::allocateOwn(size_t index, size_t size) {
   return buffer.data;
 }
 
+/// Zeroes what follows each other in memory with one call.
+struct Temps::Zeros {
+  const Driver &driver;
+  cu::Stream stream;
+  cu::DevicePtr begin = 0, next = 0;
+  size_t size = 0;
+
+  void add(cu::DevicePtr data, size_t bytes) {
+    if (data != next)
+      flush();
+    if (size == 0)
+      begin = data;
+    size = static_cast<size_t>(data - begin) + bytes;
+    next = data +
+           static_cast<cu::DevicePtr>(alignBuffer(static_cast<int64_t>(bytes)));
+  }
+  void flush() {
+    if (size)
+      driver.check(driver.memsetD8Async(begin, 0, size, stream),
+                   "zeroing a temporary buffer", FA_RT_LAUNCH_FAILED);
+    size = 0;
+  }
+};
+
 void Temps::allocate(Frame &frame, CallerMemory memory) {
-  const Driver &driver = program.driver;
   const std::vector<TensorDecl> &tensors = program.header.tensors;
-  for (size_t i = static_cast<size_t>(program.header.numArgs);
-       i < tensors.size(); ++i) {
+  Zeros zeros{program.driver, stream};
+  auto allocateOne = [&](size_t i) {
     int64_t bytes = frame.tempBytes[i];
     if (bytes == 0)
-      continue;
+      return;
     size_t size = static_cast<size_t>(bytes);
     bool isKept = memory.prepared && tensors[i].isPrepared;
     cu::DevicePtr data = take(memory, tensors[i].isPrepared, bytes);
@@ -405,9 +429,21 @@ void Temps::allocate(Frame &frame, CallerMemory memory) {
       data = allocateOwn(i, size);
     frame.words[program.offsets[i]] = static_cast<int64_t>(data);
     if (tensors[i].isZeroed && !isKept)
-      driver.check(driver.memsetD8Async(data, 0, size, stream),
-                   "zeroing a temporary buffer", FA_RT_LAUNCH_FAILED);
-  }
+      zeros.add(data, size);
+  };
+  // In a caller's memory those that are zeroed lie side by side.
+  auto isFirst = [&](size_t i) {
+    return memory.workspace && tensors[i].isZeroed && !tensors[i].isPrepared;
+  };
+  size_t numArgs = static_cast<size_t>(program.header.numArgs);
+  const bool hasMemory = memory.workspace != nullptr;
+  for (size_t i = numArgs; hasMemory && i < tensors.size(); ++i)
+    if (isFirst(i))
+      allocateOne(i);
+  for (size_t i = numArgs; i < tensors.size(); ++i)
+    if (!hasMemory || !isFirst(i))
+      allocateOne(i);
+  zeros.flush();
 }
 
 /// Zeroes results that kernels add to, whatever these do. They lie in memory
@@ -440,7 +476,8 @@ static void zeroResults(const fa_rt_program &program, const fa_rt_tensor *args,
   }
 }
 
-/// Evaluates the grids. False if all of them are empty.
+/// Evaluates the grids. False if all of them are empty; else a kernel that has
+/// work beside its grid's has a block at least.
 static bool sizeGrids(const fa_rt_program &program, Frame &frame) {
   bool hasWork = false;
   for (size_t i = 0; i < program.kernels.size(); ++i) {
@@ -452,6 +489,9 @@ static bool sizeGrids(const fa_rt_program &program, Frame &frame) {
            decl.kernel.c_str(), print(kMaxGrid));
     hasWork = hasWork || frame.grids[i] != 0;
   }
+  for (size_t i = 0; hasWork && i < program.kernels.size(); ++i)
+    frame.grids[i] =
+        std::max<int64_t>(frame.grids[i], program.header.launches[i].least);
   return hasWork;
 }
 

@@ -55,11 +55,18 @@ def linear(q, k, v):
     return torch.cat(outs)
 
 
+def elements(x, y):
+    """elements.mlir: x y + j / 40, and the first columns of x y."""
+    product = x * y
+    return (product + torch.arange(40) / 40).to(x.dtype), product[:, :33]
+
+
 PROGRAMS = {
     "gemm": (gemm, torch.bfloat16, [torch.bfloat16]),
     "mlp": (mlp, torch.float16, [torch.float16]),
     "backward": (backward, torch.bfloat16, [torch.bfloat16, torch.bfloat16, torch.float32]),
     "linear": (linear, torch.bfloat16, [torch.bfloat16]),
+    "elements": (elements, torch.bfloat16, [torch.bfloat16, torch.float32]),
 }
 """The formula, the type of matrices that are given, and those of results."""
 
@@ -73,6 +80,7 @@ def inputs(name, rows, depth):
         "mlp": [(256, 64), (64, 512), (512, 128)],
         "backward": [(256, 64)] * 4,
         "linear": [(rows, 64)] * 3,
+        "elements": [(rows, 40)] * 2,
     }[name]
     first, *weights = (torch.randn(shape, generator=generator) for shape in shapes)
     if name == "backward":
@@ -80,6 +88,8 @@ def inputs(name, rows, depth):
     else:
         weights = [x / max(len(x), 1) ** 0.5 if x.dim() == 2 else x for x in weights]
     tensors = [x.to(dtype) if x.dim() == 2 else x for x in (first, *weights)]
+    if name == "elements":
+        tensors[1] = tensors[1].float() * depth
     if name == "backward":
         q, k, v, out_grad = (x.double() for x in tensors)
         scores = q @ k.mT * math.log(2)
@@ -100,6 +110,9 @@ def inputs(name, rows, depth):
         ("backward", 256, 64),
         ("linear", 128, 64),
         ("linear", 300, 64),
+        ("elements", 48, 4),
+        ("elements", 1, 4),
+        ("elements", 61, 4),
     ],
 )
 def test_programs(name, rows, depth, way):

@@ -66,6 +66,9 @@ public:
   bool isComputed(mlir::Value value) const;
   /// Whether the block reads or computes 16-bit numbers. Walks it.
   bool isOfShortTypes() const;
+  /// Whether all that a block stores are tiles of two dimensions that are
+  /// computed element by element of such tiles in memory. Walks it.
+  bool isElementwise() const;
   /// Blocks add tiles to sums that they share, as a gradient's do. Walks it.
   bool addsTiles() const;
 

@@ -43,6 +43,8 @@ FailureOr<BlockView> BlockView::of(scf::ForallOp forall) {
   if (view.teams() != hopper::teamsOf(forall))
     return forall.emitOpError("expected the teams of its tile queue, ")
            << hopper::teamsOf(forall) << ", got " << view.teams();
+  if (view.isElementwise())
+    return view;
   view.collectTiles();
   if (failed(hopper::verifyAdders(forall)) ||
       failed(hopper::verifyOrder(forall)) || failed(view.verifyTiles()) ||

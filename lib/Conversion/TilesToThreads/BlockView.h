@@ -94,6 +94,10 @@ public:
 
   /// The value is (a new version of) a tensor in global memory.
   bool isGlobal(mlir::Value value) const { return program.isGlobal(value); }
+  /// The value is a static tile cut out of global memory.
+  bool isLoaded(mlir::Value value) const { return program.isLoadedTile(value); }
+  /// Blocks compute element by element: no thread holds a tile. Walks it.
+  bool isElementwise() const { return program.isElementwise(); }
   /// Whether the block reads or computes 16-bit numbers. Walks it.
   bool isOfShortTypes() const { return program.isOfShortTypes(); }
 

@@ -12,6 +12,7 @@
 #include "TileValue.h"
 
 #include "fa/Dialect/FA/IR/TileRanges.h"
+#include "fa/Dialect/Hopper/Transforms/Followers.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -31,6 +32,36 @@ struct Turns {
   mlir::Value words, number;
 };
 
+/// How warps come by the blocks of a kernel that follows (Followers.cpp). All
+/// is computed where it is asked for: no register keeps it while tiles are
+/// computed.
+struct FollowerGrid {
+  /// How many there are, and how many blocks of the kernel before a group has
+  /// (index).
+  std::function<mlir::Value()> count, blocksOfGroup;
+  /// The group of a block by its number (all index), and its induction
+  /// variables.
+  std::function<std::pair<mlir::Value, llvm::SmallVector<mlir::Value>>(
+      mlir::Value)>
+      decode;
+  /// The group of a block of the kernel before, by its induction variables.
+  std::function<mlir::Value(llvm::ArrayRef<mlir::Value>)> groupOf;
+  /// The address (i64) of a group's two words of 32 bits in global memory: of
+  /// the first group the number that is drawn next, and how often blocks have
+  /// counted themselves.
+  std::function<mlir::Value(mlir::Value)> wordsOf;
+  static constexpr int64_t words = 2, countOffset = 4;
+  /// Where the scratch of the first of the producer's warps lies in shared
+  /// memory; -1: they have none.
+  int64_t scratch;
+  /// Emits a block by its induction variables, for a warp: the thread's number
+  /// in it, in how many steps at a time elements are loaded, and the place of
+  /// its scratch, or null.
+  std::function<mlir::LogicalResult(llvm::ArrayRef<mlir::Value>, mlir::Value,
+                                    unsigned, mlir::Value)>
+      emit;
+};
+
 /// How a block comes by its tiles.
 struct TileGrid {
   /// The induction variables of a tile's number (all index).
@@ -39,8 +70,11 @@ struct TileGrid {
   /// variables.
   std::function<Turns(llvm::ArrayRef<mlir::Value>)> turns;
   /// The number of tiles (index); the counter and the host's flag of a queue
-  /// (i64 addresses).
+  /// (i64 addresses). Without a flag the counter is the launch's own, and gives
+  /// blocks their first tiles, too.
   mlir::Value count, counter, flag;
+  /// None where no kernel follows.
+  std::optional<FollowerGrid> follower;
 };
 
 class KernelEmitter : private ThreadBuilder {
@@ -72,6 +106,17 @@ public:
   mlir::LogicalResult emitSpecialized(mlir::scf::ForallOp forall,
                                       const TileGrid &grid);
   mlir::LogicalResult emitConstantTile(mlir::arith::ConstantOp op);
+  /// Emits a block that computes element by element (Elements.cpp), for so many
+  /// threads, of which this is one (i32). They load for `steps` steps before
+  /// they compute, or where a warp has `scratch`, the place of so many bytes of
+  /// shared memory (i32; null: it has none), copy there ahead.
+  mlir::LogicalResult emitElements(mlir::scf::ForallOp forall,
+                                   mlir::Value thread, int64_t threads,
+                                   unsigned steps, mlir::Value scratch);
+  mlir::LogicalResult emitElements(mlir::scf::ForallOp forall) {
+    return emitElements(forall, threadId(), view.threads(), stepsOfBlock,
+                        /*scratch=*/{});
+  }
   /// The number of the block among those that have begun (index), by a counter
   /// in global memory.
   mlir::Value drawNumber(mlir::Value counter);
@@ -169,7 +214,11 @@ private:
   /// Whether two columns of a thread lie side by side in memory and are sure to
   /// be aligned; if so the kernel asks for it.
   bool takesPairs(const GlobalSlice &slice, const FragmentLayout &layout,
-                  mlir::Value colLimit, unsigned bytes);
+                  mlir::Value colLimit, unsigned bytes) {
+    return takesVectors(slice, layout.cols(), colLimit, bytes);
+  }
+  bool takesVectors(const GlobalSlice &slice, int64_t cols,
+                    mlir::Value colLimit, unsigned bytes);
   llvm::SmallVector<mlir::Value>
   transposeQuad(llvm::ArrayRef<mlir::Value> words);
   void storeRows(const TileValue &source, const GlobalSlice &dest);
@@ -370,6 +419,41 @@ private:
   /// what is computed of it then takes no registers of each thread.
   mlir::Value uniformSeed(mlir::Value seed);
 
+  //--- Elements one after the other (Elements.cpp)
+  static constexpr unsigned stepsOfBlock = 4;
+  static constexpr int64_t elementScratch = hopper::followerScratch;
+  struct Elements;
+  struct ElementOrder;
+  Elements elementsFrom(const ElementOrder &order, mlir::Value first);
+  std::pair<mlir::Value, mlir::Value> elementsPointer(const GlobalSlice &slice,
+                                                      const Elements &at);
+  llvm::SmallVector<mlir::Value> loadElements(mlir::Value pointer,
+                                              mlir::Type type, unsigned width);
+  void padElements(llvm::MutableArrayRef<mlir::Value> values,
+                   mlir::Value inside, const GlobalSlice &slice);
+  mlir::LogicalResult emitElementLoop(const ElementOrder &order,
+                                      llvm::ArrayRef<mlir::Value> loaded,
+                                      mlir::Value source,
+                                      const GlobalSlice &dest, unsigned steps);
+  mlir::LogicalResult emitCopiedElementLoop(const ElementOrder &order,
+                                            mlir::Value loaded,
+                                            mlir::Value source,
+                                            const GlobalSlice &dest,
+                                            mlir::Value scratch);
+  mlir::FailureOr<llvm::SmallVector<mlir::Value>> elementsOf(mlir::Value v,
+                                                             Elements &at);
+  void storeElements(llvm::ArrayRef<mlir::Value> values,
+                     const GlobalSlice &dest, const Elements &at);
+
+  //--- Kernels that follow in the same launch (Followers.cpp)
+  void countAddition(const TileGrid &grid, mlir::scf::ForallOp forall);
+  mlir::Value drawFrom(mlir::Value address);
+  void waitForGroup(const FollowerGrid &follower, mlir::Value group);
+  mlir::LogicalResult emitFollowers(const FollowerGrid &follower,
+                                    mlir::Value scratch);
+  mlir::LogicalResult emitFollowersOfProducer(mlir::scf::ForallOp forall,
+                                              const TileGrid &grid);
+
   //--- Hopper's roles and their tiles (Roles.cpp)
   /// The producer is one thread that starts TMA's loads, and a warp that copies
   /// vectors; adders are threads of its warpgroup.
@@ -391,7 +475,7 @@ private:
   void joinTeam(mlir::Value number);
   void initBarriers(mlir::scf::ForallOp forall, hopper::ConsumersOp role);
   void fillOnes(mlir::scf::ForallOp forall);
-  mlir::Value firstTile();
+  mlir::Value firstTile(const TileGrid &grid);
   mlir::Value tileStride();
   mlir::Value isFirstOfWarps(int64_t firstWarp, int64_t count);
   mlir::LogicalResult emitVectorProducer(mlir::scf::ForallOp forall,
@@ -574,6 +658,9 @@ private:
   llvm::DenseMap<mlir::Operation *, PlaceSums> carriedSums;
   /// Binds the induction variables anew before results are stored.
   std::function<mlir::LogicalResult()> rebindTile;
+  /// Says that the block's part of its group's sums is added; null: nobody
+  /// waits for it.
+  std::function<void()> sayAdded;
   /// Seeds by those that they stand for.
   llvm::DenseMap<mlir::Value, mlir::Value> uniformSeeds;
   /// The registers of the operands of the op that is being emitted.

@@ -68,7 +68,7 @@ void KernelEmitter::initBarriers(scf::ForallOp forall, ConsumersOp role) {
   // as well.
   int64_t warps = 4 * role.getWarpgroups();
   AccumulateSliceOp handed = view.handedSum();
-  int64_t adders = handed ? role.getWarpgroups() : 0;
+  int64_t adders = addersOf(forall);
   for (unsigned t = 0; t < view.teams(); ++t) {
     int64_t begin = t * view.teamBytes();
     for (RingOp ring : forall.getBody()->getOps<RingOp>()) {
@@ -200,6 +200,9 @@ LogicalResult KernelEmitter::emitSpecialized(scf::ForallOp forall,
     if (view.handedSum() && failed(emitAdders(forall, grid)))
       return failure();
     b.setInsertionPointToEnd(roles.thenBlock());
+    if (grid.follower && failed(emitFollowersOfProducer(forall, grid)))
+      return failure();
+    b.setInsertionPointToEnd(roles.thenBlock());
     scf::YieldOp::create(b, loc);
   }
   b.setInsertionPointToStart(roles.elseBlock());
@@ -216,6 +219,8 @@ LogicalResult KernelEmitter::emitSpecialized(scf::ForallOp forall,
   forall.walk([&](StageOp) { stages = true; });
   if (stages)
     waitStores();
+  if (grid.follower && failed(emitFollowers(*grid.follower, /*scratch=*/{})))
+    return failure();
   scf::YieldOp::create(b, loc);
   return success();
 }
@@ -258,8 +263,11 @@ LogicalResult KernelEmitter::emitConsumers(ConsumersOp role) {
 // Tiles
 //===----------------------------------------------------------------------===//
 
-/// A team's first tile: the first teams of all blocks come first.
-Value KernelEmitter::firstTile() {
+/// A team's first tile, from the launch's own counter, or else the first teams
+/// of all blocks come first.
+Value KernelEmitter::firstTile(const TileGrid &grid) {
+  if (!grid.flag)
+    return drawTile(grid, {});
   Value block = NVVM::BlockIdXOp::create(b, loc, b.getI32Type());
   if (!team)
     return block;
@@ -274,6 +282,8 @@ Value KernelEmitter::tileStride() {
 
 /// The number of the tile after this one, from the counter of a queue.
 Value KernelEmitter::drawTile(const TileGrid &grid, Value tile) {
+  if (!grid.flag)
+    return drawFrom(grid.counter);
   Value stride = tileStride();
   Value has = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne,
                                     grid.counter, i64(0));
@@ -293,6 +303,8 @@ Value KernelEmitter::drawTile(const TileGrid &grid, Value tile) {
 
 /// The last team to end leaves the counter as it was found and tells the host.
 void KernelEmitter::returnQueue(const TileGrid &grid) {
+  if (!grid.flag)
+    return;
   OpBuilder::InsertionGuard guard(b);
   Value has = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne,
                                     grid.counter, i64(0));
@@ -400,7 +412,7 @@ LogicalResult KernelEmitter::emitProducerTiles(scf::ForallOp forall,
                                                TileQueueOp queue,
                                                const TileGrid &grid) {
   // Carried: the tile's number, and how many came before.
-  TileLoop tiles = startTiles(forall, {firstTile(), i32(0)});
+  TileLoop tiles = startTiles(forall, {firstTile(grid), i32(0)});
   {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToEnd(tiles.test);
@@ -519,11 +531,16 @@ LogicalResult KernelEmitter::emitConsumerTiles(scf::ForallOp forall,
       place.push_back(scalar(iv));
     beginTurns(grid.turns(place), /*apart=*/0);
   }
+  if (grid.follower && role == (handed ? Role::Adder : Role::Consumers))
+    sayAdded = [&] { countAddition(grid, forall); };
   FailureOr<Value> told;
   if (role == Role::Adder)
     told = emitAdditions(tiles.body->getArgument(1));
   if (role == Role::Adder ? failed(told) : failed(emitBlock(*forall.getBody())))
     return failure();
+  // Where results are staged it has been said before these are stored.
+  if (std::function<void()> say = std::exchange(sayAdded, nullptr))
+    say();
   rebindTile = nullptr;
   if (role == Role::Consumers && handed) {
     waitForAdder(stageOf(handed));

@@ -114,6 +114,9 @@ LogicalResult KernelEmitter::storeStaged(const TileValue &source,
         source.layout, source.regs, smemAddress, stage.getOffset(), begin / 8,
         std::min<int64_t>(source.layout.colTiles(), (begin + section) / 8));
     syncWarpgroup();
+    // What was added has had the time meanwhile to come to memory.
+    if (std::function<void()> say = std::exchange(sayAdded, nullptr))
+      say();
     auto branch = scf::IfOp::create(b, loc, leader);
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(branch.thenBlock());

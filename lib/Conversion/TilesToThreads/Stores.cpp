@@ -107,10 +107,9 @@ void KernelEmitter::enterWhere(Value condition) {
   b.setInsertionPointToStart(guarded.thenBlock());
 }
 
-bool KernelEmitter::takesPairs(const GlobalSlice &slice,
-                               const FragmentLayout &layout, Value colLimit,
-                               unsigned bytes) {
-  bool pairs = !colLimit && layout.cols() * bytes % 16 == 0 && bytes > 1 &&
+bool KernelEmitter::takesVectors(const GlobalSlice &slice, int64_t cols,
+                                 Value colLimit, unsigned bytes) {
+  bool pairs = !colLimit && cols * bytes % 16 == 0 && bytes > 1 &&
                slice.dims[1] + 1 == slice.offsets.size() &&
                isConstantIntValue(slice.offsets.back(), 0);
   if (pairs)

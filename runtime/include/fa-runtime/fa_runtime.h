@@ -60,7 +60,7 @@ extern "C" {
 
 /** The version of image headers that this runtime reads: `//!fa.program
  * version=N` with N in 1..FA_RT_IMAGE_VERSION. */
-#define FA_RT_IMAGE_VERSION 4
+#define FA_RT_IMAGE_VERSION 5
 
 /** The largest rank of a tensor. */
 #define FA_RT_MAX_RANK 8

@@ -82,15 +82,16 @@ func.func @decayed_sum(%q: tensor<64x64xf32>) -> tensor<64xf32> {
 
 // -----
 
-func.func @odd_rows(%q: tensor<24x64xf32>) -> tensor<24x64xf32> {
+func.func @odd_rows(%q: tensor<24x64xf32>, %d: tensor<24xf32>) -> tensor<24x64xf32> {
   %e = tensor.empty() : tensor<24x64xf32>
   %r = scf.forall (%i) in (1) shared_outs(%o = %e) -> (tensor<24x64xf32>) {
     %t = tensor.extract_slice %q[0, 0] [24, 64] [1, 1] : tensor<24x64xf32> to tensor<24x64xf32>
+    %v = tensor.extract_slice %d[0] [24] [1] : tensor<24xf32> to tensor<24xf32>
     // expected-error@below {{expected tiles whose number of rows is a multiple of 16, got 24; choose another tile size}}
-    %s = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
-      ins(%t : tensor<24x64xf32>) outs(%e : tensor<24x64xf32>) {
-    ^bb0(%x: f32, %y: f32):
-      %n = arith.addf %x, %x : f32
+    %s = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+      ins(%t, %v : tensor<24x64xf32>, tensor<24xf32>) outs(%e : tensor<24x64xf32>) {
+    ^bb0(%x: f32, %w: f32, %y: f32):
+      %n = arith.addf %x, %w : f32
       linalg.yield %n : f32
     } -> tensor<24x64xf32>
     scf.forall.in_parallel {
@@ -145,4 +146,24 @@ func.func @dynamic_tile(%a: tensor<128x64xbf16>, %b: tensor<64x64xbf16>, %n: ind
     }
   }
   return %r : tensor<128x64xf32>
+}
+
+// -----
+
+func.func @follows_none(%q: tensor<32x64xf32>) -> tensor<32x64xf32> {
+  %e = tensor.empty() : tensor<32x64xf32>
+  // expected-error@below {{cannot follow the kernel before it: there is no kernel before it that has roles and a hopper.tile_queue; remove hopper.follows}}
+  %r = scf.forall (%i) in (1) shared_outs(%o = %e) -> (tensor<32x64xf32>) {
+    %t = tensor.extract_slice %q[0, 0] [32, 64] [1, 1] : tensor<32x64xf32> to tensor<32x64xf32>
+    %s = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+      ins(%t : tensor<32x64xf32>) outs(%e : tensor<32x64xf32>) {
+    ^bb0(%x: f32, %y: f32):
+      %n = arith.addf %x, %x : f32
+      linalg.yield %n : f32
+    } -> tensor<32x64xf32>
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %s into %o[0, 0] [32, 64] [1, 1] : tensor<32x64xf32> into tensor<32x64xf32>
+    }
+  } {hopper.follows = -1 : i64}
+  return %r : tensor<32x64xf32>
 }

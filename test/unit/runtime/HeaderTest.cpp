@@ -64,7 +64,7 @@ TEST(Header, TypesHaveNamesAndSizes) {
 static const std::vector<Malformed> kMalformed = {
     {"version=1", "version=0", "line 1", "from 1 to 1000000"},
     {"version=1", "version=1 version=1", "line 1", "given twice"},
-    {"version=1", "version=5", "line 1", "newer than the runtime"},
+    {"version=1", "version=6", "line 1", "newer than the runtime"},
     {"version=1 ", "", "line 1", "'version' is missing"},
     {"name=attention ", "", "line 1", "'name' is missing"},
     {"target=sm_80", "target=gfx942", "line 1", "expected a target"},
@@ -131,7 +131,7 @@ TEST(Header, WithoutLaunch) {
 
 TEST(Header, NewerImageNamesBothVersions) {
   expectError(verify(changed("version=1", "version=7")), FA_RT_BAD_IMAGE,
-              {"newer than the runtime", "version 7", "up to 4", "update"});
+              {"newer than the runtime", "version 7", "up to 5", "update"});
 }
 
 TEST(Header, ProgramLineComesFirst) {

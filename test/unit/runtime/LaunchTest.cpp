@@ -108,6 +108,28 @@ TEST_F(Launch, LargestGrid) {
   EXPECT_EQ(state().launches.size(), 1u);
 }
 
+TEST_F(Launch, AnEmptyGridHasWhatIsLeast) {
+  Program program =
+      load("//!fa.program version=5 name=p target=sm_80\n"
+           "//!fa.arg index=0 name=x role=in type=f32 shape=?x?\n"
+           "//!fa.launch kernel=j block=32 grid=a0.d0 args=0\n"
+           "//!fa.launch kernel=k block=32 grid=a0.d1 args=0 least=1\n"
+           "//!fa.end\n" +
+           code({{"j", 5}, {"k", 5}}));
+  for (auto [rows, cols, blocks] :
+       std::vector<std::tuple<int64_t, int64_t, std::vector<unsigned>>>{
+           {2, 3, {2, 3}}, {2, 0, {2, 1}}, {0, 3, {3}}, {0, 0, {}}}) {
+    state().launches.clear();
+    ASSERT_EQ(launch(program, {tensor(FA_RT_F32, {rows, cols}, 0x100)}),
+              FA_RT_OK)
+        << fa_rt_last_error();
+    std::vector<unsigned> found;
+    for (auto &one : state().launches)
+      found.push_back(one.grid[0]);
+    EXPECT_EQ(found, blocks);
+  }
+}
+
 TEST_F(Launch, EmptyBatchLaunchesNothing) {
   Program program = load(attentionImage());
   Args args = attentionArgs(0, 256, 512);

@@ -204,13 +204,36 @@ TEST_F(Temp, WorkspaceIsTheCallers) {
     ASSERT_EQ(run(bytes), FA_RT_OK) << fa_rt_last_error();
     EXPECT_EQ(calls(), (std::vector<std::string>{"memset 96", "launch part",
                                                  "launch merge"}));
-    EXPECT_EQ(state().launches[0].params[5], at(0));
-    EXPECT_EQ(state().launches[1].params[0], at(0));
-    EXPECT_EQ(state().launches[text == image() ? 0 : 1].params[12], at(512));
-    EXPECT_EQ(memory[511], 1); // only the second one is zeroed
-    EXPECT_EQ(memory[512 + 95], 0);
-    EXPECT_EQ(memory[512 + 96], 1);
+    // What is zeroed, the second one alone, comes first.
+    EXPECT_EQ(state().launches[0].params[5], at(256));
+    EXPECT_EQ(state().launches[1].params[0], at(256));
+    EXPECT_EQ(state().launches[text == image() ? 0 : 1].params[12], at(0));
+    EXPECT_EQ(memory[95], 0);
+    EXPECT_EQ(memory[96], 1);
+    EXPECT_EQ(memory[256], 1);
   }
+}
+
+// One call zeroes what lies side by side in a caller's memory.
+TEST_F(Temp, WorkspaceIsZeroedTogether) {
+  alignas(256) static unsigned char memory[768];
+  std::string text = image();
+  size_t first = text.find("//!fa.temp index=1");
+  ASSERT_NE(first, std::string::npos);
+  text.insert(text.find('\n', first), " zero=1");
+  Program program = load(text);
+  std::vector<fa_rt_tensor> given = args(3, 100);
+  std::fill(std::begin(memory), std::end(memory), 1);
+  state().calls.clear();
+  ASSERT_EQ(fa_rt_program_launch_in(program.get(), given.data(), 1, nullptr,
+                                    memory, sizeof(memory)),
+            FA_RT_OK)
+      << fa_rt_last_error();
+  EXPECT_EQ(calls(), (std::vector<std::string>{"memset 608", "launch part",
+                                               "launch merge"}));
+  EXPECT_EQ(memory[287], 0);
+  EXPECT_EQ(memory[512 + 95], 0);
+  EXPECT_EQ(memory[512 + 96], 1);
 }
 
 TEST_F(Temp, NoWorkspace) {

@@ -110,7 +110,7 @@ static const std::vector<Malformed> kMalformed = {
     {"maps=0,1", "maps=0,1 maps=0", "line 7", "'maps' is given twice"},
     {"rows=128", "rows=128 cols=16", "line 5", "from 32 to 32 for 'cols'"},
     {"rows=128", "rows=128 cols=32", "line 5", "f32 only, got bf16"},
-    {"version=2", "version=5", "line 1", "newer than the runtime"},
+    {"version=2", "version=6", "line 1", "newer than the runtime"},
 };
 
 TEST_F(TensorMap, EachMalformedLineIsNamed) {

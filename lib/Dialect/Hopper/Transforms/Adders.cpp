@@ -33,6 +33,10 @@ AccumulateSliceOp fa::hopper::findHandedSum(scf::ForallOp forall) {
   return handed;
 }
 
+int64_t fa::hopper::addersOf(scf::ForallOp forall) {
+  return findHandedSum(forall) ? consumersOf(forall).getWarpgroups() : 0;
+}
+
 /// The sum that a staged tile is handed to adders for: each time it is staged
 /// they are told once where to. Null where that is not so.
 static AccumulateSliceOp sumOfStaged(StageOp stage) {

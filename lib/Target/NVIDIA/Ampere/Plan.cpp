@@ -11,6 +11,8 @@ using namespace fa::nvidia;
 
 /// Warps of a block that lists blocks of keys.
 static constexpr unsigned kListWarps = 16;
+/// And of one that computes element by element.
+static constexpr unsigned kElementWarps = 4;
 
 LogicalResult AmperePlan::compute() {
   if (!program.getForall().getBody()->getOps<ListBlocksOp>().empty()) {
@@ -18,6 +20,10 @@ LogicalResult AmperePlan::compute() {
     numWarps = kListWarps;
     smemBytes = 4 * kListWarps;
     return checkShared(program, *options.target, smemBytes);
+  }
+  if (program.isElementwise()) {
+    numWarps = options.warps ? options.warps : kElementWarps;
+    return success();
   }
   collectVectorLoads();
   if (failed(collectLoads()) || failed(layouts.inferVectors()))
@@ -47,7 +53,8 @@ static RankedTensorType inShared(Type type, const PlannedLoad &load) {
 }
 
 void AmperePlan::apply() {
-  if (!program.getForall().getBody()->getOps<ListBlocksOp>().empty()) {
+  if (!program.getForall().getBody()->getOps<ListBlocksOp>().empty() ||
+      program.isElementwise()) {
     writeBlock(program, *options.target, numWarps, /*teams=*/1, smemBytes);
     return;
   }

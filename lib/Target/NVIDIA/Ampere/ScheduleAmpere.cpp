@@ -7,6 +7,7 @@
 
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/Utils/CleanUp.h"
+#include "fa/Dialect/Hopper/Transforms/Followers.h"
 #include "fa/Schedule/SplitRandomMasks.h"
 
 namespace fa {
@@ -16,6 +17,13 @@ namespace fa {
 
 using namespace mlir;
 using namespace fa::nvidia;
+
+/// The blocks of a kernel that follows another are a warp's work each.
+static AmpereOptions optionsOf(scf::ForallOp forall, AmpereOptions options) {
+  if (fa::hopper::followedBy(forall))
+    options.warps = 1;
+  return options;
+}
 
 namespace {
 struct ScheduleAmpere
@@ -46,7 +54,7 @@ struct ScheduleAmpere
       for (auto forall : func.getBody().front().getOps<scf::ForallOp>()) {
         if (forall->hasAttr(NVIDIADialect::blockName))
           continue;
-        AmperePlan plan(forall, options);
+        AmperePlan plan(forall, optionsOf(forall, options));
         if (failed(plan.compute()))
           return signalPassFailure();
         plan.apply();

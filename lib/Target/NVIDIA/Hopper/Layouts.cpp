@@ -7,6 +7,7 @@
 #include "Schedule.h"
 
 #include "fa/Dialect/Hopper/Transforms/Adders.h"
+#include "fa/Dialect/Hopper/Transforms/Followers.h"
 
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 
@@ -55,6 +56,20 @@ static int64_t sharedBytesOf(scf::ForallOp forall) {
   return teams > 1 ? teams * llvm::alignTo(bytes, tileAlignment) : bytes;
 }
 
+/// Scratch of warps that compute what follows, behind all else, where shared
+/// memory has room for it. Returns how many bytes the block has then.
+static int64_t placeScratch(scf::ForallOp forall, int64_t bytes,
+                            const NVIDIATarget &target) {
+  scf::ForallOp follower = followerOf(forall);
+  int64_t begin = llvm::alignTo(bytes, tileAlignment),
+          end = begin + freeWarps(forall) * followerScratch;
+  if (!follower || end == begin || end > target.sharedMemory)
+    return bytes;
+  follower->setAttr(followsName,
+                    Builder(forall.getContext()).getI64IntegerAttr(begin));
+  return end;
+}
+
 static LogicalResult layOut(scf::ForallOp forall, ConsumersOp consumers,
                             const NVIDIATarget &target) {
   BlockProgram program(forall);
@@ -70,7 +85,8 @@ static LogicalResult layOut(scf::ForallOp forall, ConsumersOp consumers,
   layouts.inferClasses({});
   layouts.divideRows();
   writeLayouts(program, layouts);
-  writeBlock(program, target, warps, teamsOf(forall), bytes);
+  writeBlock(program, target, warps, teamsOf(forall),
+             placeScratch(forall, bytes, target));
   return success();
 }
 

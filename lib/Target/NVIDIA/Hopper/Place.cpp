@@ -26,6 +26,7 @@
 
 #include "fa/Dialect/FA/Utils/CleanUp.h"
 #include "fa/Dialect/Hopper/Transforms/Adders.h"
+#include "fa/Dialect/Hopper/Transforms/Followers.h"
 #include "fa/Schedule/SplitRandomMasks.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -285,11 +286,11 @@ void Placement::startProduct(const Contraction &c) {
 
 /// Each warp's part of what is added lies in shared memory until TMA has read
 /// it. Adders add it where blocks add in an order, so that the consumers need
-/// not wait for turns, and where a row is so long that the instructions take
-/// longer than to wait for the adder (an H200, benchmarks/README.md, "What
-/// adders give").
+/// not wait for turns, and where a warp's part is of so many panels that its
+/// instructions take longer than to wait for the adder (benchmarks/README.md,
+/// "What adders give").
 void Placement::stageSums() {
-  constexpr int64_t shortRow = 64;
+  constexpr int64_t fewPanels = 2;
   SmallVector<fa::AccumulateSliceOp> sums;
   consumers.walk([&](fa::AccumulateSliceOp sum) { sums.push_back(sum); });
   bool inOrder = llvm::any_of(sums, [](fa::AccumulateSliceOp sum) {
@@ -312,14 +313,15 @@ void Placement::stageSums() {
     if (part != sum.getPart())
       taker = sum.getPart().getDefiningOp();
     OpBuilder b(taker);
-    IntegerAttr adders;
-    if (canHaveAdders && (inOrder || type.getDimSize(1) > shortRow)) {
-      adders = b.getI64IntegerAttr(barriersEnd);
+    auto stage = StageOp::create(b, sum.getLoc(), type, part, tilesEnd,
+                                 IntegerAttr(), IntegerAttr());
+    int64_t ownCols =
+        type.getDimSize(1) / Division::of(type.getShape(), warpgroups).cols;
+    if (canHaveAdders && (inOrder || ownCols / stage.sumCols() > fewPanels)) {
+      stage.setAdders(barriersEnd);
       barriersEnd += adderBytes;
       haveAdders = true;
     }
-    auto stage = StageOp::create(b, sum.getLoc(), type, part, tilesEnd,
-                                 IntegerAttr(), adders);
     taker->replaceUsesOfWith(part, stage.getResult());
     tilesEnd += llvm::alignTo(stage.bytes(), tileAlignment);
     areStaged = true;
@@ -447,6 +449,17 @@ static LogicalResult place(scf::ForallOp forall, const fa::NVIDIATarget &target,
   return success();
 }
 
+/// Kernels that compute of what the one before adds up, element by element,
+/// have no launch of their own.
+static void followSums(func::FuncOp func) {
+  for (auto forall : func.getBody().front().getOps<scf::ForallOp>()) {
+    std::string why;
+    if (canFollow(forall, why))
+      forall->setAttr(followsName,
+                      Builder(func.getContext()).getI64IntegerAttr(-1));
+  }
+}
+
 /// A function's kernels. Steps of softmax are expanded for warps, in a copy,
 /// which is dropped where the rules do not take what has them.
 static LogicalResult place(func::FuncOp func, const fa::NVIDIATarget &target,
@@ -471,6 +484,7 @@ static LogicalResult place(func::FuncOp func, const fa::NVIDIATarget &target,
       return failure();
     areTaken &= isTaken || !hasSteps;
   }
+  followSums(func);
   if (func == original)
     return success();
   (areTaken ? original : func).erase();

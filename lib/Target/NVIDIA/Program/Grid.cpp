@@ -182,3 +182,46 @@ Value KernelBuilder::sectionOfSums(
   });
   return section;
 }
+
+FollowerGrid KernelBuilder::gridOfFollower(scf::ForallOp before,
+                                           scf::ForallOp follower,
+                                           KernelEmitter &emitter,
+                                           const GlobalTensor &words) {
+  // What bounds are made of is known already.
+  auto countsOf = [this, &emitter](scf::ForallOp forall) {
+    SmallVector<Value> counts;
+    if (failed(countTiles(forall, emitter, counts)))
+      llvm_unreachable("bounds have been counted before");
+    return counts;
+  };
+  FollowerGrid grid;
+  grid.count = [=] { return total(countsOf(follower)); };
+  grid.blocksOfGroup = [=] { return countsOf(before).back(); };
+  grid.decode = [=](Value number) {
+    SmallVector<Value> own = countsOf(before), its = countsOf(follower);
+    Value groups = total(ArrayRef(own).drop_back());
+    Value perGroup = arith::DivUIOp::create(b, loc, total(its), groups);
+    Value group = arith::DivUIOp::create(b, loc, number, perGroup);
+    return std::make_pair(group, decode(follower, number, its,
+                                        /*descending=*/false));
+  };
+  grid.groupOf = [=](ArrayRef<Value> numbers) {
+    SmallVector<Value> own = countsOf(before);
+    Value group = numbers.front();
+    for (unsigned d = 1; d + 1 < numbers.size(); ++d)
+      group = arith::AddIOp::create(
+          b, loc, arith::MulIOp::create(b, loc, group, own[d]), numbers[d]);
+    return group;
+  };
+  grid.wordsOf = [=](Value group) {
+    Value first = arith::MulIOp::create(
+        b, loc, arith::IndexCastOp::create(b, loc, b.getI64Type(), group),
+        arith::ConstantIntOp::create(b, loc, FollowerGrid::words, 64));
+    Value address =
+        LLVM::GEPOp::create(b, loc, words.pointer.getType(), b.getI32Type(),
+                            words.pointer, ArrayRef<LLVM::GEPArg>{first});
+    return LLVM::PtrToIntOp::create(b, loc, b.getI64Type(), address)
+        .getResult();
+  };
+  return grid;
+}

@@ -17,18 +17,22 @@ static std::string typeName(Type type) {
 SmallVector<std::string> Program::header() {
   SmallVector<std::string> lines;
   // Readers of version 1 do not know tensor maps, those of version 2 not that
-  // results are zeroed, those of version 3 not how many columns a map has.
+  // results are zeroed, those of version 3 not how many columns a map has,
+  // those of version 4 not that an empty grid may have a block.
   bool zeroes = llvm::any_of(buffers, [](const Buffer &buffer) {
     return buffer.zero && buffer.role == Buffer::Role::Out;
   });
   auto saysCols = [](const TensorMap &map) {
     return map.cols == hopper::StageOp::mostSumCols;
   };
+  bool hasLeast = llvm::any_of(
+      launches, [](StringRef launch) { return launch.contains(leastOne); });
   lines.push_back(std::string("//!fa.program version=") +
-                  (llvm::any_of(maps, saysCols) ? "4"
-                   : zeroes                     ? "3"
-                   : maps.empty()               ? "1"
-                                                : "2") +
+                  (hasLeast                       ? "5"
+                   : llvm::any_of(maps, saysCols) ? "4"
+                   : zeroes                       ? "3"
+                   : maps.empty()                 ? "1"
+                                                  : "2") +
                   " name=" + func.getName().str() + " target=" + chip);
   for (auto [i, buffer] : llvm::enumerate(buffers)) {
     if (buffer.role == Buffer::Role::Temp)

@@ -10,6 +10,7 @@
 
 #include "fa/Dialect/FA/IR/Matchers.h"
 #include "fa/Dialect/Hopper/Transforms/Adders.h"
+#include "fa/Dialect/Hopper/Transforms/Followers.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -26,7 +27,7 @@ using namespace fa::nvidia;
 
 void KernelBuilder::makeFunction(StringRef name, ArrayRef<Buffer> buffers,
                                  int64_t threads, unsigned numMaps,
-                                 bool hasQueue) {
+                                 bool hasQueue, ArrayRef<unsigned> changing) {
   auto pointer = LLVM::LLVMPointerType::get(b.getContext(), 1);
   SmallVector<Type> types;
   for (unsigned buffer : order) {
@@ -57,8 +58,9 @@ void KernelBuilder::makeFunction(StringRef name, ArrayRef<Buffer> buffers,
     t.buffer = buffer;
     t.type = buffers[buffer].type;
     int64_t rank = t.type.getRank();
-    kernel.setArgAttr(at, LLVM::LLVMDialect::getNoAliasAttrName(),
-                      b.getUnitAttr());
+    if (!llvm::is_contained(changing, buffer))
+      kernel.setArgAttr(at, LLVM::LLVMDialect::getNoAliasAttrName(),
+                        b.getUnitAttr());
     t.pointer = kernel.getArgument(at);
     for (int64_t d = 0; d < rank; ++d) {
       Value size = kernel.getArgument(at + 1 + d);
@@ -68,6 +70,15 @@ void KernelBuilder::makeFunction(StringRef name, ArrayRef<Buffer> buffers,
                             : Value(arith::ConstantIndexOp::create(
                                   b, loc, t.type.getDimSize(d))));
       t.strides.push_back(kernel.getArgument(at + 1 + rank + d));
+    }
+    // A temporary buffer is row-major: what follows in few registers adds
+    // numbers then.
+    bool isKnown = buffers[buffer].role == Buffer::Role::Temp &&
+                   llvm::is_contained(changing, buffer);
+    int64_t stride = 1;
+    for (int64_t d = rank; isKnown && d-- > 0; stride *= t.type.getDimSize(d)) {
+      t.strides[d] = arith::ConstantIntOp::create(b, loc, stride, 64);
+      isKnown = !t.type.isDynamicDim(d);
     }
     tensors.push_back(t);
     at += 1 + 2 * rank;
@@ -138,6 +149,8 @@ FailureOr<SmallVector<TensorMap>> Program::collectMaps(scf::ForallOp forall) {
   return found;
 }
 
+const StringRef fa::nvidia::leastOne = " least=1";
+
 /// Lists of blocks depend on the arguments whose elements they are made of, and
 /// on sizes: callers may use them again.
 std::string Program::preparesOf(scf::ForallOp forall) {
@@ -168,6 +181,11 @@ unsigned Program::addWords(scf::ForallOp forall, ArrayRef<std::string> sizes) {
 
 LogicalResult Program::emitKernel(scf::ForallOp forall,
                                   gpu::GPUModuleOp module) {
+  // Then it is a part of the launch before.
+  if (hopper::followedBy(forall))
+    return success();
+  if (forall->hasAttr(hopper::followsName))
+    return hopper::verifyFollower(forall, 0);
   std::string name = func.getName().str() + "_kernel";
   if (foralls.size() > 1)
     name += std::to_string(launches.size());
@@ -202,10 +220,18 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
                               "got ")
            << chip << " and " << view->target().name;
 
+  scf::ForallOp follower = hopper::followerOf(forall);
+  if (follower && failed(hopper::verifyFollower(follower, view->sharedBytes())))
+    return failure();
+  SmallVector<scf::ForallOp> parts{forall};
+  if (follower)
+    parts.push_back(follower);
   SetVector<Value> captured;
-  getUsedValuesDefinedAbove(forall->getRegions(), captured);
-  for (Value v : forall.getOutputs())
-    captured.insert(v);
+  for (scf::ForallOp part : parts) {
+    getUsedValuesDefinedAbove(part->getRegions(), captured);
+    for (Value v : part.getOutputs())
+      captured.insert(v);
+  }
   SmallVector<unsigned> order;
   auto use = [&](unsigned buffer) {
     if (!llvm::is_contained(order, buffer))
@@ -213,9 +239,10 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
   };
   // Scalars are computed from sizes of tensors, whose kernels need them too.
   SmallVector<Value> work(captured.begin(), captured.end());
-  for (OpFoldResult bound : forall.getMixedUpperBound())
-    if (auto v = dyn_cast<Value>(bound))
-      work.push_back(v);
+  for (scf::ForallOp part : parts)
+    for (OpFoldResult bound : part.getMixedUpperBound())
+      if (auto v = dyn_cast<Value>(bound))
+        work.push_back(v);
   while (!work.empty()) {
     Value v = work.pop_back_val();
     if (isZeros(v))
@@ -225,8 +252,9 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
     else if (Operation *op = v.getDefiningOp(); op && !isa<scf::ForallOp>(op))
       work.append(op->operand_begin(), op->operand_end());
   }
-  for (Value result : forall.getResults())
-    use(bufferOf[result]);
+  for (scf::ForallOp part : parts)
+    for (Value result : part.getResults())
+      use(bufferOf[result]);
   auto queues = forall.getBody()->getOps<hopper::TileQueueOp>();
   hopper::TileQueueOp queue =
       queues.empty() ? hopper::TileQueueOp() : *queues.begin();
@@ -243,13 +271,26 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
     if (!queue)
       use(counter = addWords(forall, {"1"}));
   }
+  unsigned groups = 0, taken = 0;
+  // What other blocks add while the kernel runs is not to be loaded as what
+  // nobody writes.
+  SmallVector<unsigned> changing;
+  if (follower) {
+    SmallVector<std::string> wordSizes(ArrayRef(sizes).drop_back());
+    wordSizes.push_back(std::to_string(FollowerGrid::words / 2));
+    use(groups = addWords(forall, wordSizes));
+    use(taken = addWords(forall, {"1"}));
+    for (Value result : forall.getResults())
+      if (captured.contains(result))
+        changing.push_back(bufferOf[result]);
+  }
   llvm::sort(order);
 
   Location loc = forall.getLoc();
   KernelBuilder k{
       OpBuilder::atBlockEnd(module.getBody()), loc, {}, order, {}, {}, {}, {}};
   k.makeFunction(name, buffers, view->blockThreads(), tensorMaps->size(),
-                 queue != nullptr);
+                 queue && !follower, changing);
   auto shared = LLVM::AddressOfOp::create(
       k.b, loc, LLVM::LLVMPointerType::get(k.b.getContext(), 3), "fa_smem");
   KernelEmitter emitter(*view, k.b, loc, shared);
@@ -265,20 +306,25 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
   DenseMap<unsigned, const GlobalTensor *> tensorOf;
   for (const GlobalTensor &t : k.tensors)
     tensorOf[t.buffer] = &t;
-  for (auto &entry : bufferOf)
-    if (tensorOf.contains(entry.second))
-      emitter.bindGlobal(entry.first, tensorOf[entry.second]);
-  for (auto [arg, result] :
-       llvm::zip(forall.getRegionIterArgs(), forall.getResults()))
-    emitter.bindGlobal(arg, tensorOf[bufferOf[result]]);
-  for (auto [init, result] :
-       llvm::zip(forall.getOutputs(), forall.getResults()))
-    emitter.bindGlobal(init, tensorOf[bufferOf[result]]);
+  auto bindTensors = [&](KernelEmitter &to, scf::ForallOp part) {
+    for (auto &entry : bufferOf)
+      if (tensorOf.contains(entry.second))
+        to.bindGlobal(entry.first, tensorOf[entry.second]);
+    for (auto [argument, init, result] : llvm::zip(
+             part.getRegionIterArgs(), part.getOutputs(), part.getResults()))
+      for (Value v : {Value(argument), Value(init)})
+        to.bindGlobal(v, tensorOf[bufferOf[result]]);
+  };
+  bindTensors(emitter, forall);
 
   bool descending = endsDependOn(forall, forall.getInductionVars().back());
   SmallVector<Value> counts;
   if (failed(k.countTiles(forall, emitter, counts)))
     return failure();
+  if (follower)
+    for (Value bound : follower.getDynamicUpperBound())
+      if (!emitter.scalar(bound))
+        return failure();
   for (Value v : captured)
     if (!isa<TensorType>(v.getType()) && !emitter.scalar(v))
       return failure();
@@ -317,6 +363,30 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
         return k.turnsOf(forall, ivs, counts, *tensorOf[words], wordsPerBlock,
                          backwards);
       };
+    FailureOr<BlockView> itsView = follower ? BlockView::of(follower) : view;
+    if (failed(itsView))
+      return failure();
+    // With scalars as they are known here, not in a role.
+    KernelEmitter bounds = emitter, following(*itsView, k.b, loc, shared);
+    if (follower) {
+      bindTensors(following, follower);
+      tiles.follower =
+          k.gridOfFollower(forall, follower, bounds, *tensorOf[groups]);
+      tiles.follower->scratch = hopper::scratchOf(follower);
+      tiles.counter = LLVM::PtrToIntOp::create(k.b, loc, k.b.getI64Type(),
+                                               tensorOf[taken]->pointer);
+      tiles.follower->emit = [&](ArrayRef<Value> numbers, Value thread,
+                                 unsigned steps, Value scratch) {
+        KernelEmitter one = following;
+        for (auto [iv, value] : llvm::zip(follower.getInductionVars(), numbers))
+          one.bindScalar(iv, value);
+        LogicalResult emitted =
+            one.emitElements(follower, thread, 32, steps, scratch);
+        emitter.alignedBuffers.insert(one.alignedBuffers.begin(),
+                                      one.alignedBuffers.end());
+        return emitted;
+      };
+    }
     if (failed(emitter.emitSpecialized(forall, tiles)))
       return failure();
   } else {
@@ -339,7 +409,8 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
                                    wordsPerBlock,
                                    /*backwards=*/false),
                          *apart);
-    if (failed(emitter.emitBlock(*forall.getBody())))
+    if (view->isElementwise() ? failed(emitter.emitElements(forall))
+                              : failed(emitter.emitBlock(*forall.getBody())))
       return failure();
     if (apart)
       emitter.endTurns();
@@ -353,13 +424,15 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
   std::string args;
   for (unsigned buffer : order)
     args += (args.empty() ? "" : ",") + std::to_string(buffer);
-  launches.push_back("kernel=" + name +
-                     " block=" + std::to_string(view->blockThreads()) +
-                     " smem=" + std::to_string(sharedBytes) +
-                     " grid=" + llvm::join(sizes, "*") + " args=" + args +
-                     (mapNumbers.empty() ? "" : " maps=" + mapNumbers) +
-                     (queue ? " waves=1 queue=1" : "") + preparesOf(forall));
-  requireSameSizes(forall);
+  launches.push_back(
+      "kernel=" + name + " block=" + std::to_string(view->blockThreads()) +
+      " smem=" + std::to_string(sharedBytes) +
+      " grid=" + llvm::join(sizes, "*") + " args=" + args +
+      (mapNumbers.empty() ? "" : " maps=" + mapNumbers) +
+      (queue ? " waves=1" : "") + (follower ? leastOne.str() : "") +
+      (queue && !follower ? " queue=1" : "") + preparesOf(forall));
+  for (scf::ForallOp part : parts)
+    requireSameSizes(part);
   return success();
 }
 

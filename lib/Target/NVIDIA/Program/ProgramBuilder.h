@@ -63,6 +63,10 @@ private:
   llvm::SmallVector<TensorMap> maps;
 };
 
+/// What a launch says whose grid may be empty where what follows is not:
+/// without keys dQ is 0.
+extern const llvm::StringRef leastOne;
+
 /// A new tensor of zeros.
 bool isZeros(mlir::Value v);
 
@@ -81,7 +85,8 @@ struct KernelBuilder {
   llvm::SmallVector<mlir::Value> mapPointers;
 
   void makeFunction(llvm::StringRef name, llvm::ArrayRef<Buffer> buffers,
-                    int64_t threads, unsigned numMaps, bool hasQueue);
+                    int64_t threads, unsigned numMaps, bool hasQueue,
+                    llvm::ArrayRef<unsigned> changing);
   mlir::Value queueCounter, queueFlag;
 
   mlir::LogicalResult countTiles(mlir::scf::ForallOp forall,
@@ -99,6 +104,12 @@ struct KernelBuilder {
   Turns turnsOf(mlir::scf::ForallOp forall, llvm::ArrayRef<mlir::Value> ivs,
                 llvm::ArrayRef<mlir::Value> counts, const GlobalTensor &words,
                 int64_t wordsPerBlock, bool backwards);
+  /// How warps come by the blocks of a kernel that follows another, without how
+  /// these are emitted: `words` has FollowerGrid::words for each group.
+  FollowerGrid gridOfFollower(mlir::scf::ForallOp before,
+                              mlir::scf::ForallOp follower,
+                              KernelEmitter &emitter,
+                              const GlobalTensor &words);
   mlir::Value
   sectionOfSums(mlir::scf::ForallOp forall, int64_t l2Bytes,
                 llvm::function_ref<const GlobalTensor *(mlir::Value)> tensorOf);

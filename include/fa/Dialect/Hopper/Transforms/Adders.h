@@ -19,6 +19,10 @@ StageOp stageOf(AccumulateSliceOp sum);
 /// are all alike (verifyAdders). Null where there are none.
 AccumulateSliceOp findHandedSum(mlir::scf::ForallOp forall);
 
+/// How many adders a block has: one for each warpgroup of the consumers, or 0
+/// where nothing is handed to them.
+int64_t addersOf(mlir::scf::ForallOp forall);
+
 /// Reports what is handed to adders and is not one sum, or copies of it, and
 /// all that blocks add in an order.
 mlir::LogicalResult verifyAdders(mlir::scf::ForallOp forall);
