@@ -391,21 +391,24 @@ cu::DevicePtr Temps::allocateOwn(size_t index, size_t size) {
   return buffer.data;
 }
 
-/// Zeroes what follows each other in memory with one call.
+/// Zeroes what follows each other in a caller's memory with one call. Buffers
+/// of the driver's may do so by chance, and are not one.
 struct Temps::Zeros {
   const Driver &driver;
   cu::Stream stream;
   cu::DevicePtr begin = 0, next = 0;
   size_t size = 0;
 
-  void add(cu::DevicePtr data, size_t bytes) {
-    if (data != next)
+  void add(cu::DevicePtr data, size_t bytes, bool isOwn) {
+    if (isOwn || data != next)
       flush();
     if (size == 0)
       begin = data;
     size = static_cast<size_t>(data - begin) + bytes;
-    next = data +
-           static_cast<cu::DevicePtr>(alignBuffer(static_cast<int64_t>(bytes)));
+    int64_t taken = alignBuffer(static_cast<int64_t>(bytes));
+    next = data + static_cast<cu::DevicePtr>(taken);
+    if (isOwn)
+      flush();
   }
   void flush() {
     if (size)
@@ -425,11 +428,12 @@ void Temps::allocate(Frame &frame, CallerMemory memory) {
     size_t size = static_cast<size_t>(bytes);
     bool isKept = memory.prepared && tensors[i].isPrepared;
     cu::DevicePtr data = take(memory, tensors[i].isPrepared, bytes);
-    if (!data)
+    bool isOwn = data == 0;
+    if (isOwn)
       data = allocateOwn(i, size);
     frame.words[program.offsets[i]] = static_cast<int64_t>(data);
     if (tensors[i].isZeroed && !isKept)
-      zeros.add(data, size);
+      zeros.add(data, size, isOwn);
   };
   // In a caller's memory those that are zeroed lie side by side.
   auto isFirst = [&](size_t i) {

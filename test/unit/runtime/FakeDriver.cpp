@@ -150,6 +150,28 @@ void writeLog(unsigned count, const int *keys, void **values,
     std::snprintf(buffer, size, "%s", log.c_str());
 }
 
+/// Allocations follow each other without gaps, as a driver's may, and begin
+/// again when all of them have been freed.
+constexpr size_t kArenaBytes = size_t(1) << 20;
+alignas(256) char arena[kArenaBytes];
+
+bool isOfArena(unsigned long long pointer) {
+  auto begin = reinterpret_cast<uintptr_t>(arena);
+  return pointer >= begin && pointer < begin + kArenaBytes;
+}
+
+/// Null where it has no room left.
+void *takeFromArena(size_t size) {
+  static size_t used = 0;
+  if (state.memory.empty())
+    used = 0;
+  size_t begin = used;
+  if (size > kArenaBytes - begin)
+    return nullptr;
+  used = std::min(kArenaBytes, begin + (size + 255) / 256 * 256);
+  return arena + begin;
+}
+
 int allocate(unsigned long long *pointer, size_t size, const char *call) {
   if (!isCurrentContextPrimary())
     return kInvalidContext;
@@ -159,8 +181,8 @@ int allocate(unsigned long long *pointer, size_t size, const char *call) {
     return kOutOfMemory;
   if (state.behaviour.allocationsLeft > 0)
     --state.behaviour.allocationsLeft;
-  void *memory = nullptr;
-  if (posix_memalign(&memory, 256, size) != 0)
+  void *memory = takeFromArena(size);
+  if (!memory && posix_memalign(&memory, 256, size) != 0)
     return kOutOfMemory;
   // What device memory holds at first is anything.
   std::memset(memory, 0xcd, size);
@@ -177,7 +199,8 @@ int release(unsigned long long pointer, const char *call) {
   if (it == state.memory.end())
     return kInvalidValue;
   record(std::string(call) + " " + std::to_string(it->second));
-  std::free(reinterpret_cast<void *>(static_cast<uintptr_t>(pointer)));
+  if (!isOfArena(pointer))
+    std::free(reinterpret_cast<void *>(static_cast<uintptr_t>(pointer)));
   state.memory.erase(it);
   return kSuccess;
 }
@@ -440,6 +463,12 @@ int cuMemsetD8Async(unsigned long long to, unsigned char value, size_t size,
                     void *) {
   std::lock_guard<std::mutex> lock(state.mutex);
   record("memset " + std::to_string(size));
+  auto it = state.memory.upper_bound(to);
+  if (it != state.memory.begin() && isOfArena(to)) {
+    --it;
+    if (to + size > it->first + it->second)
+      return kInvalidValue;
+  }
   std::memset(reinterpret_cast<void *>(to), value, size);
   return kSuccess;
 }

@@ -231,6 +231,13 @@ TEST_F(Temp, WorkspaceIsZeroedTogether) {
       << fa_rt_last_error();
   EXPECT_EQ(calls(), (std::vector<std::string>{"memset 608", "launch part",
                                                "launch merge"}));
+  // The driver's own are allocations each, which no call crosses.
+  state().calls.clear();
+  ASSERT_EQ(launch(program, given), FA_RT_OK) << fa_rt_last_error();
+  EXPECT_EQ(calls(), (std::vector<std::string>{
+                         "memAllocAsync 288", "memset 288", "memAllocAsync 96",
+                         "memset 96", "launch part", "launch merge",
+                         "memFreeAsync 96", "memFreeAsync 288"}));
   EXPECT_EQ(memory[287], 0);
   EXPECT_EQ(memory[512 + 95], 0);
   EXPECT_EQ(memory[512 + 96], 1);
