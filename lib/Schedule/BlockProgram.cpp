@@ -142,10 +142,9 @@ static bool isOfElements(Operation &op) {
                         [](AffineMap map) {
                           return map.isIdentity() || map.getNumResults() == 0;
                         }) &&
-           op.walk([](Operation *inner) {
-               return isa<RandomBitsOp>(inner) ? WalkResult::interrupt()
-                                               : WalkResult::advance();
-             }).wasInterrupted() == false;
+           !op.walk([](RandomBitsOp) {
+                return WalkResult::interrupt();
+              }).wasInterrupted();
   if (isa<tensor::ExtractSliceOp, tensor::PadOp, tensor::CastOp>(op))
     return isTile(op.getResult(0).getType());
   return isa<tensor::EmptyOp>(op) ||

@@ -440,13 +440,10 @@ void Temps::allocate(Frame &frame, CallerMemory memory) {
     return memory.workspace && tensors[i].isZeroed && !tensors[i].isPrepared;
   };
   size_t numArgs = static_cast<size_t>(program.header.numArgs);
-  const bool hasMemory = memory.workspace != nullptr;
-  for (size_t i = numArgs; hasMemory && i < tensors.size(); ++i)
-    if (isFirst(i))
-      allocateOne(i);
-  for (size_t i = numArgs; i < tensors.size(); ++i)
-    if (!hasMemory || !isFirst(i))
-      allocateOne(i);
+  for (bool first : {true, false})
+    for (size_t i = numArgs; i < tensors.size(); ++i)
+      if (isFirst(i) == first)
+        allocateOne(i);
   zeros.flush();
 }
 

@@ -29,11 +29,8 @@ std::pair<Value, Value> KernelEmitter::elementsPointer(const GlobalSlice &slice,
   SmallVector<Value> coords{at.row, at.col}, indices(slice.offsets);
   Value inside;
   for (auto [d, c] : llvm::enumerate(coords)) {
-    if (Value limit = slice.valid[d]) {
-      inside = both(inside, less(c, limit));
-      c = b.createOrFold<arith::MinSIOp>(loc, c, addC(limit, -1));
-      c = b.createOrFold<arith::MaxSIOp>(loc, c, index(0));
-    }
+    if (Value limit = slice.valid[d])
+      c = clamp(c, limit, inside);
     indices[slice.dims[d]] = add(indices[slice.dims[d]], c);
   }
   return {elementPointer(*slice.base, indices), inside};

@@ -190,6 +190,10 @@ private:
   registers(mlir::Value v, const FragmentLayout &layout);
   llvm::SmallVector<mlir::Value> loadRegisters(const GlobalSlice &slice,
                                                const FragmentLayout &layout);
+  /// A coordinate below a limit, or the border's; and whether it was below it,
+  /// and what else is `inside` (or null).
+  mlir::Value clamp(mlir::Value coordinate, mlir::Value limit,
+                    mlir::Value &inside);
   mlir::Value elementPointer(const GlobalTensor &tensor,
                              mlir::ValueRange indices);
   mlir::Value loadElement(mlir::Value pointer, mlir::Type type);
@@ -661,6 +665,11 @@ private:
   /// Says that the block's part of its group's sums is added; null: nobody
   /// waits for it.
   std::function<void()> sayAdded;
+  /// Says it, unless that has been done.
+  void sayOnce() {
+    if (auto say = std::exchange(sayAdded, nullptr))
+      say();
+  }
   /// Seeds by those that they stand for.
   llvm::DenseMap<mlir::Value, mlir::Value> uniformSeeds;
   /// The registers of the operands of the op that is being emitted.

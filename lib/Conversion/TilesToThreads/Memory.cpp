@@ -329,6 +329,13 @@ FailureOr<Value> KernelEmitter::emitExtract(tensor::ExtractOp op,
   return loadElement(elementPointer(*source->global, indices), op.getType());
 }
 
+Value KernelEmitter::clamp(Value coordinate, Value limit, Value &inside) {
+  inside = both(inside, less(coordinate, limit));
+  Value below =
+      b.createOrFold<arith::MinSIOp>(loc, coordinate, addC(limit, -1));
+  return b.createOrFold<arith::MaxSIOp>(loc, below, index(0));
+}
+
 /// The rows' elements, one by one or, where they are sure to be aligned, in
 /// pairs of columns; and of two bytes each, eight columns together, after which
 /// the threads that hold a row exchange them.
@@ -359,12 +366,8 @@ SmallVector<Value> KernelEmitter::loadRegisters(const GlobalSlice &slice,
       Value limit = slice.valid[d];
       if (!limit && column && layout.cols() % 8)
         limit = index(layout.cols());
-      if (limit) {
-        Value in = less(c, limit);
-        inside = inside ? b.createOrFold<arith::AndIOp>(loc, inside, in) : in;
-        c = b.createOrFold<arith::MinSIOp>(loc, c, addC(limit, -1));
-        c = b.createOrFold<arith::MaxSIOp>(loc, c, index(0));
-      }
+      if (limit)
+        c = clamp(c, limit, inside);
       indices[slice.dims[d]] = add(indices[slice.dims[d]], c);
     }
     Value pointer = elementPointer(*slice.base, indices);

@@ -538,9 +538,8 @@ LogicalResult KernelEmitter::emitConsumerTiles(scf::ForallOp forall,
     told = emitAdditions(tiles.body->getArgument(1));
   if (role == Role::Adder ? failed(told) : failed(emitBlock(*forall.getBody())))
     return failure();
-  // Where results are staged it has been said before these are stored.
-  if (std::function<void()> say = std::exchange(sayAdded, nullptr))
-    say();
+  // Where a block stores results it has been said before that.
+  sayOnce();
   rebindTile = nullptr;
   if (role == Role::Consumers && handed) {
     waitForAdder(stageOf(handed));

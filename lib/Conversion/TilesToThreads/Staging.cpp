@@ -115,8 +115,7 @@ LogicalResult KernelEmitter::storeStaged(const TileValue &source,
         std::min<int64_t>(source.layout.colTiles(), (begin + section) / 8));
     syncWarpgroup();
     // What was added has had the time meanwhile to come to memory.
-    if (std::function<void()> say = std::exchange(sayAdded, nullptr))
-      say();
+    sayOnce();
     auto branch = scf::IfOp::create(b, loc, leader);
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(branch.thenBlock());

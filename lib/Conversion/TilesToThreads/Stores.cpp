@@ -93,8 +93,7 @@ LogicalResult KernelEmitter::emitStore(Operation *op, Value source,
   if (regs.layout.kind() == FragmentLayout::Kind::Column)
     return op->emitOpError("cannot store a vector that lies along columns");
   // Before what is stored now would have to come to memory first.
-  if (std::function<void()> say = std::exchange(sayAdded, nullptr))
-    say();
+  sayOnce();
   storeRows(regs, dest);
   return success();
 }

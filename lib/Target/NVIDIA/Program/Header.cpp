@@ -25,8 +25,6 @@ SmallVector<std::string> Program::header() {
   auto saysCols = [](const TensorMap &map) {
     return map.cols == hopper::StageOp::mostSumCols;
   };
-  bool hasLeast = llvm::any_of(
-      launches, [](StringRef launch) { return launch.contains(leastOne); });
   lines.push_back(std::string("//!fa.program version=") +
                   (hasLeast                       ? "5"
                    : llvm::any_of(maps, saysCols) ? "4"

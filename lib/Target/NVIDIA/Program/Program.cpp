@@ -149,8 +149,6 @@ FailureOr<SmallVector<TensorMap>> Program::collectMaps(scf::ForallOp forall) {
   return found;
 }
 
-const StringRef fa::nvidia::leastOne = " least=1";
-
 /// Lists of blocks depend on the arguments whose elements they are made of, and
 /// on sizes: callers may use them again.
 std::string Program::preparesOf(scf::ForallOp forall) {
@@ -429,8 +427,9 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
       " smem=" + std::to_string(sharedBytes) +
       " grid=" + llvm::join(sizes, "*") + " args=" + args +
       (mapNumbers.empty() ? "" : " maps=" + mapNumbers) +
-      (queue ? " waves=1" : "") + (follower ? leastOne.str() : "") +
+      (queue ? " waves=1" : "") + (follower ? " least=1" : "") +
       (queue && !follower ? " queue=1" : "") + preparesOf(forall));
+  hasLeast |= follower != nullptr;
   for (scf::ForallOp part : parts)
     requireSameSizes(part);
   return success();

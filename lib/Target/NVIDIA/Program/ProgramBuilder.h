@@ -61,11 +61,10 @@ private:
   llvm::SmallVector<std::string> launches, same;
   /// The tensor maps of all launches, as the header numbers them.
   llvm::SmallVector<TensorMap> maps;
+  /// A launch has a block at least: its grid may be empty where what follows in
+  /// it is not (without keys dQ is 0).
+  bool hasLeast = false;
 };
-
-/// What a launch says whose grid may be empty where what follows is not:
-/// without keys dQ is 0.
-extern const llvm::StringRef leastOne;
 
 /// A new tensor of zeros.
 bool isZeros(mlir::Value v);
