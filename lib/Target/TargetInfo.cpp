@@ -498,7 +498,7 @@ static WgmmaTile chooseNarrow(const TileProblem &p) {
     return {64, 128, 64};
   if (p.dropout)
     return {64, 256, 64};
-  if (p.logSumExp || p.elementReads)
+  if (p.elementReads || (p.logSumExp && p.scoreFunction))
     return {64, 128, 48};
   return {64, p.scoreFunction || p.maskTests ? 128 : 256, 64};
 }

@@ -1449,6 +1449,25 @@ func.func @barriers_overlap() {
 
 // -----
 
+func.func @stage_before_sum(%sums: tensor<128x64xf32>, %f: tensor<64x64xf32>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 : <2, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      %a = hopper.stage %f at 17408 : tensor<64x64xf32>
+      // expected-error @below {{'hopper.stage' op stages a tile where another one lies that is added later; add that before, or stage this one elsewhere}}
+      %b = hopper.stage %f at 18432 : tensor<64x64xf32>
+      // expected-note @below {{added here}}
+      %0 = fa.accumulate_slice %a into %sums[0, 0] [64, 64] [1, 1] : tensor<64x64xf32> into tensor<128x64xf32>
+      %1 = fa.accumulate_slice %b into %0[64, 0] [64, 64] [1, 1] : tensor<64x64xf32> into tensor<128x64xf32>
+    }
+  }
+  return
+}
+
+// -----
+
 func.func @stage_in_a_ring(%t: tensor<64x64xf16>) {
   scf.forall (%i) in (1) {
     // expected-note @below {{by this, from 1024 to 17408}}

@@ -188,10 +188,10 @@ func.func @dense(%q: tensor<2x4x512x128xbf16>, %k: tensor<2x4x1024x128xbf16>, %v
 // CHECK-NEXT: scf.yield
 // CHECK: hopper.yield
 
-// At D=64 four warpgroups take turns, each with both its products: no room for
-// the softmax of one block beside the product of another.
+// At D=64 four warpgroups take turns, each with both its products and the sums of
+// its rows: no room for the softmax of one block beside the product of another.
 // CHECK-LABEL: func.func @short(
-// CHECK: hopper.consumers 4 registers 112 spare 24 turns
+// CHECK: hopper.consumers 4 registers 112 spare 20 turns
 // CHECK: hopper.turn_begin
 // CHECK: hopper.turn_end
 // CHECK-NEXT: hopper.wait_group 1, %{{.*}} :

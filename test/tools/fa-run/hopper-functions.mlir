@@ -196,3 +196,17 @@ func.func @same(%q: !t, %k: !t) -> !t {
   %o = fa.attention %q, %k, %k scale 0.125 : (!t, !t, !t) -> !t
   return %o : !t
 }
+
+// Head dim 128: dQ's product comes two iterations behind S's.
+!w = tensor<1x2x?x128xbf16>
+func.func @wide(%q: !w, %k: !w, %v: !w) -> !w {
+  %o = fa.attention %q, %k, %v scale 0.1
+    mask {
+    ^bb0(%b: index, %h: index, %i: index, %j: index):
+      %c10 = arith.constant 10 : index
+      %last = arith.addi %i, %c10 : index
+      %seen = arith.cmpi sle, %j, %last : index
+      fa.yield %seen : i1
+    } : (!w, !w, !w) -> !w
+  return %o : !w
+}

@@ -3,6 +3,7 @@
 
 #include "fa/Dialect/Hopper/IR/Hopper.h"
 
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/IR/TypeUtilities.h"
@@ -694,6 +695,37 @@ int64_t StageOp::bytes() {
   return RingType::get(getContext(), 1, section).tileBytes();
 }
 
+SmallVector<Operation *> fa::hopper::sumsOf(StageOp stage) {
+  llvm::SetVector<Operation *> users(stage->user_begin(), stage->user_end());
+  for (size_t n = 0; n < users.size(); ++n)
+    if (isa<tensor::ExtractSliceOp>(users[n]))
+      users.insert(users[n]->user_begin(), users[n]->user_end());
+  users.remove_if(llvm::IsaPred<tensor::ExtractSliceOp>);
+  return users.takeVector();
+}
+
+/// What lies where a tile is staged has been added to memory.
+static LogicalResult verifyPlaceIsFree(StageOp op) {
+  int64_t begin = op.getOffset(), end = begin + op.bytes();
+  for (Operation *before = op->getPrevNode(); before;
+       before = before->getPrevNode()) {
+    auto other = dyn_cast<StageOp>(before);
+    if (!other || !other.holdsSums() || int64_t(other.getOffset()) >= end ||
+        begin >= int64_t(other.getOffset()) + other.bytes())
+      continue;
+    for (Operation *sum : sumsOf(other)) {
+      if (sum->getBlock() != op->getBlock() || sum->isBeforeInBlock(op))
+        continue;
+      InFlightDiagnostic diag = op.emitOpError(
+          "stages a tile where another one lies that is added later; add that "
+          "before, or stage this one elsewhere");
+      diag.attachNote(sum->getLoc()) << "added here";
+      return diag;
+    }
+  }
+  return success();
+}
+
 LogicalResult StageOp::verify() {
   auto tile = cast<RankedTensorType>(getTile().getType());
   auto role = (*this)->getParentOfType<ConsumersOp>();
@@ -720,6 +752,8 @@ LogicalResult StageOp::verify() {
     return emitOpError("expected an offset that is a multiple of ")
            << tileAlignment << ", at most " << sharedBytes - bytes << ", got "
            << offset;
+  if (isSum && failed(verifyPlaceIsFree(*this)))
+    return failure();
   if (std::optional<int64_t> adders = getAdders()) {
     if (!isSum)
       return emitOpError("expected a tile of f32 for adders, got ") << tile;

@@ -62,13 +62,24 @@ static Type computedElements(Operation *op) {
   return found;
 }
 
+/// Whether two iterations of a loop in the block begin before it, or end behind
+/// it.
+static bool beginsTwice(Block &block) {
+  return llvm::any_of(block.getOps<scf::ForOp>(), [](scf::ForOp loop) {
+    return llvm::any_of(
+        loop.getBody()->getOps<AcquireOp>(),
+        [](AcquireOp acquire) { return behindOf(acquire) > 1; });
+  });
+}
+
 namespace {
 /// Orders the operations of one block.
 class BlockOrder {
 public:
   BlockOrder(Block &block, ConsumersOp role)
       : block(block), pressure(block, role.getWarpgroups()),
-        most(role.getRegisters() - role.getSpare()),
+        most(role.getRegisters() - role.getSpare() -
+             (beginsTwice(block) ? spareOfTwo : 0)),
         mostComputing(role.getRegisters() -
                       std::max<int64_t>(role.getSpare(), spareComputing)),
         carriedFirst(role.getCarriedFirst()),
@@ -110,6 +121,10 @@ private:
   /// Registers a thread that tiles can have, and while tiles are computed under
   /// products.
   static constexpr int64_t spareComputing = 48;
+  /// What stays free where two iterations overlap outside their loop, whose
+  /// order has no say there: ptxas serialises all products (C7512) with none at
+  /// D=128, and with 32 at D=64.
+  static constexpr int64_t spareOfTwo = 64;
   int64_t most, mostComputing;
   /// Whether products of what the loop carries come before all others, and
   /// stages that they have read are given back before these.
@@ -239,6 +254,7 @@ void BlockOrder::collect() {
     if (isa<SlotType>(argument.getType()))
       ++rings[ringOfSlot(argument)].held;
   Operation *lastBarrier = nullptr;
+  DenseMap<int64_t, SmallVector<Operation *>> lastSums;
   DenseMap<int64_t, Operation *> lastLoaded;
   DenseMap<Value, Operation *> lastShare, lastTaken;
   SmallVector<Operation *> steps;
@@ -268,6 +284,11 @@ void BlockOrder::collect() {
     } else if (auto release = dyn_cast<ReleaseOp>(op)) {
       for (Operation *user : release.getSlot().getUsers())
         dependOnEnd(&op, user);
+    } else if (auto stage = dyn_cast<StageOp>(op); stage && stage.holdsSums()) {
+      // What lies there is added first.
+      for (Operation *sum : lastSums[stage.getOffset()])
+        depend(&op, sum);
+      lastSums[stage.getOffset()] = sumsOf(stage);
     }
     bool isBarrier =
         holdsSteps(&op) || isa<TurnBeginOp, TurnEndOp, PollOp>(op) ||

@@ -78,13 +78,30 @@ llvm::SetVector<Value> fa::hopper::surelyUsedBy(Operation *op) {
   return used;
 }
 
+/// Whether a tile is carried into the next iteration, or out of the loop, to
+/// say which one a stage holds, and for nothing else.
+static bool isCarriedAsName(Operation *op, Value v) {
+  auto loop = dyn_cast<scf::ForOp>(op->getParentOp());
+  if (!loop || op != loop.getBody()->getTerminator())
+    return false;
+  auto isName = [](Value carried) {
+    return llvm::all_of(carried.getUsers(), llvm::IsaPred<AcquireOp>);
+  };
+  return llvm::all_of(op->getOpOperands(), [&](OpOperand &operand) {
+    unsigned n = operand.getOperandNumber();
+    Value argument = loop.getRegionIterArg(n), result = loop.getResult(n);
+    return operand.get() != v ||
+           (!argument.use_empty() && isName(argument) && isName(result));
+  });
+}
+
 Pressure::Pressure(Block &block, int64_t warpgroups) : warpgroups(warpgroups) {
   for (Operation &op : block) {
     // It says which tile the stage holds, and reads the stage.
     if (isa<AcquireOp>(op))
       continue;
     for (Value v : surelyUsedBy(&op)) {
-      if (!registersOf(v))
+      if (!registersOf(v) || isCarriedAsName(&op, v))
         continue;
       used[&op].push_back(v);
       // What is made before the block is there from its begin; where it is not

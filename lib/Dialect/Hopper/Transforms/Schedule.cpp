@@ -36,6 +36,8 @@ private:
   bool nextNeedsLate(ArrayRef<WgmmaOp> feeding);
   void delayWhatFollows();
   bool delayTiles();
+  bool canShareLater(AcquireOp acquire);
+  void delayWhatShares();
   bool fitsRings(std::string &why);
 
   scf::ForOp loop;
@@ -177,9 +179,42 @@ bool LoopSchedule::find(std::string &why) {
   return fitsRings(why);
 }
 
+/// Whether products can read a tile that warpgroups share yet an iteration
+/// later: its ring has a stage more for that, and they hold nothing else of
+/// their iteration.
+bool LoopSchedule::canShareLater(AcquireOp acquire) {
+  return isComputed(acquire.getRing()) &&
+         acquire.getRing().getType().getStages() > 2 &&
+         llvm::all_of(acquire.getSlot().getUsers(), [&](Operation *user) {
+           return isa<ReleaseOp>(user) ||
+                  llvm::all_of(user->getOperands(), [&](Value operand) {
+                    return operand == acquire.getSlot() ||
+                           !loop.getRegion().isAncestor(
+                               operand.getParentRegion());
+                  });
+         });
+}
+
+/// Then nobody waits for another warpgroup's part.
+void LoopSchedule::delayWhatShares() {
+  llvm::SetVector<Operation *> later;
+  for (auto acquire : body.getOps<AcquireOp>()) {
+    if (!late.contains(acquire) || !canShareLater(acquire))
+      continue;
+    later.insert(acquire);
+    later.insert(acquire.getSlot().user_begin(), acquire.getSlot().user_end());
+  }
+  for (size_t n = 0; n < later.size(); ++n)
+    forUsers(later[n], /*acrossIterations=*/false,
+             [&](Operation *user) { later.insert(user); });
+  for (Operation *op : later)
+    setDelay(op, 2);
+}
+
 void LoopSchedule::annotate() {
   for (Operation *op : late)
     setDelay(op, 1);
+  delayWhatShares();
 }
 
 namespace {

@@ -118,11 +118,13 @@ void Placement::moveIntoConsumers(OpBuilder &b) {
       ConsumersOp::create(b, forall.getLoc(), TypeRange(ValueRange(values)),
                           warpgroups, registers.consumers);
   consumers.setTurns(turns);
-  // Where the products leave no room to compute under them, all of them start.
-  if (!sharesTiles() && !addsToMemory() &&
-      registersOfProducts(warpgroups) + int64_t(consumers.getSpare()) >
-          registers.consumers)
-    consumers.setSpare(ConsumersOp::leastSpare);
+  // Where the products leave no room to compute under them, all of them start,
+  // beside vectors that a loop carries and sums by a panel of ones.
+  constexpr int64_t beside = 8;
+  int64_t room = registers.consumers - registersOfProducts(warpgroups);
+  if (!sharesTiles() && !addsToMemory() && int64_t(consumers.getSpare()) > room)
+    consumers.setSpare(
+        std::clamp<int64_t>(room - beside, 0, ConsumersOp::leastSpare));
   Block &body = consumers.getBody().emplaceBlock();
   for (Operation *op : moved)
     op->moveBefore(&body, body.end());

@@ -62,6 +62,8 @@ struct MeasuredChoice {
   bool makesBits;
   bool companions, carriedFirst;
   int64_t spare;
+  /// Of the rings of tiles that warpgroups share.
+  int64_t sharedStages;
 };
 
 /// A block's program, on its way into two roles.
@@ -98,6 +100,7 @@ private:
   bool chooseMoreStages(int64_t available, int64_t &bytes, std::string &why);
   void chooseOnes(int64_t available, int64_t &bytes);
   void chooseStagedPanels(int64_t available, int64_t &bytes);
+  void chooseSharedStages(int64_t available, int64_t &bytes);
   bool chooseStages(std::string &why);
   int64_t headsOfSection();
   bool addsToMemory();

@@ -155,19 +155,20 @@ int64_t Placement::mostColumns() const {
 //===----------------------------------------------------------------------===//
 
 /// Of an H200 and an H100, bf16, dense and causal (benchmarks/HISTORY.md,
-/// "Vectors that come with a tile", "Panels of 128 bytes"). Other sizes have
-/// the defaults of stageSums, and barriers of their own for vectors.
+/// "Vectors that come with a tile", "Panels of 128 bytes", "What warpgroups
+/// share, a step later"). Other sizes have the defaults of stageSums, and
+/// barriers of their own for vectors.
 static constexpr MeasuredChoice kMeasured[] = {
-    // columns, rows, cols, bits: companions, carried first, spare
-    {64, 128, 128, false, true, true, 48},
-    {80, 64, 64, false, true, false, 40},
-    {96, 128, 64, false, false, true, 40},
-    {128, 128, 64, false, true, true, 48},
-    {160, 64, 64, false, true, true, 72},
-    {192, 64, 64, false, false, true, 40},
-    {256, 64, 64, false, true, false, 56},
-    {128, 128, 64, true, true, true, 48},
-    {256, 64, 64, true, true, false, 96},
+    // columns, rows, cols, bits: companions, carried first, spare, stages
+    {64, 128, 128, false, true, true, 48, 2},
+    {80, 64, 64, false, true, false, 40, 2},
+    {96, 128, 64, false, false, true, 40, 2},
+    {128, 128, 64, false, true, true, 48, 3},
+    {160, 64, 64, false, true, true, 72, 2},
+    {192, 64, 64, false, false, true, 40, 2},
+    {256, 64, 64, false, true, false, 56, 2},
+    {128, 128, 64, true, true, true, 48, 2},
+    {256, 64, 64, true, true, false, 96, 2},
 };
 
 bool fa::nvidia::makesRandomBits(Operation *root) {
@@ -381,6 +382,26 @@ int64_t Placement::bytesOfSums() {
   return bytes;
 }
 
+/// What warpgroups share has a stage more where that was measured to pay: a
+/// product that reads it then waits for nobody (hopper-schedule). Not in a loop
+/// within another: what overlaps before it and behind it would do so in each
+/// iteration of the outer one (serialised, C7512).
+void Placement::chooseSharedStages(int64_t available, int64_t &bytes) {
+  if (!choice)
+    return;
+  for (auto &[tile, placed] : tiles) {
+    Operation *loop = tile.getParentBlock()->getParentOp();
+    if (loop->getParentOp() != forall)
+      continue;
+    int64_t more = ringBytes(tile, placed, choice->sharedStages) -
+                   ringBytes(tile, placed, placed.stages);
+    if (!placed.isComputed || more <= 0 || bytes + more > available)
+      continue;
+    placed.stages = choice->sharedStages;
+    bytes += more;
+  }
+}
+
 bool Placement::chooseStages(std::string &why) {
   if (!chooseTeams(why) || !chooseTurns(why))
     return false;
@@ -411,6 +432,7 @@ bool Placement::chooseStages(std::string &why) {
       placed.stages = 2;
       bytes += more;
     }
+  chooseSharedStages(available - kept, bytes);
   if (!sharesTiles()) {
     chooseOnes(available, bytes);
     chooseStagedPanels(available, bytes);

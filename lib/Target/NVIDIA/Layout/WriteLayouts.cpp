@@ -120,6 +120,11 @@ void Writer::agreeAll(Operation *op) {
       agree(yield->getOpOperand(i), result.getType());
   } else if (auto sums = dyn_cast<hopper::PartialSumsOp>(op)) {
     agree(sums.getAccMutable(), sums.getResult().getType());
+  } else if (auto product = dyn_cast<hopper::WgmmaOp>(op)) {
+    for (auto [init, result] :
+         llvm::zip(product.getInitsMutable(), product.getResults()))
+      if (isa<RankedTensorType>(init.get().getType()))
+        agree(init, hopper::getTileType(result.getType()));
   } else if (isa<linalg::LinalgOp>(op)) {
     auto linalgOp = cast<DestinationStyleOpInterface>(op);
     for (auto [i, result] : llvm::enumerate(op->getResults()))

@@ -56,6 +56,9 @@ mlir::Value leaderOf(mlir::Value ring);
 /// The rings that are with a ring.
 llvm::SmallVector<RingOp> companionsOf(mlir::Value ring);
 
+/// What adds a staged tile of f32, or slices of it, to memory.
+llvm::SmallVector<mlir::Operation *> sumsOf(StageOp stage);
+
 /// Whether an operation of the dialect does something that other threads of the
 /// block see, or that completes later.
 bool isStep(mlir::Operation *op);

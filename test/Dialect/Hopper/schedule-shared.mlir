@@ -1,0 +1,26 @@
+// What warpgroups share has a third stage at head dim 128: dQ's product, which reads it,
+// comes two iterations behind S's, and waits for nobody's part. What is computed is
+// executed elsewhere (test/tools/fa-run/hopper-rules-gradients.test).
+
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a backward=all" | fa-opt --fa-schedule-hopper | FileCheck %s
+
+// CHECK: hopper.ring {{.*}} computed : <3, tensor<128x64xbf16>>
+// CHECK: scf.for %
+// CHECK: scf.for %
+// CHECK: %[[DS:.*]] = hopper.acquire {{.*}} {hopper.behind = 2 : i64}
+// CHECK-NEXT: hopper.wgmma %[[DS]] transposed
+
+// Each tile that is staged is added before the next one lies there, behind the loop, too.
+
+// CHECK: hopper.stage {{.*}} at [[PLACE:[0-9]+]] : tensor<64x128xf32>
+// CHECK: fa.accumulate_slice
+// CHECK: hopper.stage {{.*}} at [[PLACE]] : tensor<64x128xf32>
+// CHECK: fa.accumulate_slice
+// CHECK: hopper.stage {{.*}} at [[PLACE]] : tensor<64x128xf32>
+// CHECK: fa.accumulate_slice
+
+!t = tensor<1x2x?x128xbf16>
+func.func @wide(%q: !t, %k: !t, %v: !t) -> !t {
+  %o = fa.attention %q, %k, %v scale 0.1 : (!t, !t, !t) -> !t
+  return %o : !t
+}
