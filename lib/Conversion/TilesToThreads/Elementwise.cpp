@@ -314,6 +314,50 @@ static Operation *matchCombiner(linalg::LinalgOp op, unsigned result,
                                                             : combiner;
 }
 
+/// The input whose largest elements a reduction finds, extended: of 16 bits,
+/// whole tiles of columns. The largest is one of them, so that it is found of
+/// two at a time and extended by itself: no register holds a single one. Null
+/// otherwise.
+static OpOperand *matchPackedMaximum(linalg::LinalgOp op, Operation *combiner,
+                                     Value mapped,
+                                     const FragmentLayout &layout) {
+  auto extended = mapped.getDefiningOp<arith::ExtFOp>();
+  if (!isa<arith::MaximumFOp>(combiner) || !extended ||
+      op.getNumDpsInputs() != 1 || op.getNumDpsInits() != 1 ||
+      layout.cols() % 8)
+    return nullptr;
+  OpOperand *input = op.getDpsInputOperand(0);
+  Type type = getElementTypeOrSelf(input->get());
+  return extended.getIn() == op.getBlock()->getArgument(0) &&
+                 (type.isBF16() || type.isF16()) &&
+                 op.getMatchingIndexingMap(input).isIdentity()
+             ? input
+             : nullptr;
+}
+
+/// Of each row of a thread: of its even columns, and of its odd ones.
+LogicalResult
+KernelEmitter::findPackedMaxima(Value tile, const FragmentLayout &layout,
+                                MutableArrayRef<SmallVector<Value>> chains) {
+  auto words = registers(tile, layout);
+  if (failed(words))
+    return failure();
+  Type type = getElementTypeOrSelf(tile);
+  StringRef text = type.isBF16() ? "max.NaN.bf16x2 $0, $1, $2;"
+                                 : "max.NaN.f16x2 $0, $1, $2;";
+  SmallVector<Value> tops(chains.size() / 2);
+  for (auto [w, word] : llvm::enumerate(*words)) {
+    Value &top = tops[layout.rowReg(2 * w)];
+    top = top ? ptx(text, "=r,r,r", {top, word}, b.getI32Type(), false).front()
+              : word;
+  }
+  for (auto [v, top] : llvm::enumerate(tops))
+    for (unsigned e : {0, 1})
+      chains[2 * v + e] = {arith::ExtFOp::create(
+          b, loc, b.getF32Type(), element({top}, e, type, layout))};
+  return success();
+}
+
 /// A reduction along the rows: over the thread's registers, then over the quad,
 /// then with the initial value.
 LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
@@ -373,7 +417,12 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
   // thread has no registers to spare.
   bool twoChains = view.consumers() != nullptr;
   SmallVector<SmallVector<Value>> chains(2 * vector.numRegs());
-  for (unsigned r = 0, e = layout.numRegs(); r < e; ++r) {
+  OpOperand *packed =
+      twoChains ? matchPackedMaximum(op, combiners[0], mapped[0], layout)
+                : nullptr;
+  if (packed && failed(findPackedMaxima(packed->get(), layout, chains)))
+    return failure();
+  for (unsigned r = 0, e = packed ? 0 : layout.numRegs(); r < e; ++r) {
     auto element = elementOf(r);
     if (failed(element))
       return failure();

@@ -369,6 +369,9 @@ private:
 
   //--- Elementwise (Elementwise.cpp)
   mlir::LogicalResult emitElementwise(mlir::linalg::LinalgOp op);
+  mlir::LogicalResult findPackedMaxima(
+      mlir::Value tile, const FragmentLayout &layout,
+      llvm::MutableArrayRef<llvm::SmallVector<mlir::Value>> chains);
   mlir::LogicalResult emitReduction(mlir::linalg::LinalgOp op);
   mlir::LogicalResult checkBody(mlir::linalg::LinalgOp op);
   /// Clones a body but for `skipped`, for one element; what its values `wanted`
