@@ -150,6 +150,8 @@ LIMITS = {
         "bf16 D=128 Dv=64 grouped": Limit(24, 0),
         "bf16 D=256 Dv=256 grouped": Limit(16, 0),
         "bf16 D=96 Dv=96 slopes table bias": Limit(16, 0),
+        # Where two iterations overlap before the loop and behind it; bf16 has none.
+        "f16 D=128 Dv=128 causal": Limit(8, 0),
         # What the producer's 24 registers do not hold while its warps compute what follows.
         "bf16 D=16 Dv=16": Limit(8, 0),
         "bf16 D=32 Dv=32": Limit(8, 0),

@@ -79,6 +79,10 @@ def ScheduleLoopsPass : Pass<"hopper-schedule", "::mlir::func::FuncOp"> {
     release of all tiles that they read. In attention O's product comes later; in
     its gradient those of dQ, dK and dV.
 
+    A product that reads a tile that warpgroups share, and nothing else of its
+    iteration, comes two iterations later where the tile's ring has a third
+    stage: no warpgroup waits for another one's part then.
+
     What takes such a result from the iteration before, as O's rescaling does,
     need not come later: it stands behind that in the same iteration.
 
