@@ -122,9 +122,10 @@ private:
   /// products.
   static constexpr int64_t spareComputing = 48;
   /// What stays free where two iterations overlap outside their loop, whose
-  /// order has no say there: ptxas serialises all products (C7512) with none at
-  /// D=128, and with 32 at D=64.
-  static constexpr int64_t spareOfTwo = 64;
+  /// order has no say there: with none ptxas serialises all products (C7512) at
+  /// D=128. As measured there (benchmarks/HISTORY.md, "What warpgroups share, a
+  /// step later").
+  static constexpr int64_t spareOfTwo = 32;
   int64_t most, mostComputing;
   /// Whether products of what the loop carries come before all others, and
   /// stages that they have read are given back before these.

@@ -163,7 +163,7 @@ static constexpr MeasuredChoice kMeasured[] = {
     {64, 128, 128, false, true, true, 48, 2},
     {80, 64, 64, false, true, false, 40, 2},
     {96, 128, 64, false, false, true, 40, 2},
-    {128, 128, 64, false, true, true, 48, 3},
+    {128, 128, 64, false, false, true, 48, 3},
     {160, 64, 64, false, true, true, 72, 2},
     {192, 64, 64, false, false, true, 40, 2},
     {256, 64, 64, false, true, false, 56, 2},
