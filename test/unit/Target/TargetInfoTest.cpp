@@ -121,6 +121,14 @@ TEST(TileSizes, OnHopperByHeadDim) {
   EXPECT_TILE(choose("sm_90a", score), 128, 48);
   lse.scoreFunction = true;
   EXPECT_TILE(choose("sm_90a", lse), 128, 112);
+  // At head dim 64 a second sum has registers where nothing else takes more.
+  TileProblem narrow = heads(64);
+  narrow.logSumExp = true;
+  EXPECT_TILE(choose("sm_90a", narrow), 256, 64);
+  narrow.maskTests = 1;
+  EXPECT_TILE(choose("sm_90a", narrow), 128, 64);
+  narrow.scoreFunction = true;
+  EXPECT_TILE(choose("sm_90a", narrow), 128, 48);
   // Random bits come in groups of 64 keys.
   for (int64_t d : {64, 128, 192, 256}) {
     TileProblem dropout = heads(d);
