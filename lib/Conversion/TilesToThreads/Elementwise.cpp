@@ -5,6 +5,7 @@
 // of the layout.
 
 #include "KernelEmitter.h"
+#include "PTXText.h"
 
 #include "mlir/Dialect/Math/IR/Math.h"
 
@@ -343,12 +344,12 @@ KernelEmitter::findPackedMaxima(Value tile, const FragmentLayout &layout,
   if (failed(words))
     return failure();
   Type type = getElementTypeOrSelf(tile);
-  StringRef text = type.isBF16() ? "max.NaN.bf16x2 $0, $1, $2;"
-                                 : "max.NaN.f16x2 $0, $1, $2;";
   SmallVector<Value> tops(chains.size() / 2);
   for (auto [w, word] : llvm::enumerate(*words)) {
     Value &top = tops[layout.rowReg(2 * w)];
-    top = top ? ptx(text, "=r,r,r", {top, word}, b.getI32Type(), false).front()
+    top = top ? ptx(maximumOfWords(type.isBF16()), "=r,r,r", {top, word},
+                    b.getI32Type(), false)
+                    .front()
               : word;
   }
   for (auto [v, top] : llvm::enumerate(tops))

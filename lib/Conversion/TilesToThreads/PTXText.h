@@ -24,6 +24,11 @@ inline void tie(std::string &to, size_t count) {
     to += "," + std::to_string(i);
 }
 
+/// The maximum of two words of two 16-bit numbers each, NaN where one is.
+inline llvm::StringRef maximumOfWords(bool isBF16) {
+  return isBF16 ? "max.NaN.bf16x2 $0, $1, $2;" : "max.NaN.f16x2 $0, $1, $2;";
+}
+
 /// "{$3, $4, $5}".
 inline std::string registerList(size_t first, size_t count) {
   std::string list = "{";

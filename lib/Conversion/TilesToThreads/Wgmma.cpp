@@ -395,10 +395,10 @@ LogicalResult KernelEmitter::emitExceeds(ExceedsOp op) {
     found =
         arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne, bits, i32(0));
   } else {
-    StringRef text = type.isBF16() ? "max.NaN.bf16x2 $0, $1, $2;"
-                                   : "max.NaN.f16x2 $0, $1, $2;";
     for (Value v : rest)
-      top = ptx(text, "=r,r,r", {top, v}, b.getI32Type(), false).front();
+      top = ptx(maximumOfWords(type.isBF16()), "=r,r,r", {top, v},
+                b.getI32Type(), false)
+                .front();
   }
   if (!found) {
     Value bound =

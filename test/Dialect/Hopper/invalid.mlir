@@ -1456,7 +1456,7 @@ func.func @stage_before_sum(%sums: tensor<128x64xf32>, %f: tensor<64x64xf32>) {
     }
     hopper.consumers 1 registers 240 {
       %a = hopper.stage %f at 17408 : tensor<64x64xf32>
-      // expected-error @below {{'hopper.stage' op stages a tile where another one lies that is added later; add that before, or stage this one elsewhere}}
+      // expected-error @below {{'hopper.stage' op stages a tile from byte 18432 to 34816, where another one, from 17408 to 33792, is added later; add that before, or choose another offset}}
       %b = hopper.stage %f at 18432 : tensor<64x64xf32>
       // expected-note @below {{added here}}
       %0 = fa.accumulate_slice %a into %sums[0, 0] [64, 64] [1, 1] : tensor<64x64xf32> into tensor<128x64xf32>

@@ -706,19 +706,24 @@ SmallVector<Operation *> fa::hopper::sumsOf(StageOp stage) {
 
 /// What lies where a tile is staged has been added to memory.
 static LogicalResult verifyPlaceIsFree(StageOp op) {
-  int64_t begin = op.getOffset(), end = begin + op.bytes();
+  auto [begin, end] = takenBy(op).front();
   for (Operation *before = op->getPrevNode(); before;
        before = before->getPrevNode()) {
     auto other = dyn_cast<StageOp>(before);
-    if (!other || !other.holdsSums() || int64_t(other.getOffset()) >= end ||
-        begin >= int64_t(other.getOffset()) + other.bytes())
+    if (!other || !other.holdsSums())
+      continue;
+    auto [otherBegin, otherEnd] = takenBy(other).front();
+    if (begin >= otherEnd || otherBegin >= end)
       continue;
     for (Operation *sum : sumsOf(other)) {
       if (sum->getBlock() != op->getBlock() || sum->isBeforeInBlock(op))
         continue;
-      InFlightDiagnostic diag = op.emitOpError(
-          "stages a tile where another one lies that is added later; add that "
-          "before, or stage this one elsewhere");
+      InFlightDiagnostic diag = op.emitOpError("stages a tile from byte ")
+                                << begin << " to " << end
+                                << ", where another one, from " << otherBegin
+                                << " to " << otherEnd
+                                << ", is added later; add that before, or "
+                                   "choose another offset";
       diag.attachNote(sum->getLoc()) << "added here";
       return diag;
     }

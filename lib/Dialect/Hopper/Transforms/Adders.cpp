@@ -40,13 +40,11 @@ int64_t fa::hopper::addersOf(scf::ForallOp forall) {
 /// The sum that a staged tile is handed to adders for: each time it is staged
 /// they are told once where to. Null where that is not so.
 static AccumulateSliceOp sumOfStaged(StageOp stage) {
-  Value part = stage.getResult();
-  if (part.hasOneUse())
-    if (auto slice = dyn_cast<tensor::ExtractSliceOp>(*part.user_begin()))
-      part = slice.getResult();
-  auto sum = part.hasOneUse() ? dyn_cast<AccumulateSliceOp>(*part.user_begin())
+  SmallVector<Operation *> sums = sumsOf(stage);
+  auto sum = sums.size() == 1 ? dyn_cast<AccumulateSliceOp>(sums.front())
                               : AccumulateSliceOp();
-  if (!sum || sum.getPart() != part || sum->getBlock() != stage->getBlock())
+  if (!sum || stageOf(sum) != stage || !stage->hasOneUse() ||
+      sum->getBlock() != stage->getBlock())
     return {};
   auto isHanded = [](StageOp other) {
     return other.getAdders() ? WalkResult::interrupt() : WalkResult::advance();

@@ -119,7 +119,8 @@ void Placement::moveIntoConsumers(OpBuilder &b) {
                           warpgroups, registers.consumers);
   consumers.setTurns(turns);
   // Where the products leave no room to compute under them, all of them start,
-  // beside vectors that a loop carries and sums by a panel of ones.
+  // beside vectors that a loop carries and sums by a panel of ones; for these
+  // addresses and counters may have less than leastSpare.
   constexpr int64_t beside = 8;
   int64_t room = registers.consumers - registersOfProducts(warpgroups);
   if (!sharesTiles() && !addsToMemory() && int64_t(consumers.getSpare()) > room)

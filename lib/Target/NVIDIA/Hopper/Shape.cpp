@@ -391,11 +391,11 @@ void Placement::chooseSharedStages(int64_t available, int64_t &bytes) {
     return;
   for (auto &[tile, placed] : tiles) {
     Operation *loop = tile.getParentBlock()->getParentOp();
-    if (loop->getParentOp() != forall)
+    if (!placed.isComputed || loop->getParentOp() != forall)
       continue;
     int64_t more = ringBytes(tile, placed, choice->sharedStages) -
                    ringBytes(tile, placed, placed.stages);
-    if (!placed.isComputed || more <= 0 || bytes + more > available)
+    if (more <= 0 || bytes + more > available)
       continue;
     placed.stages = choice->sharedStages;
     bytes += more;
