@@ -10,10 +10,12 @@ from typing import Any
 from fa import _native
 from fa._masks.prepare import Prepared
 from fa._run.arrays import is_compiling
+from fa._run.call import Call
 from fa._run.request import Request
+from fa._run.variant import NOTHING, Traced
 from fa._trace.errors import TraceError, users_frames
 from fa._trace.trace import known_functions
-from fa._ways import answer
+from fa._ways import answer, recorded
 
 _MASK = "mask_mod=, a function of indices (fa.masks has some) or a BlockMask"
 _KEYWORDS = {
@@ -145,17 +147,19 @@ def attention(
         raise unknown_keywords(unknown)
     if schedule is None and type(dropout_p) is float and dropout_p == 0.0 and not is_compiling():
         # What is known asks for nothing more.
-        number, arrays = 0, ()
+        traced: Traced | None = NOTHING
         if score_mod is not None or mask_mod is not None:
             mask = mask_mod.value if type(mask_mod) is Prepared else mask_mod
-            number, arrays = known_functions(score_mod, mask, q)
-        if number >= 0:
-            call = (q, k, v, is_causal, scale, return_lse, number, arrays)
+            traced = known_functions(score_mod, mask, q)
+        if traced is not None and traced.number >= 0:
+            call = Call(q, k, v, traced, is_causal, scale, return_lse)
             known = (
-                _native.prepared_attention(mask_mod.lists.calls, *call)
+                _native.prepared_attention(mask_mod.lists.calls, *call.key())
                 if type(mask_mod) is Prepared
-                else _native.unseen_attention(*call)
+                else _native.unseen_attention(*call.key())
             )
+            if known is _native.RECORDED:
+                return recorded(call)
             if known is not None:
                 return known
     request = Request(

@@ -18,7 +18,7 @@ from fa import _native
 from fa._masks.blocks import block_mask, check_block_mask, is_block_mask
 from fa._masks.prepare import Prepared
 from fa._run.arrays import compute_type_of, is_compiling, is_seen_by, is_torch_tensor
-from fa._run.call import attend
+from fa._run.call import Call, attend
 from fa._run.dropout import with_dropout
 from fa._run.request import Request
 from fa._trace.trace import trace_functions
@@ -116,6 +116,8 @@ def _traced(request: Request) -> Any:
             if request.prepared is None
             else _native.prepared_attention(request.prepared.calls, *call.key())
         )
+        if known is _native.RECORDED:
+            return recorded(call)
         if known is not None:
             return known
     nothing = {"score_mod": None, "mask_mod": None, "dropout_p": 0.0, "dropout_seed": None}
@@ -156,6 +158,14 @@ def _operator(request: Request) -> Any:
 
     op.refuse_transforms(*request[:3], *request.traced.arrays)
     return op.call(request.call())
+
+
+def recorded(call: Call) -> Any:
+    """The result of a call that `_native` says autograd alone has to see."""
+    from fa._torch import op
+
+    results = op.record_eager(call)
+    return results if call.return_lse else results[0]
 
 
 # --- Plain: arrays, shapes and a kernel -------------------------------------------------

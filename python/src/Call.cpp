@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "Call.h"
+#include "Arrays.h"
 #include "Compiler.h"
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstring>
 #include <tuple>
 #include <unordered_map>
@@ -18,151 +20,6 @@ using namespace fa::python;
 // refers to may be gone when the process ends.
 
 namespace {
-
-//===----------------------------------------------------------------------===//
-// The binary interface: DLPackExchangeAPI of DLPack 1.3
-//===----------------------------------------------------------------------===//
-
-constexpr int32_t kCPU = 1, kCUDA = 2;
-/// The number of the one device that is no GPU.
-constexpr int32_t kHost = -1;
-
-struct DLTensor {
-  void *data;
-  int32_t deviceType, device;
-  int32_t rank;
-  uint8_t code, bits;
-  uint16_t lanes;
-  int64_t *shape;
-  /// In elements; null for row-major.
-  int64_t *strides;
-  uint64_t byteOffset;
-};
-
-struct ExchangeAPI {
-  uint32_t major, minor;
-  void *previous;
-  void *allocator, *fromObject, *toObject;
-  /// Fills in a tensor that refers to the object; -1 with a Python exception.
-  int (*view)(void *object, DLTensor *tensor);
-  int (*currentStream)(int32_t deviceType, int32_t device, void **stream);
-};
-
-//===----------------------------------------------------------------------===//
-// Libraries
-//===----------------------------------------------------------------------===//
-
-/// What is known of an array library.
-struct Library {
-  const ExchangeAPI *api;
-  /// empty(shape, dtype=, device=), and the names of the last two; and a
-  /// row-major array of an array's shape, type and device, or null.
-  PyObject *empty, *keywords, *emptyLike;
-  PyObject *f64, *f32, *f16, *bf16;
-  /// index -> the library's device, kHost -> the CPU; and those that were asked
-  /// for, by index + 1.
-  PyObject *deviceOf;
-  std::vector<PyObject *> devices;
-
-  PyObject *dtype(int32_t type) const {
-    return type == FA_RT_F64   ? f64
-           : type == FA_RT_F32 ? f32
-           : type == FA_RT_F16 ? f16
-                               : bf16;
-  }
-  /// A borrowed reference; null with an exception.
-  PyObject *device(int32_t index);
-};
-
-struct Known {
-  PyTypeObject *type;
-  Library *library;
-};
-
-std::vector<Known> &known() {
-  static auto *all = new std::vector<Known>;
-  return *all;
-}
-
-/// Null if the object's class, exactly, is of no such library.
-Library *libraryOf(PyObject *object) {
-  for (const Known &entry : known())
-    if (Py_TYPE(object) == entry.type)
-      return entry.library;
-  return nullptr;
-}
-
-PyObject *Library::device(int32_t index) {
-  size_t at = static_cast<size_t>(index - kHost);
-  if (at >= devices.size())
-    devices.resize(at + 1, nullptr);
-  if (!devices[at])
-    devices[at] = PyObject_CallFunction(deviceOf, "i", index);
-  return devices[at];
-}
-
-int32_t dtypeOf(const DLTensor &tensor) {
-  if (tensor.lanes != 1)
-    return 0;
-  switch (tensor.code << 8 | tensor.bits) {
-  case 2 << 8 | 64:
-    return FA_RT_F64;
-  case 2 << 8 | 32:
-    return FA_RT_F32;
-  case 2 << 8 | 16:
-    return FA_RT_F16;
-  case 4 << 8 | 16:
-    return FA_RT_BF16;
-  case 0 << 8 | 32:
-    return FA_RT_I32;
-  case 0 << 8 | 64:
-    return FA_RT_I64;
-  case 0 << 8 | 8:
-  case 1 << 8 | 8:
-    return FA_RT_I8;
-  case 6 << 8 | 8:
-    return FA_RT_I1;
-  }
-  return 0;
-}
-
-/// Reads an array in the memory of a GPU or the CPU. False, without an
-/// exception, if it is elsewhere or can't be described; `device` is its number.
-bool read(const Library &library, PyObject *object, fa_rt_tensor &tensor,
-          int32_t &device) {
-  DLTensor view;
-  if (library.api->view(object, &view) != 0) {
-    PyErr_Clear();
-    return false;
-  }
-  int32_t dtype = dtypeOf(view);
-  bool isHost = view.deviceType == kCPU;
-  if ((!isHost && (view.deviceType != kCUDA || view.device < 0)) || !dtype ||
-      view.rank < 0 || view.rank > FA_RT_MAX_RANK)
-    return false;
-  void *data = static_cast<char *>(view.data) + view.byteOffset;
-  device = isHost ? kHost : view.device;
-  if (!view.strides) {
-    tensor = fa_rt_tensor_contiguous(data, dtype, view.rank, view.shape);
-    return true;
-  }
-  tensor.data = data;
-  tensor.dtype = dtype;
-  tensor.rank = view.rank;
-  for (int32_t i = 0; i < view.rank; ++i) {
-    tensor.shape[i] = view.shape[i];
-    tensor.strides[i] = view.strides[i];
-  }
-  return true;
-}
-
-/// Whether elements of a result share memory.
-bool isBroadcast(const fa_rt_tensor &tensor) {
-  for (int32_t i = 0; i < tensor.rank; ++i)
-    if (tensor.shape[i] > 1 && tensor.strides[i] == 0)
-      return true;
-  return false;
-}
 
 PyObject *runErrorClass = nullptr;
 
@@ -183,28 +40,7 @@ struct Lists {
   void *buffer, *stream;
 };
 
-/// `lists`, if they are given, are used on their stream; on another one the
-/// launch is refused.
-Outcome launch(const Library &library, Runnable runnable, int32_t device,
-               const fa_rt_tensor *tensors, int32_t count,
-               const Lists *lists = nullptr) {
-  if (runnable.kernel) {
-    fa_status status;
-    {
-      py::gil_scoped_release release;
-      status = Compiler::get().fa_kernel_run(runnable.kernel, tensors, count);
-    }
-    return status == FA_OK ? Outcome::Done : Outcome::Refused;
-  }
-  void *stream = nullptr;
-  if (library.api->currentStream(kCUDA, device, &stream) != 0)
-    return Outcome::Failed;
-  if (lists && lists->stream != stream)
-    return Outcome::Refused;
-  fa_rt_status status =
-      lists ? fa_rt_program_launch_prepared(runnable.program, tensors, count,
-                                            stream, lists->buffer, 1)
-            : fa_rt_program_launch(runnable.program, tensors, count, stream);
+Outcome outcomeOf(fa_rt_status status) {
   if (status == FA_RT_OK)
     return Outcome::Done;
   if (status == FA_RT_INVALID_ARGUMENT)
@@ -213,116 +49,53 @@ Outcome launch(const Library &library, Runnable runnable, int32_t device,
   return Outcome::Failed;
 }
 
-//===----------------------------------------------------------------------===//
-// What PyTorch sees
-//===----------------------------------------------------------------------===//
-
-/// How to ask whether PyTorch has to see a call itself: fa._run.arrays says
-/// when.
-struct Watch {
-  /// Its tensors' class, and the other one that is as plain.
-  PyTypeObject *plain, *parameter;
-  /// Functions without arguments, none of which is to hold.
-  std::vector<PyObject *> states;
-  /// An object and the name of its attribute, which is to be below 0.
-  PyObject *levelOwner, *levelName;
-  /// Likewise a function: whether gradients are recorded, of tensors with an
-  /// attribute of that name; and one of a tensor.
-  PyObject *isRecording, *isRecorded, *isNegated;
-  /// A function: whether the types of arguments are converted.
-  PyObject *isConverting;
-
-  bool isPlain(PyObject *object) const {
-    return Py_TYPE(object) == plain || Py_TYPE(object) == parameter;
-  }
-  bool isTensor(PyObject *object) const {
-    return isPlain(object) || PyType_IsSubtype(Py_TYPE(object), plain);
-  }
-  /// 1 or 0; -1 with an exception.
-  int inGeneral() const;
-  int ofTensors(PyObject *const *arrays, Py_ssize_t count) const;
-};
-
-/// Null while there is no PyTorch.
-const Watch *watch = nullptr;
-
-/// The truth of a new reference; -1 with an exception, as for null.
-int truth(PyObject *value) {
-  if (!value)
-    return -1;
-  int result = PyObject_IsTrue(value);
-  Py_DECREF(value);
-  return result;
+Outcome runOnHost(const fa_kernel *kernel, const fa_rt_tensor *tensors,
+                  int32_t count) {
+  py::gil_scoped_release release;
+  fa_status status = Compiler::get().fa_kernel_run(kernel, tensors, count);
+  return status == FA_OK ? Outcome::Done : Outcome::Refused;
 }
 
-int Watch::inGeneral() const {
-  for (PyObject *state : states)
-    if (int holds = truth(PyObject_CallNoArgs(state)))
-      return holds;
-  PyObject *level = PyObject_GetAttr(levelOwner, levelName);
-  if (!level)
-    return -1;
-  long number = PyLong_AsLong(level);
-  Py_DECREF(level);
-  return PyErr_Occurred() ? -1 : number >= 0;
+/// `lists`, if they are given, are used on their stream; on another one the
+/// launch is refused.
+Outcome launch(const Library &library, Runnable runnable, int32_t device,
+               const fa_rt_tensor *tensors, int32_t count,
+               const Lists *lists = nullptr) {
+  if (runnable.kernel)
+    return runOnHost(runnable.kernel, tensors, count);
+  void *stream = nullptr;
+  if (!currentStream(library, device, stream))
+    return Outcome::Failed;
+  if (lists && lists->stream != stream)
+    return Outcome::Refused;
+  return outcomeOf(
+      lists ? fa_rt_program_launch_prepared(runnable.program, tensors, count,
+                                            stream, lists->buffer, 1)
+            : fa_rt_program_launch(runnable.program, tensors, count, stream));
 }
 
-int Watch::ofTensors(PyObject *const *arrays, Py_ssize_t count) const {
-  int recording = truth(PyObject_CallNoArgs(isRecording));
-  if (recording < 0)
-    return -1;
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    if (!isPlain(arrays[i])) {
-      if (isTensor(arrays[i]))
-        return 1;
-      continue;
-    }
-    PyObject *args[] = {nullptr, arrays[i]};
-    if (int holds = truth(PyObject_Vectorcall(
-            isNegated, args + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr)))
-      return holds;
-    if (recording)
-      if (int holds = truth(PyObject_GetAttr(arrays[i], isRecorded)))
-        return holds;
-  }
-  return 0;
-}
-
-/// is_seen(arrays) -> whether PyTorch has to see a call with the arrays,
-/// the first of which is the query.
-PyObject *isSeen(PyObject *, PyObject *const *args, Py_ssize_t count) {
-  if (count != 1 || !PyTuple_Check(args[0]) || !PyTuple_GET_SIZE(args[0])) {
-    PyErr_SetString(PyExc_TypeError, "expected a tuple of arrays");
-    return nullptr;
-  }
-  PyObject *const *arrays = &PyTuple_GET_ITEM(args[0], 0);
-  int seen = 0;
-  if (watch && watch->isTensor(arrays[0]))
-    seen = watch->inGeneral();
-  if (watch && !seen)
-    seen = watch->ofTensors(arrays, PyTuple_GET_SIZE(args[0]));
-  return seen < 0 ? nullptr : PyBool_FromLong(seen);
-}
-
-/// Has calls with tensors of the classes watched; what is given is kept.
-void watchTensors(const py::type &plain, const py::type &parameter,
-                  const py::tuple &states, const py::object &levelOwner,
-                  const py::str &levelName, const py::object &isRecording,
-                  const py::str &isRecorded, const py::object &isNegated,
-                  const py::object &isConverting) {
-  auto kept = [](const py::object &object) { return object.inc_ref().ptr(); };
-  auto *made = new Watch{reinterpret_cast<PyTypeObject *>(kept(plain)),
-                         reinterpret_cast<PyTypeObject *>(kept(parameter)),
-                         {},
-                         kept(levelOwner),
-                         kept(levelName),
-                         kept(isRecording),
-                         kept(isRecorded),
-                         kept(isNegated),
-                         kept(isConverting)};
-  for (py::handle state : states)
-    made->states.push_back(state.inc_ref().ptr());
-  watch = made;
+/// A launch whose temporary buffers the library allocates: the stream's order
+/// keeps them until it has run.
+Outcome launchInOwn(Library &library, Runnable runnable, int32_t device,
+                    const fa_rt_tensor *tensors, int32_t count) {
+  if (runnable.kernel)
+    return runOnHost(runnable.kernel, tensors, count);
+  int64_t bytes = 0;
+  Outcome sized = outcomeOf(
+      fa_rt_program_workspace_size(runnable.program, tensors, count, &bytes));
+  if (sized != Outcome::Done || bytes == 0)
+    return sized != Outcome::Done
+               ? sized
+               : launch(library, runnable, device, tensors, count);
+  const int64_t words = (bytes + 3) / 4;
+  fa_rt_tensor memory;
+  py::object owner = py::reinterpret_steal<py::object>(
+      allocate(library, nullptr, 1, &words, FA_RT_F32, device, memory));
+  void *stream = nullptr;
+  if (!owner || !currentStream(library, device, stream))
+    return Outcome::Failed;
+  return outcomeOf(fa_rt_program_launch_in(runnable.program, tensors, count,
+                                           stream, memory.data, words * 4));
 }
 
 //===----------------------------------------------------------------------===//
@@ -332,8 +105,17 @@ void watchTensors(const py::type &plain, const py::type &parameter,
 /// Captured tensors of a score and a mask function, as fa._trace.captured has
 /// it.
 constexpr int32_t kMaxCaptures = 16;
-/// q, k, v, what is captured, out and lse.
-constexpr int32_t kMaxArgs = 3 + kMaxCaptures + 2;
+/// q, k, v and what is captured; out, lse and the gradients with respect to
+/// them; the gradients with respect to q, k and v.
+constexpr int32_t kMaxArgs = 3 + kMaxCaptures + 4 + 3;
+
+/// Whether elements of a result share memory.
+bool isBroadcast(const fa_rt_tensor &tensor) {
+  for (int32_t i = 0; i < tensor.rank; ++i)
+    if (tensor.shape[i] > 1 && tensor.strides[i] == 0)
+      return true;
+  return false;
+}
 
 /// A kernel's programs, of each device.
 struct Launcher {
@@ -499,6 +281,9 @@ struct PreparedCalls {
 };
 
 constexpr int32_t kCausal = 1, kLogSumExp = 2, kScaled = 4;
+/// Of a gradient; of one with respect to the log-sum-exp, too; of one that has
+/// the same bits each time.
+constexpr int32_t kGradient = 8, kOfLogSumExp = 16, kDeterministic = 32;
 
 /// One call's inputs.
 struct Inputs {
@@ -574,45 +359,6 @@ bool readInputs(PyObject *const *args, Inputs &inputs) {
   return readCaptured(args[7], inputs);
 }
 
-/// A new array of the library; null with an exception.
-PyObject *makeArray(Library &library, int rank, const int64_t *shape,
-                    int32_t dtype, int32_t device) {
-  PyObject *where = library.device(device);
-  if (!where)
-    return nullptr;
-  py::object sizes = py::reinterpret_steal<py::object>(PyTuple_New(rank));
-  if (!sizes)
-    return nullptr;
-  for (int i = 0; i < rank; ++i) {
-    PyObject *size = PyLong_FromLongLong(shape[i]);
-    if (!size)
-      return nullptr;
-    PyTuple_SET_ITEM(sizes.ptr(), i, size);
-  }
-  PyObject *args[] = {nullptr, sizes.ptr(), library.dtype(dtype), where};
-  return PyObject_Vectorcall(library.empty, args + 1,
-                             1 | PY_VECTORCALL_ARGUMENTS_OFFSET,
-                             library.keywords);
-}
-
-/// A new array, read into `tensor`; null with an exception. `like` is null or
-/// an array of the same shape, type and device, which takes half as long.
-PyObject *allocate(Library &library, PyObject *like, int rank,
-                   const int64_t *shape, int32_t dtype, int32_t device,
-                   fa_rt_tensor &tensor) {
-  PyObject *array = like && library.emptyLike
-                        ? PyObject_CallOneArg(library.emptyLike, like)
-                        : makeArray(library, rank, shape, dtype, device);
-  int32_t itsDevice = 0;
-  if (!array || (read(library, array, tensor, itsDevice) &&
-                 itsDevice == device && tensor.dtype == dtype))
-    return array;
-  Py_DECREF(array);
-  PyErr_SetString(runErrorClass, "the array library gave an array of another "
-                                 "device or type than was asked for");
-  return nullptr;
-}
-
 constexpr Py_ssize_t kCallArgs = 8;
 
 bool PreparedCalls::Call::isOf(const Inputs &inputs) const {
@@ -633,7 +379,7 @@ ListsKey listsKeyOf(const Inputs &inputs) {
 /// `prepared` what it knows counts.
 PyObject *runKnown(PyObject *const *args, const PreparedCalls *prepared) {
   Inputs inputs;
-  if (known().empty() || !readInputs(args, inputs))
+  if (!readInputs(args, inputs))
     Py_RETURN_NONE;
   const Variant &variant = inputs.variant;
   const Programs *programs = nullptr;
@@ -688,48 +434,180 @@ PyObject *runKnown(PyObject *const *args, const PreparedCalls *prepared) {
   return hasLSE ? PyTuple_Pack(2, out.ptr(), lse.ptr()) : out.release().ptr();
 }
 
-PyObject *refuseCount() {
-  PyErr_SetString(PyExc_TypeError, "expected 8 arguments");
-  return nullptr;
+PyObject *refuseCount(Py_ssize_t expected) {
+  return PyErr_Format(PyExc_TypeError, "expected %zd arguments", expected);
 }
 
 PyObject *runAttention(PyObject *, PyObject *const *args, Py_ssize_t count) {
-  return count == kCallArgs ? runKnown(args, nullptr) : refuseCount();
+  return count == kCallArgs ? runKnown(args, nullptr) : refuseCount(kCallArgs);
 }
 
-/// attention(...) of arrays that nothing but fa has to see; else None, too.
+/// What stands for a result that only PyTorch's autograd has to see made.
+PyObject *recordedMark = nullptr;
+
+/// attention(...) of arrays that nothing but fa has to see; None for others,
+/// too, and `recordedMark` where autograd alone records the call.
 PyObject *runUnseen(PyObject *const *args, const PreparedCalls *prepared) {
-  if (watch && PyTuple_Check(args[7])) {
-    PyObject *captured = args[7];
-    int seen = watch->inGeneral();
-    if (!seen)
-      seen = truth(PyObject_CallNoArgs(watch->isConverting));
-    if (!seen)
-      seen = watch->ofTensors(args, 3);
-    if (!seen && PyTuple_GET_SIZE(captured))
-      seen = watch->ofTensors(&PyTuple_GET_ITEM(captured, 0),
-                              PyTuple_GET_SIZE(captured));
-    if (seen < 0)
-      return nullptr;
-    if (seen)
-      Py_RETURN_NONE;
+  PyObject *captured = args[7];
+  if (!PyTuple_Check(captured))
+    Py_RETURN_NONE;
+  Arrays of{nullptr, PyTuple_GET_SIZE(captured)};
+  if (of.count)
+    of.first = &PyTuple_GET_ITEM(captured, 0);
+  switch (sightOf({{args, 3}, of})) {
+  case Sight::Failed:
+    return nullptr;
+  case Sight::Seen:
+    Py_RETURN_NONE;
+  case Sight::Recorded: {
+    Inputs inputs;
+    PyObject *result = readInputs(args, inputs) ? recordedMark : Py_None;
+    Py_INCREF(result);
+    return result;
+  }
+  case Sight::Unseen:
+    break;
   }
   return runKnown(args, prepared);
 }
 
 PyObject *runUnseenAttention(PyObject *, PyObject *const *args,
                              Py_ssize_t count) {
-  return count == kCallArgs ? runUnseen(args, nullptr) : refuseCount();
+  return count == kCallArgs ? runUnseen(args, nullptr) : refuseCount(kCallArgs);
 }
 
 /// prepared_attention(calls, ...): unseen_attention by what the calls know.
 PyObject *runPreparedAttention(PyObject *, PyObject *const *args,
                                Py_ssize_t count) {
   if (count != kCallArgs + 1)
-    return refuseCount();
+    return refuseCount(kCallArgs + 1);
   auto *prepared = static_cast<PreparedCalls *>(
       PyCapsule_GetPointer(args[0], PreparedCalls::name));
   return prepared ? runUnseen(args + 1, prepared) : nullptr;
+}
+
+//===----------------------------------------------------------------------===//
+// The gradient of fa.attention
+//===----------------------------------------------------------------------===//
+
+/// A call's arguments; out, lse, the gradients with respect to them, of which
+/// the last may be None; and whether bits are the same each time.
+constexpr Py_ssize_t kGradientArgs = kCallArgs + 5;
+
+/// Whether a kernel reads the array as it is: rows of unit stride, which begin
+/// at 16 bytes on a GPU if they can be read as vectors of 16.
+bool hasRows(const fa_rt_tensor &tensor, int32_t size, bool isHost) {
+  const int32_t last = tensor.rank - 1;
+  if (tensor.strides[last] != 1)
+    return false;
+  if (isHost || tensor.rank != 4 || tensor.shape[last] * size % 16 != 0)
+    return true;
+  int64_t places = reinterpret_cast<intptr_t>(tensor.data);
+  for (int32_t i = 0; i < last; ++i)
+    places |= tensor.strides[i] * size;
+  return places % 16 == 0;
+}
+
+/// Reads the arguments of a gradient behind those of its call. False, without
+/// an exception, as `readInputs`.
+bool readGradientInputs(PyObject *const *args, Inputs &inputs) {
+  if (!readInputs(args, inputs))
+    return false;
+  Variant &variant = inputs.variant;
+  const bool isHost = variant.device == kHost;
+  const bool isWide = variant.dtype == FA_RT_F64;
+  const int32_t size = isWide ? 8 : variant.dtype == FA_RT_F32 ? 4 : 2;
+  variant.flags = (variant.flags & ~kLogSumExp) | kGradient;
+  if (args[kCallArgs + 3] != Py_None)
+    variant.flags |= kOfLogSumExp;
+  if (args[kCallArgs + 4] == Py_True)
+    variant.flags |= kDeterministic;
+  const int64_t *q = inputs.tensors[0].shape;
+  for (int32_t i = 0; i < 4; ++i) {
+    PyObject *array = args[kCallArgs + i];
+    if (i == 3 && array == Py_None)
+      break;
+    const bool isRow = i % 2 == 1;
+    fa_rt_tensor &tensor = inputs.tensors[inputs.count++];
+    int32_t device = 0;
+    if (libraryOf(array) != inputs.library ||
+        !read(*inputs.library, array, tensor, device) ||
+        device != variant.device || tensor.rank != (isRow ? 3 : 4) ||
+        tensor.dtype != (!isRow   ? variant.dtype
+                         : isWide ? FA_RT_F64
+                                  : FA_RT_F32) ||
+        !std::equal(q, q + 3, tensor.shape) ||
+        (!isRow && tensor.shape[3] != variant.valueDim) ||
+        !hasRows(tensor, isRow && !isWide ? 4 : size, isHost))
+      return false;
+  }
+  return true;
+}
+
+/// attention_backward(..., out, lse, out_grad, lse_grad, deterministic) -> the
+/// gradients with respect to q, k and v, or None as `attention`.
+PyObject *runGradient(PyObject *, PyObject *const *args, Py_ssize_t count) {
+  if (count != kGradientArgs)
+    return refuseCount(kGradientArgs);
+  Inputs inputs;
+  if (!readGradientInputs(args, inputs))
+    Py_RETURN_NONE;
+  auto found = variants().find(inputs.variant);
+  if (found == variants().end())
+    Py_RETURN_NONE;
+  for (const Extent &extent : found->second.extents)
+    if (!extent.admits(inputs.tensors))
+      Py_RETURN_NONE;
+  // Copied, as above.
+  const Runnable first = found->second.first;
+  const py::object owners = found->second.owners;
+  py::object gradients = py::reinterpret_steal<py::object>(PyTuple_New(3));
+  if (!gradients)
+    return nullptr;
+  for (int32_t i = 0; i < 3; ++i) {
+    PyObject *made =
+        allocate(*inputs.library, args[i], 4, inputs.tensors[i].shape,
+                 inputs.variant.dtype, inputs.variant.device,
+                 inputs.tensors[inputs.count++]);
+    if (!made)
+      return nullptr;
+    PyTuple_SET_ITEM(gradients.ptr(), i, made);
+  }
+  switch (launchInOwn(*inputs.library, first, inputs.variant.device,
+                      inputs.tensors, inputs.count)) {
+  case Outcome::Done:
+    return gradients.release().ptr();
+  case Outcome::Refused:
+    Py_RETURN_NONE;
+  case Outcome::Failed:
+    break;
+  }
+  return nullptr;
+}
+
+//===----------------------------------------------------------------------===//
+// What is remembered
+//===----------------------------------------------------------------------===//
+
+std::vector<Extent> extentsOf(
+    const std::vector<std::tuple<int32_t, int32_t, int64_t, int32_t>> &given,
+    int32_t numCaptured) {
+  std::vector<Extent> extents;
+  for (const auto &[coordinate, array, size, kind] : given) {
+    if (coordinate < 0 || coordinate > 3 || array >= numCaptured ||
+        (array >= 0 && size < 0))
+      throw py::value_error("expected extents of the call's arrays");
+    extents.push_back({coordinate, array, size, kind});
+  }
+  return extents;
+}
+
+Runnable runnableOf(const py::object &owner) {
+  if (owner.is_none())
+    return {};
+  if (const fa_kernel *kernel = kernelOf(owner))
+    return {nullptr, kernel};
+  return {programOf(owner), nullptr};
 }
 
 /// Has later calls like this one run the programs. Nothing happens if they
@@ -747,22 +625,9 @@ void rememberAttention(
   Inputs inputs;
   if (!readInputs(args, inputs))
     return;
-  std::vector<Extent> asked;
-  for (const auto &[coordinate, array, size, kind] : extents) {
-    if (coordinate < 0 || coordinate > 3 || array >= inputs.count - 3 ||
-        (array >= 0 && size < 0))
-      throw py::value_error("expected extents of the call's arrays");
-    asked.push_back({coordinate, array, size, kind});
-  }
-  auto runnableOf = [](const py::object &owner) -> Runnable {
-    if (owner.is_none())
-      return {};
-    if (const fa_kernel *kernel = kernelOf(owner))
-      return {nullptr, kernel};
-    return {programOf(owner), nullptr};
-  };
   Programs programs{runnableOf(first), runnableOf(second),
-                    py::make_tuple(first, second), std::move(asked)};
+                    py::make_tuple(first, second),
+                    extentsOf(extents, inputs.count - 3)};
   if (prepared.is_none()) {
     variants()[inputs.variant] = std::move(programs);
     return;
@@ -783,36 +648,22 @@ void rememberAttention(
                                       std::move(made)};
 }
 
-/// Whether the arrays of the classes can be read; then calls are for them, too.
-bool addLibrary(const py::sequence &types, const py::object &capsule,
-                const py::object &empty, const py::dict &dtypes,
-                const py::object &deviceOf, const py::object &emptyLike) {
-  constexpr const char *kName = "dlpack_exchange_api";
-  if (!PyCapsule_IsValid(capsule.ptr(), kName))
-    return false;
-  const auto *api = static_cast<const ExchangeAPI *>(
-      PyCapsule_GetPointer(capsule.ptr(), kName));
-  if (api->major != 1 || !api->view || !api->currentStream)
-    return false;
-  auto *library = new Library{
-      api,
-      py::object(empty).release().ptr(),
-      py::make_tuple(py::str("dtype"), py::str("device")).release().ptr(),
-      emptyLike.is_none() ? nullptr : py::object(emptyLike).release().ptr(),
-      py::object(dtypes["f64"]).release().ptr(),
-      py::object(dtypes["f32"]).release().ptr(),
-      py::object(dtypes["f16"]).release().ptr(),
-      py::object(dtypes["bf16"]).release().ptr(),
-      py::object(deviceOf).release().ptr(),
-      {}};
-  py::object(capsule).release();
-  for (py::handle type : types) {
-    if (!PyType_Check(type.ptr()))
-      throw py::type_error("expected classes");
-    auto *entry = reinterpret_cast<PyTypeObject *>(type.inc_ref().ptr());
-    known().insert(known().begin(), {entry, library});
-  }
-  return true;
+/// Likewise of a gradient.
+void rememberGradient(
+    py::args call, const py::object &program,
+    const std::vector<std::tuple<int32_t, int32_t, int64_t, int32_t>>
+        &extents) {
+  if (call.size() != kGradientArgs)
+    throw py::type_error("expected 13 arguments");
+  PyObject *args[kGradientArgs];
+  for (size_t i = 0; i < kGradientArgs; ++i)
+    args[i] = PyTuple_GET_ITEM(call.ptr(), static_cast<Py_ssize_t>(i));
+  Inputs inputs;
+  if (!readGradientInputs(args, inputs))
+    return;
+  auto numCaptured = static_cast<int32_t>(PyTuple_GET_SIZE(args[7]));
+  variants()[inputs.variant] = {
+      runnableOf(program), {}, program, extentsOf(extents, numCaptured)};
 }
 
 PyMethodDef methods[] = {
@@ -830,8 +681,8 @@ PyMethodDef methods[] = {
      reinterpret_cast<PyCFunction>(
          reinterpret_cast<void (*)()>(&runPreparedAttention)),
      METH_FASTCALL, nullptr},
-    {"is_seen",
-     reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&isSeen)),
+    {"attention_backward",
+     reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&runGradient)),
      METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
@@ -839,19 +690,17 @@ PyMethodDef methods[] = {
 
 void fa::python::addCalls(py::module_ &m, py::object runError) {
   runErrorClass = runError.release().ptr();
+  addArrays(m, runErrorClass);
+  recordedMark = py::str("recorded").release().ptr();
+  m.attr("RECORDED") = py::reinterpret_borrow<py::object>(recordedMark);
   if (PyModule_AddFunctions(m.ptr(), methods) != 0)
     throw py::error_already_set();
-  m.def("add_library", &addLibrary, py::arg("types"), py::arg("api"),
-        py::arg("empty"), py::arg("dtypes"), py::arg("device_of"),
-        py::arg("empty_like") = py::none());
-  m.def("watch_tensors", &watchTensors, py::kw_only(), py::arg("plain"),
-        py::arg("parameter"), py::arg("states"), py::arg("level_owner"),
-        py::arg("level_name"), py::arg("is_recording"), py::arg("is_recorded"),
-        py::arg("is_negated"), py::arg("is_converting"));
   m.def("remember_attention", &rememberAttention, py::kw_only(),
         py::arg("first"), py::arg("second"), py::arg("extents"),
         py::arg("prepared") = py::none(), py::arg("buffer") = 0,
         py::arg("stream") = 0, py::arg("reads") = std::vector<int32_t>());
+  m.def("remember_attention_backward", &rememberGradient, py::kw_only(),
+        py::arg("program"), py::arg("extents"));
   m.def("prepared_calls", [] {
     return py::capsule(new PreparedCalls, PreparedCalls::name, [](void *calls) {
       delete static_cast<PreparedCalls *>(calls);

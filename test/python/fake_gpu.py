@@ -92,7 +92,12 @@ def capsule(api):
 
 
 def empty(shape, *, dtype, device):
-    return Tensor(shape, dtype, device)
+    """A result, or the memory of temporary buffers, which the fake driver fills."""
+    tensor = Tensor(shape, dtype, device)
+    if len(shape) == 1:
+        tensor.memory = ctypes.create_string_buffer(4 * shape[0] + 256)
+        tensor.pointer = -(-ctypes.addressof(tensor.memory) // 256) * 256
+    return tensor
 
 
 def view(tensor):
@@ -110,7 +115,7 @@ def install():
     library = _arrays.Library(
         "fake",
         view,
-        lambda like, shape, dtype, device: Tensor(shape, dtype, device),
+        lambda like, shape, dtype, device: empty(shape, dtype=dtype, device=device),
         lambda device: STREAM,
         is_native=True,
     )
@@ -340,6 +345,48 @@ def prepared():
     assert known(*inputs(rows=65)) is None
     _native.forget_calls(calls)
     assert known(q, k, v) is None
+
+
+def gradient():
+    """The second gradient of a call takes the short way, too, whatever its lengths."""
+
+    def given(batch=2, heads=4, rows=64, value=64, dtype="f16", **sizes):
+        arrays = inputs(batch=batch, heads=heads, rows=rows, value=value, dtype=dtype, **sizes)
+        shape = (batch, heads, rows, value)
+        return (*arrays, Tensor(shape, dtype), Tensor(shape[:3], "f32"), Tensor(shape, dtype))
+
+    def options(**options):
+        if options.pop("has_lse_grad", False):
+            options["lse_grad"] = Tensor((2, 4, options.pop("rows", 64)), "f32")
+        return options
+
+    kinds = ({}, {"is_causal": True}, {"deterministic": True}, {"has_lse_grad": True})
+    for kind in kinds:
+        assert long_way(fa.attention_backward, *given(), **options(**kind))[1], kind
+        arrays = given(keys=7)
+        gradients, is_long = long_way(fa.attention_backward, *arrays, **options(**kind))
+        assert not is_long, kind
+        for found, array in zip(gradients[:3], arrays):
+            assert (found.shape, found.dtype, found.device) == (array.shape, "f16", 0)
+    assert long_way(fa.attention_backward, *given(dtype="bf16"))[1]
+    assert long_way(fa.attention_backward, *given(value=128))[1]
+    # What does not fit goes the long way, with its messages.
+    q, k, v, out, lse, out_grad = given()
+    assert not long_way(fa.attention_backward, q, k, v, out, lse, out_grad)[1]
+    text = "give what fa.attention returned"
+    for wrong in (
+        (Tensor((2, 4, 63, 64)), lse, out_grad),
+        (out, Tensor((2, 4, 64)), out_grad),
+        (out, lse, Tensor(out.shape, "bf16")),
+        (out, Tensor((2, 4, 64, 1), "f32"), out_grad),
+    ):
+        raises(ValueError, text, lambda w=wrong: fa.attention_backward(q, k, v, *w))
+    raises(
+        ValueError,
+        "out_grad of the same library and device as query",
+        lambda: fa.attention_backward(q, k, v, out, lse, Tensor(out.shape, device=1)),
+    )
+    assert long_way(fa.attention_backward, q, k, v, out, lse, out_grad, schedule={"stages": 2})[1]
 
 
 def kernel():

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest import mock
 
 import fa
 import naive
@@ -23,8 +24,9 @@ torch = pytest.importorskip("torch")
 
 import fa.torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
+from fa import _attention, _native, scores  # noqa: E402
 from fa import math as m  # noqa: E402
-from fa import scores  # noqa: E402
+from fa._run import backward  # noqa: E402
 from fa._torch import op  # noqa: E402
 from fa._torch import sdpa as fa_sdpa  # noqa: E402
 
@@ -869,6 +871,7 @@ def test_the_operators_give_the_same(name):
         with pytest.MonkeyPatch.context() as patch:
             if not is_eager:
                 patch.setattr(op, "_is_eager", lambda tensors: False)
+                patch.setattr(_native, "unseen_attention", lambda *arguments: None)
             out, lse = variant.attention(*tensors, **options)
         assert ("fa_attention" in out.grad_fn.name()) == (not is_eager)
         grads = grads_like(out, lse, "out and lse")
@@ -876,6 +879,55 @@ def test_the_operators_give_the_same(name):
     for x, y in zip(*found):
         assert x.dtype == y.dtype
         assert_same(x, y)
+
+
+@pytest.mark.parametrize("way", ["plain", "mask", "dropout", "with lse"])
+def test_gradients_that_are_known(way):
+    """The second call of a kind, forth and back, without the long way."""
+    q, k, v = inputs()
+    seen = torch.arange(40) % 5 != 1
+    options = {"mask": {"mask_mod": lambda b, h, i, j: seen[j]}}
+    options["dropout"] = {"dropout_p": 0.25, "dropout_seed": torch.tensor(3)}
+
+    def call(out_grad):
+        out, lse = fa.attention(q, k, v, return_lse=True, **options.get(way, {}))
+        if way != "with lse":
+            return torch.autograd.grad(out, (q, k, v), out_grad)
+        return torch.autograd.grad((out, lse), (q, k, v), (out_grad, out_grad[..., 0]))
+
+    grad = normal(*q.shape[:3], v.shape[3])
+    first = call(grad)
+    with pytest.MonkeyPatch.context() as patch:
+        refuse = mock.Mock(side_effect=AssertionError("the long way"))
+        patch.setattr(backward, "views_of", refuse)
+        if way != "dropout":  # which is added to the functions first
+            patch.setattr(_attention, "answer", refuse)
+        for x, y in zip(first, call(grad)):
+            assert x is not y and torch.equal(x, y)
+        with pytest.raises(AssertionError, match="the long way"):
+            call(grad.transpose(2, 3).contiguous().transpose(2, 3))
+    for x, y in zip(first, call(grad.transpose(2, 3).contiguous().transpose(2, 3))):
+        assert torch.equal(x, y)
+
+
+def test_known_gradients_are_of_other_lengths_too():
+    """One kernel serves them; shapes that do not fit are refused as before."""
+    for rows, keys in ((33, 40), (7, 300), (64, 1)):
+        arrays = [x.detach() for x in inputs(rows=rows, keys=keys)]
+        out, lse = fa.attention(*arrays, return_lse=True)
+        grad = normal(*out.shape)
+        by_hand = fa.attention_backward(*arrays, out, lse, grad)
+        leaves = [x.clone().requires_grad_() for x in arrays]
+        own = torch.autograd.grad(fa.attention(*leaves), leaves, grad)
+        for x, y in zip(by_hand, own):
+            assert torch.equal(x, y)
+        for wrong in (
+            (out[:, :, 1:], lse, grad),
+            (out, lse.double(), grad),
+            (out, lse, grad.half()),
+        ):
+            with pytest.raises(ValueError, match="give what fa.attention returned"):
+                fa.attention_backward(*arrays, *wrong)
 
 
 def test_modes_see_the_operators():

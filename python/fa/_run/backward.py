@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fa import _native
 from fa._run.arrays import View, compute_type, is_torch_tensor, views_of
 from fa._run.call import Call, captured_views, target_of
 from fa._run.checks import check, check_captured, check_extents, check_scale
@@ -100,6 +101,14 @@ def differentiate(
         ValueError: shapes or types that do not fit.
     """
     q, k, v, traced, is_causal, scale = call[:6]
+    if deterministic is None:
+        deterministic = _is_deterministic(q)
+    # Lists of blocks are made with each gradient.
+    is_usual = schedule is None and not wrt and call.is_usual(has_lists=True)
+    if is_usual:
+        known = _native.attention_backward(*call.key(), *results, deterministic)
+        if known is not None:
+            return list(known)
     has_lse = results.lse_grad is not None
     names = ("out", "lse", "out_grad", "lse_grad")[: 4 if has_lse else 3]
     library, views = views_of((q, k, v), ("query", "key", "value"))
@@ -121,8 +130,6 @@ def differentiate(
         if not has_run:
             check_extents(traced, *views[:2])
             scale = check_scale(scale)
-        if deterministic is None:
-            deterministic = _is_deterministic(q)
         target = target_of(device)
         kernel = _kernel(
             *(views[0].dtype, heads, views[1].shape[1], dims, views[2].shape[3]),
@@ -134,6 +141,14 @@ def differentiate(
         )
         arguments = [*views, *captured, *of_results, *map(library.view, made)]
         kernel.run(library, arguments, like=q)
+        if is_usual and library.is_native:
+            _native.remember_attention_backward(
+                *call.key(),
+                *(*given, None)[:4],
+                deterministic,
+                program=kernel.runnable(device),
+                extents=[extent.native() for extent in traced.extents],
+            )
     for place, number in enumerate(wrt):
         made[3 + place] = _shaped_like(
             made[3 + place], traced.arrays[number], traced.variant.captured[number]

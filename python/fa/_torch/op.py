@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -226,6 +226,21 @@ _BATCHED = torch._C._parse_dispatch_key("Batched")
 """Of the gradients of torch.autograd.grad(..., is_grads_batched=True)."""
 
 
+class _Asked(NamedTuple):
+    """What a call asks, without its tensors."""
+
+    variant: Variant | None
+    number: int
+    extents: tuple[Extent, ...]
+    is_causal: bool
+    scale: float | None
+
+    def of(self, query: Tensor, key: Tensor, value: Tensor, captured: Sequence[Tensor]) -> Call:
+        """The call with these tensors, which gives the log-sum-exp, too."""
+        traced = Traced(self.variant, tuple(captured), self.number, self.extents)
+        return Call(query, key, value, traced, self.is_causal, self.scale, True)
+
+
 class Attention(torch.autograd.Function):
     """`fa::attention_with_lse` and its gradient where autograd alone has to see the call.
 
@@ -235,12 +250,11 @@ class Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: Any, call: Call, query: Tensor, key: Tensor, value: Tensor, *captured: Tensor
+        ctx: Any, asked: _Asked, query: Tensor, key: Tensor, value: Tensor, *captured: Tensor
     ) -> tuple[Tensor, Tensor]:
-        out, lse = attend(call)
+        out, lse = attend(asked.of(query, key, value, captured))
         # What is saved is the tensors' only place: hooks may keep them elsewhere.
-        none = call.traced._replace(arrays=())
-        ctx.call = call._replace(q=None, k=None, v=None, traced=none)
+        ctx.asked = asked
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(query, key, value, *captured, out, lse)
         return out, lse
@@ -259,7 +273,7 @@ class Attention(torch.autograd.Function):
             for number, tensor in enumerate(captured)
             if ctx.needs_input_grad[4 + number] and tensor.is_floating_point()
         ]
-        call, results = ctx.call, (out, lse, out_grad, lse_grad)
+        call, results = ctx.asked.of(query, key, value, captured), (out, lse, out_grad, lse_grad)
         grads = (out_grad,) if lse_grad is None else (out_grad, lse_grad)
         is_batched = any([torch._C._dispatch_keys(x).has(_BATCHED) for x in grads])
         if torch.compiler.is_compiling() or is_batched or is_seen_by(torch, (*saved, *grads)):
@@ -271,8 +285,6 @@ class Attention(torch.autograd.Function):
                 scale=call.scale,
             )
         else:
-            traced = call.traced._replace(arrays=tuple(captured))
-            call = call._replace(q=query, k=key, v=value, traced=traced)
             gradients = differentiate(call, Results(*results), wrt, has_run=True)
         found[1:4] = gradients[:3]
         for number, gradient in zip(wrt, gradients[3:]):
@@ -295,6 +307,13 @@ def _text_of(traced: Traced) -> str:
     return "" if traced.variant is None else traced.variant.to_text(traced.extents)
 
 
+def record_eager(call: Call) -> tuple[Tensor, Tensor]:
+    """The output and the log-sum-exp of a call that autograd alone has to see."""
+    q, k, v, traced, is_causal, scale = call[:6]
+    asked = _Asked(traced.variant, traced.number, traced.extents, is_causal, scale)
+    return Attention.apply(asked, q, k, v, *traced.arrays)
+
+
 def record(call: Call) -> tuple[Tensor, Tensor]:
     """The output and the log-sum-exp of a call that records a gradient, whose tensors are not
     lazily negated."""
@@ -302,8 +321,7 @@ def record(call: Call) -> tuple[Tensor, Tensor]:
     if _is_eager((q, k, v, *traced.arrays)):
         types = () if traced.variant is None else traced.variant.captured
         arrays = tuple(map(_with_unit_stride, traced.arrays, types))
-        call = call._replace(traced=traced._replace(arrays=arrays), return_lse=True)
-        return Attention.apply(call, q, k, v, *arrays)
+        return record_eager(call._replace(traced=traced._replace(arrays=arrays)))
     options = {"variant": _text_of(traced), "is_causal": call.is_causal, "scale": call.scale}
     return torch.ops.fa.attention_with_lse(q, k, v, list(traced.arrays), **options)
 

@@ -336,14 +336,10 @@ def trace_functions(
     return traced
 
 
-def known_functions(score_mod: Any, mask_mod: Any, query: Any) -> tuple[int, tuple[Any, ...]]:
-    """The number of the variant of functions that were traced before, and its arrays.
-
-    -1 for others, and for arrays that must be looked at in Python.
-    """
+def known_functions(score_mod: Any, mask_mod: Any, query: Any) -> Traced | None:
+    """What functions that were traced before became; None for others."""
     found = memo.fingerprint(score_mod, mask_mod, is_torch_tensor(query), compute_type_of(query))
-    known = None if found is None else memo.get(*found)
-    return (-1, ()) if known is None else (known.number, known.arrays)
+    return None if found is None else memo.get(*found)
 
 
 def trace(
