@@ -19,7 +19,9 @@ next higher precision (float32 for bfloat16, float64 for float32). d is the larg
 |loss - reference| / reference of all steps. fa's d may be 3 times eager attention's d in
 fa's own type, plus 1e-5: the rule of gradients in docs/right.md. Exit status 1 if it is more.
 
-Tokens per second are those of the median step, without the first ones. Peak memory
+Tokens per second are those of the median step, without the first ones. With --compare all
+implementations take turns in steps of one model, which is then what is timed: a GPU's clock
+changes between runs by more than their attention differs. Peak memory
 (bytes) is that of the GPU, model and optimizer included. The share of attention is that
 of the time of all kernels of a step, forward and backward, by torch.profiler.
 """
@@ -204,10 +206,15 @@ def batches(text: bytes, args: argparse.Namespace) -> Iterator[Tensor]:
         yield tokens[starts.to(args.device) + steps].long()
 
 
-def model_of(implementation: Implementation, dtype: str, args: argparse.Namespace) -> Any:
-    """GPT-2 from random weights, with that attention."""
+def use(implementation: Implementation) -> None:
+    """Has the models of this example compute attention so."""
     AttentionInterface.register("example", implementation.forward)
     AttentionMaskInterface.register("example", implementation.mask)
+
+
+def model_of(implementation: Implementation, dtype: str, args: argparse.Namespace) -> Any:
+    """GPT-2 from random weights, with that attention."""
+    use(implementation)
     config = GPT2Config(
         n_layer=args.layers,
         n_head=args.heads,
@@ -256,32 +263,73 @@ class StepClock:
         return [1000 * (end - start) for start, end in pairs]
 
 
+class Trainer:
+    """A model, its optimizer and its data.
+
+    Args:
+        implementation: of its attention, to begin with.
+        dtype: float32, float64, or bfloat16 by autocast.
+    """
+
+    def __init__(
+        self, implementation: Implementation, dtype: str, text: bytes, args: argparse.Namespace
+    ) -> None:
+        self._autocast = functools.partial(
+            torch.autocast, args.device, torch.bfloat16, enabled=dtype == "bfloat16"
+        )
+        self.model = model_of(implementation, dtype, args)
+        self._optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=args.learning_rate, betas=(0.9, 0.95), weight_decay=0.1
+        )
+        warmup = max(1, args.steps // 10)
+        self._schedule = torch.optim.lr_scheduler.LambdaLR(
+            self._optimizer, lambda step: min(1.0, (step + 1) / warmup)
+        )
+        self._data = batches(text, args)
+
+    def step(self) -> tuple[Tensor, Tensor]:
+        """The loss, and the norm of the gradient."""
+        ids = next(self._data)
+        with self._autocast():
+            loss = self.model(ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self._optimizer.step()
+        self._schedule.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        return loss.detach(), norm
+
+
+def in_turns(
+    implementations: dict[str, Implementation], text: bytes, args: argparse.Namespace
+) -> dict[str, float]:
+    """The median milliseconds of a step of each, of one model, whose steps they take in turns."""
+    names = list(implementations)
+    trainer = Trainer(implementations[names[0]], args.dtype, text, args)
+    clock = StepClock(args.device)
+    turns = []
+    rounds = max(3, args.steps // 3)
+    for number in range(rounds):
+        first = number % len(names)
+        for name in (*names[first:], *names[:first]):
+            use(implementations[name])
+            trainer.step()
+            clock.mark()
+            turns.append((number, name))
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for (number, name), ms in zip(turns, clock.milliseconds(), strict=True):
+        if number >= min(2, rounds - 1):  # what went before filled allocators
+            found[name].append(ms)
+    return {name: statistics.median(all_of) for name, all_of in found.items()}
+
+
 def train(
     name: str, implementation: Implementation, dtype: str, text: bytes, args: argparse.Namespace
 ) -> dict[str, Any]:
     """A run: losses and norms of the gradient of each step, speed, memory, attention's share."""
     is_cuda = args.device == "cuda"
-    model = model_of(implementation, dtype, args)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=args.learning_rate, betas=(0.9, 0.95), weight_decay=0.1
-    )
-    warmup = max(1, args.steps // 10)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min(1.0, (step + 1) / warmup)
-    )
-    data = batches(text, args)
-
-    def step() -> tuple[Tensor, Tensor]:
-        ids = next(data)
-        with torch.autocast(args.device, torch.bfloat16, enabled=dtype == "bfloat16"):
-            loss = model(ids, labels=ids, use_cache=False).loss
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad(set_to_none=True)
-        return loss.detach(), norm
-
+    trainer = Trainer(implementation, dtype, text, args)
+    step = trainer.step
     skipped = min(5, args.steps - 1)  # they compile and fill allocators
     peak = common.PeakMemory() if is_cuda else None
     clock = StepClock(args.device)
@@ -297,7 +345,7 @@ def train(
     result = dict(
         losses=[loss.item() for loss, _ in found],
         gradient_norms=[norm.item() for _, norm in found],
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        parameters=sum(parameter.numel() for parameter in trainer.model.parameters()),
         ms_per_step=ms,
         tokens_per_second=1000 * args.batch * args.context / ms,
         peak_bytes=peak.bytes() if peak else None,
@@ -540,6 +588,13 @@ def main(arguments: list[str] | None = None) -> int:
         if args.device == "cuda":
             gc.collect()
             torch.cuda.empty_cache()
+    if args.compare:
+        ran = {name: known[name] for name, _, dtype in todo if dtype == args.dtype}
+        ran = {n: x for n, x in ran.items() if "losses" in runs[f"{n} {args.dtype}"]}
+        for name, ms in in_turns(ran, text, args).items():
+            runs[f"{name} {args.dtype}"].update(
+                ms_per_step=ms, tokens_per_second=1000 * args.batch * args.context / ms
+            )
     print(curves(runs, args.dtype))
     print(table(runs))
     found = result["check"] = check(runs, args.dtype)

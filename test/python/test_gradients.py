@@ -893,7 +893,7 @@ def test_gradients_that_are_known(way):
         out, lse = fa.attention(q, k, v, return_lse=True, **options.get(way, {}))
         if way != "with lse":
             return torch.autograd.grad(out, (q, k, v), out_grad)
-        return torch.autograd.grad((out, lse), (q, k, v), (out_grad, out_grad[..., 0]))
+        return torch.autograd.grad((out, lse), (q, k, v), (out_grad, out_grad[..., 0].contiguous()))
 
     grad = normal(*q.shape[:3], v.shape[3])
     first = call(grad)
