@@ -36,6 +36,7 @@ import hashlib
 import json
 import math
 import pathlib
+import random
 import statistics
 import sys
 import sysconfig
@@ -63,6 +64,8 @@ from transformers.models.gpt2.modeling_gpt2 import eager_attention_forward
 HIGHER = {"bfloat16": "float32", "float32": "float64"}
 """The type of the reference of each type."""
 HEAD_DIM = 64
+TURN = 4
+"""Steps that one implementation takes before the next does."""
 PROFILED = 3
 """Steps that are profiled, after those that count."""
 
@@ -306,19 +309,20 @@ def in_turns(
     """The median milliseconds of a step of each, of one model, whose steps they take in turns."""
     names = list(implementations)
     trainer = Trainer(implementations[names[0]], args.dtype, text, args)
+    shuffle = random.Random(args.seed).shuffle  # nobody always follows the same one
     clock = StepClock(args.device)
     turns = []
-    rounds = max(3, args.steps // 3)
-    for number in range(rounds):
-        first = number % len(names)
-        for name in (*names[first:], *names[:first]):
+    for number in range(max(4, args.steps // 4)):
+        shuffle(names)
+        for name in names:
             use(implementations[name])
-            trainer.step()
-            clock.mark()
-            turns.append((number, name))
+            for step in range(TURN):
+                trainer.step()
+                clock.mark()
+                turns.append((name, number > 0 and step > 0))
     found: dict[str, list[float]] = {name: [] for name in names}
-    for (number, name), ms in zip(turns, clock.milliseconds(), strict=True):
-        if number >= min(2, rounds - 1):  # what went before filled allocators
+    for (name, counts), ms in zip(turns, clock.milliseconds(), strict=True):
+        if counts:  # others fill allocators, or follow another one's step
             found[name].append(ms)
     return {name: statistics.median(all_of) for name, all_of in found.items()}
 

@@ -113,7 +113,9 @@ def attention(
     Returns:
         out [B, Hq, Sq, Dv] in q's element type, or (out, lse) with lse
         [B, Hq, Sq] in float32, or float64 where q is (natural logarithm). A row with nothing to
-        attend has out 0 and lse -inf. They are arrays of q's library: NumPy,
+        attend has out 0 and lse -inf. Of tensors of PyTorch the dimensions of out lie in
+        memory in the order of q's (q's strides, if it has no gaps), and those of gradients in
+        their operands'; all else is row-major. They are arrays of q's library: NumPy,
         PyTorch, CuPy, or one with `__array_namespace__().from_dlpack` (JAX). For
         another object they are NumPy arrays on the CPU (`fa.Array` for
         bfloat16 without ml_dtypes) and `fa.Array` on a GPU, which exports

@@ -92,7 +92,8 @@ def attention_varlen(
 
     Returns:
         out [Tq, Hq, Dv], or (out, lse) with lse [Hq, Tq] in float32, or float64
-        where q is. In memory the heads of out come first: it is a view of [Hq, Tq, Dv].
+        where q is. Of tensors of PyTorch out lies in memory as q does; of other arrays it is
+        a view of [Hq, Tq, Dv].
 
     Raises:
         ValueError, TypeError, TraceError: as `fa.attention`, and for offsets of

@@ -161,10 +161,16 @@ PyObject *makeArray(Library &library, int rank, const int64_t *shape,
 
 PyObject *fa::python::allocate(Library &library, PyObject *like, int rank,
                                const int64_t *shape, int32_t dtype,
-                               int32_t device, fa_rt_tensor &tensor) {
-  PyObject *array = like && library.emptyLike
-                        ? PyObject_CallOneArg(library.emptyLike, like)
-                        : makeArray(library, rank, shape, dtype, device);
+                               int32_t device, fa_rt_tensor &tensor,
+                               bool isAlike) {
+  PyObject *array;
+  if (!like || !library.emptyLike)
+    array = makeArray(library, rank, shape, dtype, device);
+  else if (isAlike)
+    array = PyObject_CallOneArg(library.emptyLike, like);
+  else
+    array = PyObject_CallFunction(library.emptyLike, "OL", like,
+                                  static_cast<long long>(shape[rank - 1]));
   int32_t itsDevice = 0;
   if (!array || (read(library, array, tensor, itsDevice) &&
                  itsDevice == device && tensor.dtype == dtype))

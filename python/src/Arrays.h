@@ -32,8 +32,9 @@ struct ExchangeAPI;
 /// What is known of an array library.
 struct Library {
   const ExchangeAPI *api;
-  /// empty(shape, dtype=, device=), and the names of the last two; and a
-  /// row-major array of an array's shape, type and device, or null.
+  /// empty(shape, dtype=, device=), row-major, and the names of the last two;
+  /// and an array of another one's type, device and sizes, but for the last one
+  /// if that is given, with dimensions in its order in memory, or null.
   PyObject *empty, *keywords, *emptyLike;
   PyObject *f64, *f32, *f16, *bf16;
   /// index -> the library's device, kHost -> the CPU; and those that were asked
@@ -62,12 +63,12 @@ bool read(const Library &library, PyObject *object, fa_rt_tensor &tensor,
 /// The caller's current stream on a GPU. False with an exception.
 bool currentStream(const Library &library, int32_t device, void *&stream);
 
-/// A new row-major array, read into `tensor`; null with an exception. `like` is
-/// null or an array of the same shape, type and device, which takes half as
-/// long.
+/// A new array, read into `tensor`; null with an exception. `like` is null for
+/// a row-major one, or an array of the same type and device, and of the same
+/// sizes, but for the last one unless `isAlike`.
 PyObject *allocate(Library &library, PyObject *like, int rank,
                    const int64_t *shape, int32_t dtype, int32_t device,
-                   fa_rt_tensor &tensor);
+                   fa_rt_tensor &tensor, bool isAlike = true);
 
 //===----------------------------------------------------------------------===//
 // What PyTorch sees

@@ -407,10 +407,10 @@ PyObject *runKnown(PyObject *const *args, const PreparedCalls *prepared) {
   Library &library = *inputs.library;
   const int64_t shape[] = {inputs.tensors[0].shape[0], variant.queryHeads,
                            inputs.tensors[0].shape[2], variant.valueDim};
-  PyObject *like = variant.valueDim == variant.headDim ? args[0] : nullptr;
-  py::object lse, out = py::reinterpret_steal<py::object>(
-                      allocate(library, like, 4, shape, variant.dtype,
-                               variant.device, inputs.tensors[inputs.count]));
+  py::object lse,
+      out = py::reinterpret_steal<py::object>(allocate(
+          library, args[0], 4, shape, variant.dtype, variant.device,
+          inputs.tensors[inputs.count], variant.valueDim == variant.headDim));
   if (!out)
     return nullptr;
   bool hasLSE = variant.flags & kLogSumExp;

@@ -46,9 +46,10 @@ class Memory:
         return at
 
     def read_back(self, at: int, like: np.ndarray) -> np.ndarray:
+        """What lies there at the strides of `like`, whose elements have no gaps."""
         start = at - self.base
-        raw = self.data[start : start + like.nbytes]
-        return raw.view(like.dtype).reshape(like.shape).copy()
+        raw = self.data[start : start + like.nbytes].copy()
+        return np.ndarray(like.shape, like.dtype, raw, strides=like.strides)
 
     def index(self, addresses, size):
         i = addresses.astype(np.int64)[:, None] - self.base + np.arange(size)

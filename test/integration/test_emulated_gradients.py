@@ -19,14 +19,20 @@ import naive  # noqa: E402
 import right  # noqa: E402
 
 
-def emulate(text, inputs, shapes, random=None):
+def emulate(text, inputs, shapes, random=None, order=None):
     """A program's results for inputs of bfloat16 (as uint16) or float32, and the results'
     shapes; what kernels add to begins at 0. With random numbers blocks run at the same time,
-    and all that may add in any order does."""
+    and all that may add in any order does. `order` is that of the results' dimensions in
+    memory."""
     program, memory, address = parse_header(text), Memory(), {}
     arrays = dict(enumerate(inputs))
     for index, arg in list(program.args.items())[len(inputs) :]:
-        arrays[index] = temporary(shapes[index - len(inputs)], arg["type"])
+        shape = shapes[index - len(inputs)]
+        if order is None:
+            arrays[index] = temporary(shape, arg["type"])
+        else:
+            laid = temporary([shape[dim] for dim in order], arg["type"])
+            arrays[index] = laid.transpose(np.argsort(order))
     for index, temp in program.temps.items():
         arrays[index] = temporary(
             [evaluate(e, arrays) for e in temp["shape"].split(",")], temp["type"]
@@ -138,6 +144,13 @@ def test_large_heads(kind, causal):
     check(kind, (256, 192), 40, 72, 0.0625, CAUSAL if causal else "", SCORE, (0, 0))
 
 
+@pytest.mark.parametrize("order", [(0, 2, 1, 3), (2, 0, 1, 3)])
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+def test_results_in_another_order(kind, order):
+    """Gradients that lie in memory as their operands do, of several heads and entries."""
+    check(kind, (32, 48), 70, 130, 0.25, CAUSAL, "", (32, 32), batch=2, order=order)
+
+
 @pytest.mark.parametrize("mask", ["", CAUSAL], ids=["full", "causal"])
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
 def test_shared_matrix(kind, mask):
@@ -215,7 +228,18 @@ def test_same_bits(kind, keys, tiles, mask, score):
 
 
 def check(
-    kind, dims, rows, keys, scale, mask, score, tiles, deterministic=False, random=None, batch=1
+    kind,
+    dims,
+    rows,
+    keys,
+    scale,
+    mask,
+    score,
+    tiles,
+    deterministic=False,
+    random=None,
+    batch=1,
+    order=None,
 ):
     """Gradients in the emulator are right; what they are."""
     tensors = [torch.from_numpy(x).to(kind) for x in naive.inputs(batch, 2, 1, rows, keys, *dims)]
@@ -261,7 +285,7 @@ def check(
     assert ("prepares=" in text) == (mask is DOCUMENTS)
     inputs = [encode(x) for x in (*tensors, *[documents] * (mask is DOCUMENTS))]
     inputs += [encode(x) for x in (out.to(kind), lse.float(), grad)]
-    found = emulate(text, inputs, [tuple(x.shape) for x in tensors], random)
+    found = emulate(text, inputs, [tuple(x.shape) for x in tensors], random, order)
     for got, expected in zip(found, right.gradients(formula, tensors, (grad, None))):
         right.assert_right_gradient(decode(got), expected)
     return found

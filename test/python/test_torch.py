@@ -140,6 +140,51 @@ def test_fake_kernels(operator, dtype):
         assert (x.shape, x.dtype, x.stride(), x.device) == (y.shape, y.dtype, y.stride(), y.device)
 
 
+LAYOUTS = {
+    "row-major": lambda x: x.contiguous(),
+    "heads after queries": lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+    "a part of a projection": lambda x: torch.cat([x, x], 3).transpose(1, 2)[..., : x.shape[3]],
+    "batch last but one": lambda x: x.permute(1, 2, 0, 3).contiguous().permute(2, 0, 1, 3),
+    "expanded": lambda x: x[:1, :1].expand(x.shape),
+}
+
+
+@pytest.mark.parametrize("values", [16, 24])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_results_lie_as_their_operands(layout, values):
+    """The output as the query, gradients as what they are of; known calls, operators, fakes."""
+    from torch._subclasses import FakeTensorMode
+
+    def laid(shape):
+        x = LAYOUTS[layout](normal(*shape))
+        return x.transpose(1, 2) if layout == "a part of a projection" else x
+
+    operands = [laid((2, 4, n, dim)) for n, dim in ((17, 16), (40, 16), (40, values))]
+    q, k, v = (x.detach().requires_grad_() for x in operands)
+    # By PyTorch itself: what the operand's own elements, densely, would lie as.
+    wanted = [torch.empty_like(x).stride() for x in operands]
+    expected = fa.attention(*(x.contiguous() for x in operands))
+    grad = normal(*expected.shape)
+    for _ in range(2):
+        out = fa.attention(*operands)
+        assert torch.equal(out, expected)
+        if values == 16:
+            assert out.stride() == wanted[0]
+        else:
+            by_size = [sorted(range(4), key=x.stride) for x in (out, torch.empty_like(q))]
+            assert by_size[0] == by_size[1] and out.untyped_storage().nbytes() == out.nbytes
+        recorded = fa.attention(q, k, v)
+        assert recorded.stride() == out.stride()
+        found = torch.autograd.grad(recorded, (q, k, v), grad)
+        assert [x.stride() for x in found] == wanted
+    compiled = torch.compile(fa.attention, backend="aot_eager")(q, k, v)
+    assert compiled.stride() == out.stride()
+    assert [x.stride() for x in torch.autograd.grad(compiled, (q, k, v), grad)] == wanted
+    with FakeTensorMode() as mode:
+        fake = torch.ops.fa.attention(*map(mode.from_tensor, operands), [])
+    assert fake.stride() == out.stride()
+
+
 def test_fake_tensors_are_checked():
     from torch._subclasses import FakeTensorMode
 

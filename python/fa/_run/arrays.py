@@ -73,7 +73,7 @@ class Library:
     name: str
     view: Callable[[Any], View]
     empty: Callable[[Any, tuple[int, ...], str, int | None], Any]
-    """(like, shape, dtype, device) -> an uninitialised array beside `like`."""
+    """(like, shape, dtype, device) -> an uninitialised row-major array beside `like`."""
     stream: Callable[[int], int]
     """The caller's current stream on a CUDA device."""
     describe: Callable[[Any], View] | None = None
@@ -85,8 +85,24 @@ class Library:
     address; None where `empty` is as good."""
     waits: bool = False
     """Calls return when the GPU has finished: nothing orders their streams."""
+    in_order: Callable[[Any, int], Any] | None = None
+    """(like, last) -> an uninitialised array of `like`'s type and sizes, but for the last
+    one, whose dimensions lie in memory in the order of like's; None where `empty` is as
+    good."""
     is_native: bool = False
     """Calls that were made once need no view: `_native` reads the arrays itself."""
+
+    def result(self, like: Any, view: View, last: int) -> Any:
+        """Uninitialised memory for a result of an operand's type and sizes, but for the last one.
+
+        Args:
+            like: an array of the library.
+            view: the operand's view.
+            last: the size of the result's last dimension.
+        """
+        if self.in_order is not None:
+            return self.in_order(like, last)
+        return self.empty(like, (*view.shape[:-1], last), view.dtype, view.device)
 
     def workspace(self, like: Any, size: int, device: int | None) -> tuple[Any, int]:
         """What keeps so many bytes alive for the kernel, and their address."""
@@ -231,12 +247,15 @@ def _torch_library(torch: Any) -> Library:
         storage = torch.UntypedStorage(math.prod(shape) * dtype.itemsize, device=device)
         return tensor.set_(storage, 0, shape)
 
-    def unfilled_like(like: Any) -> Any:
+    def unfilled_like(like: Any, last: int | None = None) -> Any:
+        last = like.shape[-1] if last is None else last
         if not torch.are_deterministic_algorithms_enabled():
-            return contiguous_like(like)
-        return unfilled(tuple(like.shape), dtype=like.dtype, device=like.device)
+            return in_order_of(like, last)
+        shown = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device="meta")
+        shape = (*like.shape[:-1], last)
+        tensor = unfilled(shape, dtype=like.dtype, device=like.device)
+        return tensor.as_strided(shape, in_order_of(shown, last).stride())
 
-    contiguous_like = functools.partial(torch.empty_like, memory_format=torch.contiguous_format)
     _watch(torch)
     # PyTorch has it from version 2.11 on. What is no tensor of these classes,
     # exactly, is seen through `view`.
@@ -259,8 +278,30 @@ def _torch_library(torch: Any) -> Library:
         stream or (lambda index: torch.cuda.current_stream(index).cuda_stream),
         describe,
         memory=memory,
+        in_order=unfilled_like,
         is_native=is_native,
     )
+
+
+def in_order_of(like: Any, last: int) -> Any:
+    """An uninitialised tensor of a tensor's type and sizes, but for the last one.
+
+    Its dimensions lie in memory in the order of like's, as PyTorch's own attention has its
+    results: what projections gave as [B, S, H, D] goes on so without a copy. Row-major where
+    like's last dimension is not the innermost.
+    """
+    torch = sys.modules["torch"]
+    if last == like.shape[-1]:
+        made = torch.empty_like(like)
+        if made.stride(-1) == 1:
+            return made
+    shape, kind = (*like.shape[:-1], last), {"dtype": like.dtype, "device": like.device}
+    if like.stride(-1) == 1:
+        order = sorted(range(like.dim()), key=like.stride, reverse=True)
+        made = torch.empty_permuted(shape, order, **kind)
+        if made.stride(-1) == 1:
+            return made
+    return torch.empty(shape, **kind)
 
 
 @functools.cache

@@ -122,7 +122,7 @@ def differentiate(
         of_results = views_of((q, *given), ("query", *names))[1][1:]
         _check_results(of_results, names, views[0], views[2])
     captured = captured_views(traced, q, library, views[0])
-    made = [library.empty(q, view.shape, view.dtype, device) for view in views]
+    made = [library.result(x, view, view.shape[-1]) for x, view in zip((q, k, v), views)]
     computed = compute_type(views[0].dtype)
     made += [library.empty(q, captured[number].shape, computed, device) for number in wrt]
     heads, dims = views[0].shape[1], views[0].shape[3]

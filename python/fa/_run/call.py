@@ -155,7 +155,7 @@ def attend(call: Call) -> Any:
     (batch, query_heads, rows, head_dim), value_dim = views[0].shape, views[2].shape[3]
     device = views[0].device
     sizes = (batch, query_heads, rows, value_dim)
-    results = [library.empty(q, sizes, views[0].dtype, device)]
+    results = [library.result(q, views[0], value_dim)]
     if return_lse:
         results.append(library.empty(q, sizes[:3], compute_type(views[0].dtype), device))
     if query_heads > 0:

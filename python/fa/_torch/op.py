@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fa._run.arrays import compute_type_of, describe, is_seen_by
+from fa._run.arrays import compute_type_of, describe, in_order_of, is_seen_by
 from fa._run.backward import Results, differentiate
 from fa._run.call import Call, attend
 from fa._run.checks import check, number_of_argument
@@ -114,7 +114,7 @@ def lse_dtype(query: Tensor) -> torch.dtype:
 def _fake_attention(
     query: Tensor, key: Tensor, value: Tensor, captured: Sequence[Tensor], **options: Any
 ) -> Tensor:
-    return query.new_empty(_sizes(query, key, value))
+    return in_order_of(query, _sizes(query, key, value)[3])
 
 
 @torch.library.register_fake("fa::attention_with_lse")
@@ -122,7 +122,7 @@ def _fake_attention_with_lse(
     query: Tensor, key: Tensor, value: Tensor, captured: Sequence[Tensor], **options: Any
 ) -> tuple[Tensor, Tensor]:
     sizes = _sizes(query, key, value)
-    return query.new_empty(sizes), query.new_empty(sizes[:3], dtype=lse_dtype(query))
+    return in_order_of(query, sizes[3]), query.new_empty(sizes[:3], dtype=lse_dtype(query))
 
 
 # --- Gradients ---------------------------------------------------------------------
@@ -158,8 +158,8 @@ def _fake_attention_backward(
     wrt: Sequence[int],
     **options: Any,
 ) -> list[Tensor]:
-    likes = (query, key, value, *(captured[number] for number in wrt))
-    return [like.new_empty(like.shape) for like in likes]
+    made = [in_order_of(like, like.shape[3]) for like in (query, key, value)]
+    return [*made, *(captured[number].new_empty(captured[number].shape) for number in wrt)]
 
 
 def _setup_context(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
