@@ -930,6 +930,19 @@ def test_known_gradients_are_of_other_lengths_too():
                 fa.attention_backward(*arrays, *wrong)
 
 
+@pytest.mark.parametrize("which", range(6))
+def test_known_gradients_read_no_negated_memory(which):
+    """A lazily negated tensor's memory has the opposite of its values."""
+    arrays = [x.detach() for x in inputs()]
+    arrays += fa.attention(*arrays, return_lse=True)
+    arrays.append(normal(*arrays[3].shape))
+    for _ in range(2):
+        fa.attention_backward(*arrays)
+    arrays[which] = torch._neg_view(-arrays[which])
+    with pytest.raises(ValueError, match=r"lazily negated one .* call resolve_neg\(\)"):
+        fa.attention_backward(*arrays)
+
+
 def test_modes_see_the_operators():
     """What watches or replaces operators, forth and back."""
     from torch.utils._python_dispatch import TorchDispatchMode
