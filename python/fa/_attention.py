@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fa import _native
 from fa._masks.prepare import Prepared
 from fa._run.arrays import is_compiling
 from fa._run.call import Call
@@ -15,7 +14,7 @@ from fa._run.request import Request
 from fa._run.variant import NOTHING, Traced
 from fa._trace.errors import TraceError, users_frames
 from fa._trace.trace import known_functions
-from fa._ways import answer, recorded
+from fa._ways import answer, short
 
 _MASK = "mask_mod=, a function of indices (fa.masks has some) or a BlockMask"
 _KEYWORDS = {
@@ -114,8 +113,9 @@ def attention(
         out [B, Hq, Sq, Dv] in q's element type, or (out, lse) with lse
         [B, Hq, Sq] in float32, or float64 where q is (natural logarithm). A row with nothing to
         attend has out 0 and lse -inf. Of tensors of PyTorch the dimensions of out lie in
-        memory in the order of q's (q's strides, if it has no gaps), and those of gradients in
-        their operands'; all else is row-major. They are arrays of q's library: NumPy,
+        memory in the order of q's, and those of q's, k's and v's gradients in theirs, without
+        gaps, where the last one is the innermost; all else is row-major. They are arrays of
+        q's library: NumPy,
         PyTorch, CuPy, or one with `__array_namespace__().from_dlpack` (JAX). For
         another object they are NumPy arrays on the CPU (`fa.Array` for
         bfloat16 without ml_dtypes) and `fa.Array` on a GPU, which exports
@@ -150,18 +150,15 @@ def attention(
     if schedule is None and type(dropout_p) is float and dropout_p == 0.0 and not is_compiling():
         # What is known asks for nothing more.
         traced: Traced | None = NOTHING
+        is_prepared = type(mask_mod) is Prepared
         if score_mod is not None or mask_mod is not None:
-            mask = mask_mod.value if type(mask_mod) is Prepared else mask_mod
+            mask = mask_mod.value if is_prepared else mask_mod
             traced = known_functions(score_mod, mask, q)
         if traced is not None and traced.number >= 0:
             call = Call(q, k, v, traced, is_causal, scale, return_lse)
             known = (
-                _native.prepared_attention(mask_mod.lists.calls, *call.key())
-                if type(mask_mod) is Prepared
-                else _native.unseen_attention(*call.key())
+                short(call, mask_mod.lists, mask_mod.check) if is_prepared else short(call, None)
             )
-            if known is _native.RECORDED:
-                return recorded(call)
             if known is not None:
                 return known
     request = Request(

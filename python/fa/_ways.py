@@ -20,6 +20,7 @@ from fa._masks.prepare import Prepared
 from fa._run.arrays import compute_type_of, is_compiling, is_seen_by, is_torch_tensor
 from fa._run.call import Call, attend
 from fa._run.dropout import with_dropout
+from fa._run.lists import Lists
 from fa._run.request import Request
 from fa._trace.trace import trace_functions
 
@@ -38,6 +39,34 @@ def answer(request: Request) -> Any:
         if way.takes(request):
             return way.run(request)
     raise AssertionError("the last way takes every request")
+
+
+# --- The short way -------------------------------------------------------------------------
+
+
+def short(
+    call: Call, lists: Lists | None, check: Callable[[Any, Any], object] | None = None
+) -> Any:
+    """The result of a usual call that `_native` knows, or that PyTorch's autograd alone has to
+    see; None for any other.
+
+    Args:
+        call: what is asked.
+        lists: of a prepared mask.
+        check: of that mask, called with query and key where lists do not say that it fits.
+    """
+    if lists is None:
+        known = _native.unseen_attention(*call.key())
+    else:
+        known = _native.prepared_attention(lists.calls, *call.key())
+    if known is not _native.RECORDED:
+        return known
+    if check is not None:
+        check(call.q, call.k)
+    from fa._torch import op
+
+    results = op.record_eager(call)
+    return results if call.return_lse else results[0]
 
 
 # --- Nested: sequences of different lengths as PyTorch's nested tensors ---------------
@@ -111,13 +140,7 @@ def _traced(request: Request) -> Any:
     traced = with_dropout(traced, request.dropout_p, request.dropout_seed, request.q)
     call = request._replace(traced=traced).call()
     if call.is_usual(True) and traced.number > 0:
-        known = (
-            _native.unseen_attention(*call.key())
-            if request.prepared is None
-            else _native.prepared_attention(request.prepared.calls, *call.key())
-        )
-        if known is _native.RECORDED:
-            return recorded(call)
+        known = short(call, request.prepared)
         if known is not None:
             return known
     nothing = {"score_mod": None, "mask_mod": None, "dropout_p": 0.0, "dropout_seed": None}
@@ -158,14 +181,6 @@ def _operator(request: Request) -> Any:
 
     op.refuse_transforms(*request[:3], *request.traced.arrays)
     return op.call(request.call())
-
-
-def recorded(call: Call) -> Any:
-    """The result of a call that `_native` says autograd alone has to see."""
-    from fa._torch import op
-
-    results = op.record_eager(call)
-    return results if call.return_lse else results[0]
 
 
 # --- Plain: arrays, shapes and a kernel -------------------------------------------------

@@ -34,7 +34,8 @@ struct Library {
   const ExchangeAPI *api;
   /// empty(shape, dtype=, device=), row-major, and the names of the last two;
   /// and an array of another one's type, device and sizes, but for the last one
-  /// if that is given, with dimensions in its order in memory, or null.
+  /// if that is given, with dimensions in its order in memory where its last
+  /// one is the innermost; or null.
   PyObject *empty, *keywords, *emptyLike;
   PyObject *f64, *f32, *f16, *bf16;
   /// index -> the library's device, kHost -> the CPU; and those that were asked

@@ -589,6 +589,15 @@ PyObject *runGradient(PyObject *, PyObject *const *args, Py_ssize_t count) {
 // What is remembered
 //===----------------------------------------------------------------------===//
 
+/// Borrowed references to a call's arguments, of which there are so many.
+void takeArguments(const py::args &call, PyObject **args, Py_ssize_t count) {
+  if (PyTuple_GET_SIZE(call.ptr()) != count) {
+    refuseCount(count);
+    throw py::error_already_set();
+  }
+  std::copy_n(&PyTuple_GET_ITEM(call.ptr(), 0), count, args);
+}
+
 std::vector<Extent> extentsOf(
     const std::vector<std::tuple<int32_t, int32_t, int64_t, int32_t>> &given,
     int32_t numCaptured) {
@@ -618,10 +627,7 @@ void rememberAttention(
     const py::object &prepared, intptr_t buffer, intptr_t stream,
     const std::vector<int32_t> &reads) {
   PyObject *args[kCallArgs];
-  if (call.size() != kCallArgs)
-    throw py::type_error("expected 8 arguments");
-  for (size_t i = 0; i < kCallArgs; ++i)
-    args[i] = PyTuple_GET_ITEM(call.ptr(), static_cast<Py_ssize_t>(i));
+  takeArguments(call, args, kCallArgs);
   Inputs inputs;
   if (!readInputs(args, inputs))
     return;
@@ -653,11 +659,8 @@ void rememberGradient(
     py::args call, const py::object &program,
     const std::vector<std::tuple<int32_t, int32_t, int64_t, int32_t>>
         &extents) {
-  if (call.size() != kGradientArgs)
-    throw py::type_error("expected 13 arguments");
   PyObject *args[kGradientArgs];
-  for (size_t i = 0; i < kGradientArgs; ++i)
-    args[i] = PyTuple_GET_ITEM(call.ptr(), static_cast<Py_ssize_t>(i));
+  takeArguments(call, args, kGradientArgs);
   Inputs inputs;
   if (!readGradientInputs(args, inputs))
     return;

@@ -368,6 +368,9 @@ def gradient():
         assert not is_long, kind
         for found, array in zip(gradients[:3], arrays):
             assert (found.shape, found.dtype, found.device) == (array.shape, "f16", 0)
+    # What is true is True: the default's kernel is another one.
+    assert long_way(fa.attention_backward, *given(dtype="bf16"), deterministic=1)[1]
+    assert not long_way(fa.attention_backward, *given(dtype="bf16"), deterministic=True)[1]
     assert long_way(fa.attention_backward, *given(dtype="bf16"))[1]
     assert long_way(fa.attention_backward, *given(value=128))[1]
     # What does not fit goes the long way, with its messages.

@@ -452,6 +452,11 @@ def test_prepared_block_mask(monkeypatch):
     q = torch.zeros(1, HEADS, 300, DIM)
     with pytest.raises(ValueError, match="created for 320 queries and 320 keys, got 300"):
         fa.attention(q, q, q, mask_mod=given)
+    right, short = (torch.zeros(1, HEADS, rows, DIM, requires_grad=True) for rows in (320, 300))
+    for _ in range(2):  # also where a call of its kind was recorded before
+        fa.attention(right, right, right, mask_mod=given)
+        with pytest.raises(ValueError, match="created for 320 queries and 320 keys, got 300"):
+            fa.attention(short, short, short, mask_mod=given)
     call = compiled(lambda q: fa.attention(q, q, q, mask_mod=given))
     with pytest.raises(Exception, match="created for 320 queries and 320 keys, got 300"):
         call(q)

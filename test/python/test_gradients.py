@@ -930,6 +930,18 @@ def test_known_gradients_are_of_other_lengths_too():
                 fa.attention_backward(*arrays, *wrong)
 
 
+def test_no_query_heads():
+    """Keys and values that nothing attends to have gradients of 0."""
+    q, k, v = inputs()
+    found = torch.autograd.grad(fa.attention(q[:, :0], k, v).sum(), (q, k, v))
+    assert [x.shape for x in found] == [x.shape for x in (q, k, v)]
+    assert not any(x.any() for x in found)
+    own = [x.detach().numpy() for x in (q[:, :0], k, v)]
+    results = fa.attention(*own, return_lse=True)
+    found = fa.attention_backward(*own, *results, results[0])
+    assert not found.k.any() and not found.v.any()
+
+
 @pytest.mark.parametrize("which", range(6))
 def test_known_gradients_read_no_negated_memory(which):
     """A lazily negated tensor's memory has the opposite of its values."""

@@ -183,6 +183,23 @@ def test_results_lie_as_their_operands(layout, values):
     with FakeTensorMode() as mode:
         fake = torch.ops.fa.attention(*map(mode.from_tensor, operands), [])
     assert fake.stride() == out.stride()
+    torch.use_deterministic_algorithms(True)
+    try:  # which allocates in another way
+        ordered = fa.attention(*operands), *fa.attention(q, k, v, return_lse=True)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert ordered[0].stride() == ordered[1].stride() == out.stride()
+    assert not any(x._is_view() for x in ordered)  # of which autograd refuses x.mul_()
+
+
+def test_a_fake_of_head_dim_1():
+    """Whose stride says nothing of where it lies."""
+    from torch._subclasses import FakeTensorMode
+
+    x = torch.randn(60).as_strided((3, 3, 2, 1), (1, 6, 3, 0))
+    with FakeTensorMode() as mode:
+        fake = torch.ops.fa.attention(*[mode.from_tensor(x)] * 3, [])
+    assert fake.stride() == fa.attention(x, x, x).stride()
 
 
 def test_fake_tensors_are_checked():

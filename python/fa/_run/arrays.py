@@ -87,8 +87,8 @@ class Library:
     """Calls return when the GPU has finished: nothing orders their streams."""
     in_order: Callable[[Any, int], Any] | None = None
     """(like, last) -> an uninitialised array of `like`'s type and sizes, but for the last
-    one, whose dimensions lie in memory in the order of like's; None where `empty` is as
-    good."""
+    one, whose dimensions lie in memory in the order of like's where like's last one is the
+    innermost; None where `empty` is as good."""
     is_native: bool = False
     """Calls that were made once need no view: `_native` reads the arrays itself."""
 
@@ -239,22 +239,22 @@ def _torch_library(torch: Any) -> Library:
         storage = torch.UntypedStorage(size, device=like.device)
         return storage, storage.data_ptr()
 
-    def unfilled(shape: tuple[int, ...], *, dtype: Any, device: Any) -> Any:
+    def unfilled(shape: tuple[int, ...], *, dtype: Any, device: Any, strides: Any = None) -> Any:
         if not torch.are_deterministic_algorithms_enabled():
             return torch.empty(shape, dtype=dtype, device=device)
         # By its storage: torch.empty fills tensors then, and fa writes all of them.
         tensor = torch.empty(0, dtype=dtype, device=device)
         storage = torch.UntypedStorage(math.prod(shape) * dtype.itemsize, device=device)
-        return tensor.set_(storage, 0, shape)
+        return tensor.set_(storage, 0, shape, strides or _contiguous(shape))
 
     def unfilled_like(like: Any, last: int | None = None) -> Any:
         last = like.shape[-1] if last is None else last
         if not torch.are_deterministic_algorithms_enabled():
             return in_order_of(like, last)
         shown = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device="meta")
-        shape = (*like.shape[:-1], last)
-        tensor = unfilled(shape, dtype=like.dtype, device=like.device)
-        return tensor.as_strided(shape, in_order_of(shown, last).stride())
+        strides = in_order_of(shown, last).stride()
+        shape, kind = (*like.shape[:-1], last), {"dtype": like.dtype, "device": like.device}
+        return unfilled(shape, strides=strides, **kind)
 
     _watch(torch)
     # PyTorch has it from version 2.11 on. What is no tensor of these classes,
@@ -291,14 +291,14 @@ def in_order_of(like: Any, last: int) -> Any:
     like's last dimension is not the innermost.
     """
     torch = sys.modules["torch"]
-    if last == like.shape[-1]:
-        made = torch.empty_like(like)
-        if made.stride(-1) == 1:
-            return made
     shape, kind = (*like.shape[:-1], last), {"dtype": like.dtype, "device": like.device}
-    if like.stride(-1) == 1:
-        order = sorted(range(like.dim()), key=like.stride, reverse=True)
-        made = torch.empty_permuted(shape, order, **kind)
+    # A last dimension of size 1 has any stride: fake and real tensors would differ.
+    if like.shape[-1] > 1 and like.stride(-1) == 1:
+        if last == like.shape[-1]:
+            made = torch.empty_like(like)
+        else:
+            order = sorted(range(like.dim()), key=like.stride, reverse=True)
+            made = torch.empty_permuted(shape, order, **kind)
         if made.stride(-1) == 1:
             return made
     return torch.empty(shape, **kind)

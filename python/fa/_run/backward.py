@@ -10,8 +10,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fa import _native
-from fa._run.arrays import View, compute_type, is_seen_by, is_torch_tensor, views_of
+from fa._run.arrays import Array, View, compute_type, is_seen_by, is_torch_tensor, views_of
 from fa._run.call import Call, captured_views, target_of
 from fa._run.checks import check, check_captured, check_extents, check_scale
 from fa._run.config import DEFAULT_SCHEDULE, AttentionConfig, Schedule
@@ -109,6 +111,7 @@ def differentiate(
     q, k, v, traced, is_causal, scale = call[:6]
     if deterministic is None:
         deterministic = _is_deterministic(q)
+    deterministic = bool(deterministic)
     # Lists of blocks are made with each gradient.
     is_usual = schedule is None and not wrt and call.is_usual(has_lists=True)
     if is_usual and (has_run or not _is_seen((q, k, v, *traced.arrays, *results))):
@@ -155,6 +158,9 @@ def differentiate(
                 program=kernel.runnable(device),
                 extents=[extent.native() for extent in traced.extents],
             )
+    else:
+        for array in made:
+            _fill_with_zeros(array)
     for place, number in enumerate(wrt):
         made[3 + place] = _shaped_like(
             made[3 + place], traced.arrays[number], traced.variant.captured[number]
@@ -182,6 +188,16 @@ def _has_vectors(array: Any) -> bool:
         return True
     places = (array.data_ptr(), *(size * stride for stride in array.stride()[:-1]))
     return all(place % 16 == 0 for place in places)
+
+
+def _fill_with_zeros(array: Any) -> None:
+    """What keys and values without queries' heads have as gradients."""
+    if is_torch_tensor(array):
+        array.zero_()
+    elif isinstance(array, Array):
+        np.asarray(array)[...] = 0
+    else:
+        array[...] = 0
 
 
 def _converted(array: Any, dtype: Any) -> Any:

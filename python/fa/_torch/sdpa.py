@@ -654,8 +654,8 @@ def sdpa(
             have another H than key; what is grouped is copied then for each head.
 
     Returns:
-        [..., Hq, L, Ev] in query's type, its dimensions in memory in query's order. A
-        row that sees no key, be it by False or by -inf, is 0.
+        [..., Hq, L, Ev] in query's type, its dimensions in memory in query's order, where
+        E is the innermost there. A row that sees no key, be it by False or by -inf, is 0.
 
     Raises:
         NotImplementedError: a call in a transform of torch.func or in
