@@ -327,6 +327,11 @@ def in_turns(
     return {name: statistics.median(all_of) for name, all_of in found.items()}
 
 
+def speed(ms: float, args: argparse.Namespace) -> dict[str, float]:
+    """What is kept of the milliseconds of a step."""
+    return dict(ms_per_step=ms, tokens_per_second=1000 * args.batch * args.context / ms)
+
+
 def train(
     name: str, implementation: Implementation, dtype: str, text: bytes, args: argparse.Namespace
 ) -> dict[str, Any]:
@@ -350,8 +355,7 @@ def train(
         losses=[loss.item() for loss, _ in found],
         gradient_norms=[norm.item() for _, norm in found],
         parameters=sum(parameter.numel() for parameter in trainer.model.parameters()),
-        ms_per_step=ms,
-        tokens_per_second=1000 * args.batch * args.context / ms,
+        **speed(ms, args),
         peak_bytes=peak.bytes() if peak else None,
         attention_share=None,
     )
@@ -601,9 +605,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"not timed in turns: {common.first_line(error)}")
             by_turns = {}
         for name, ms in by_turns.items():
-            runs[f"{name} {args.dtype}"].update(
-                ms_per_step=ms, tokens_per_second=1000 * args.batch * args.context / ms
-            )
+            runs[f"{name} {args.dtype}"].update(speed(ms, args))
     print(curves(runs, args.dtype))
     print(table(runs))
     found = result["check"] = check(runs, args.dtype)

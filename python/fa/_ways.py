@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from fa import _native
 from fa._masks.blocks import block_mask, check_block_mask, is_block_mask
 from fa._masks.prepare import Prepared
-from fa._run.arrays import compute_type_of, is_compiling, is_seen_by, is_torch_tensor
+from fa._run.arrays import compute_type_of, is_compiling, is_seen, is_torch_tensor
 from fa._run.call import Call, attend
 from fa._run.dropout import with_dropout
 from fa._run.lists import Lists
@@ -170,10 +170,7 @@ def _converted(request: Request) -> Any:
 
 
 def _is_seen(request: Request) -> bool:
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return False
-    return is_seen_by(torch, (*request[:3], *request.traced.arrays))
+    return is_seen((*request[:3], *request.traced.arrays))
 
 
 def _operator(request: Request) -> Any:

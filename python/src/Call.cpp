@@ -280,6 +280,11 @@ struct PreparedCalls {
   std::unordered_map<ListsKey, Call, HashBytes<ListsKey>> calls;
 };
 
+/// The type of scores and of the log-sum-exp of operands of a type.
+int32_t computeType(int32_t dtype) {
+  return dtype == FA_RT_F64 ? FA_RT_F64 : FA_RT_F32;
+}
+
 constexpr int32_t kCausal = 1, kLogSumExp = 2, kScaled = 4;
 /// Of a gradient; of one with respect to the log-sum-exp, too; of one that has
 /// the same bits each time.
@@ -416,8 +421,7 @@ PyObject *runKnown(PyObject *const *args, const PreparedCalls *prepared) {
   bool hasLSE = variant.flags & kLogSumExp;
   if (hasLSE) {
     lse = py::reinterpret_steal<py::object>(
-        allocate(library, nullptr, 3, shape,
-                 variant.dtype == FA_RT_F64 ? FA_RT_F64 : FA_RT_F32,
+        allocate(library, nullptr, 3, shape, computeType(variant.dtype),
                  variant.device, inputs.tensors[inputs.count + 1]));
     if (!lse)
       return nullptr;
@@ -460,6 +464,8 @@ PyObject *runUnseen(PyObject *const *args, const PreparedCalls *prepared) {
   case Sight::Seen:
     Py_RETURN_NONE;
   case Sight::Recorded: {
+    // What has no memory here, as on a device that fa does not know, or does
+    // not fit, goes the long way.
     Inputs inputs;
     PyObject *result = readInputs(args, inputs) ? recordedMark : Py_None;
     Py_INCREF(result);
@@ -496,8 +502,9 @@ constexpr Py_ssize_t kGradientArgs = kCallArgs + 5;
 
 /// Whether a kernel reads the array as it is: rows of unit stride, which begin
 /// at 16 bytes on a GPU if they can be read as vectors of 16.
-bool hasRows(const fa_rt_tensor &tensor, int32_t size, bool isHost) {
+bool hasRows(const fa_rt_tensor &tensor, bool isHost) {
   const int32_t last = tensor.rank - 1;
+  const auto size = static_cast<int64_t>(fa_rt_dtype_size(tensor.dtype));
   if (tensor.strides[last] != 1)
     return false;
   if (isHost || tensor.rank != 4 || tensor.shape[last] * size % 16 != 0)
@@ -515,8 +522,6 @@ bool readGradientInputs(PyObject *const *args, Inputs &inputs) {
     return false;
   Variant &variant = inputs.variant;
   const bool isHost = variant.device == kHost;
-  const bool isWide = variant.dtype == FA_RT_F64;
-  const int32_t size = isWide ? 8 : variant.dtype == FA_RT_F32 ? 4 : 2;
   variant.flags = (variant.flags & ~kLogSumExp) | kGradient;
   if (args[kCallArgs + 3] != Py_None)
     variant.flags |= kOfLogSumExp;
@@ -533,12 +538,10 @@ bool readGradientInputs(PyObject *const *args, Inputs &inputs) {
     if (libraryOf(array) != inputs.library ||
         !read(*inputs.library, array, tensor, device) ||
         device != variant.device || tensor.rank != (isRow ? 3 : 4) ||
-        tensor.dtype != (!isRow   ? variant.dtype
-                         : isWide ? FA_RT_F64
-                                  : FA_RT_F32) ||
+        tensor.dtype != (isRow ? computeType(variant.dtype) : variant.dtype) ||
         !std::equal(q, q + 3, tensor.shape) ||
         (!isRow && tensor.shape[3] != variant.valueDim) ||
-        !hasRows(tensor, isRow && !isWide ? 4 : size, isHost))
+        !hasRows(tensor, isHost))
       return false;
   }
   return true;

@@ -337,7 +337,7 @@ def is_compiling() -> bool:
     return torch is not None and torch.compiler.is_dynamo_compiling()
 
 
-def is_seen_by(torch: Any, arrays: tuple[Any, ...]) -> bool:
+def is_seen(arrays: tuple[Any, ...]) -> bool:
     """Whether PyTorch has to see a call with these arrays, the first of which is the query.
 
     It does where it records gradients or operations or transforms functions, where
@@ -345,6 +345,9 @@ def is_seen_by(torch: Any, arrays: tuple[Any, ...]) -> bool:
     does, where it negates a tensor's memory only when an operator reads it, and where
     there is no memory.
     """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
     _watch(torch)
     return _native.is_seen(arrays) or getattr(arrays[0], "is_meta", False) is True
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fa import _native
-from fa._run.arrays import Array, View, compute_type, is_seen_by, is_torch_tensor, views_of
+from fa._run.arrays import Array, View, compute_type, is_seen, is_torch_tensor, views_of
 from fa._run.call import Call, captured_views, target_of
 from fa._run.checks import check, check_captured, check_extents, check_scale
 from fa._run.config import DEFAULT_SCHEDULE, AttentionConfig, Schedule
@@ -66,12 +66,6 @@ def _is_deterministic(array: Any) -> bool:
     return is_torch_tensor(array) and sys.modules["torch"].are_deterministic_algorithms_enabled()
 
 
-def _is_seen(arrays: Sequence[Any]) -> bool:
-    """Whether PyTorch has a say in what is in the memory of an array, the first one's kind."""
-    own = tuple([array for array in arrays if array is not None])
-    return is_torch_tensor(own[0]) and is_seen_by(sys.modules["torch"], own)
-
-
 def _check_results(views: Sequence[View], names: Sequence[str], q: View, v: View) -> None:
     """Raises ValueError for shapes and types other than those that the forward gives."""
     lse = q.shape[:3]
@@ -114,7 +108,7 @@ def differentiate(
     deterministic = bool(deterministic)
     # Lists of blocks are made with each gradient.
     is_usual = schedule is None and not wrt and call.is_usual(has_lists=True)
-    if is_usual and (has_run or not _is_seen((q, k, v, *traced.arrays, *results))):
+    if is_usual and (has_run or not is_seen((q, k, v, *traced.arrays, *results))):
         known = _native.attention_backward(*call.key(), *results, deterministic)
         if known is not None:
             return list(known)

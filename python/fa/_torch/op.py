@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fa._run.arrays import compute_type_of, describe, in_order_of, is_seen_by
+from fa._run.arrays import compute_type_of, describe, in_order_of, is_seen
 from fa._run.backward import Results, differentiate
 from fa._run.call import Call, attend
 from fa._run.checks import check, number_of_argument
@@ -276,7 +276,7 @@ class Attention(torch.autograd.Function):
         call, results = ctx.asked.of(query, key, value, captured), (out, lse, out_grad, lse_grad)
         grads = (out_grad,) if lse_grad is None else (out_grad, lse_grad)
         is_batched = any([torch._C._dispatch_keys(x).has(_BATCHED) for x in grads])
-        if torch.compiler.is_compiling() or is_batched or is_seen_by(torch, (*saved, *grads)):
+        if torch.compiler.is_compiling() or is_batched or is_seen((*saved, *grads)):
             gradients = torch.ops.fa.attention_backward(
                 *(query, key, value, captured, *results),
                 wrt=wrt,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fa import _native
-from fa._run.arrays import is_seen_by
+from fa._run.arrays import is_seen
 from fa._run.call import Call, attend
 from fa._run.checks import is_scale, scale_error
 from fa._run.dropout import (
@@ -555,7 +555,7 @@ def _variant_of(
 def _is_operator_needed(tensors: tuple[Tensor, ...]) -> bool:
     if torch.compiler.is_dynamo_compiling():
         return True
-    return is_seen_by(torch, tensors)
+    return is_seen(tensors)
 
 
 def _operand(x: Tensor, leads: tuple[Any, ...], heads: Any) -> Tensor:
