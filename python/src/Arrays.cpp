@@ -198,8 +198,9 @@ struct Watch {
   /// Likewise a function: whether gradients are recorded, of tensors with an
   /// attribute of that name; and one of a tensor.
   PyObject *isRecording, *isRecorded, *isNegated;
-  /// A function: whether the types of arguments are converted.
-  PyObject *isConverting;
+  /// A function without arguments: whether torch.autocast is on; and one of a
+  /// call's query, key and value: whether it converts one of them.
+  PyObject *isConverting, *isConverted;
 
   bool isPlain(PyObject *object) const {
     return Py_TYPE(object) == plain || Py_TYPE(object) == parameter;
@@ -209,6 +210,8 @@ struct Watch {
   }
   /// Whether a mode or a transform is there: 1 or 0; -1 with an exception.
   int inGeneral() const;
+  /// Whether torch.autocast converts one of the arrays, likewise.
+  int converts(Arrays arrays) const;
   Sight ofTensors(Arrays arrays) const;
 };
 
@@ -234,6 +237,13 @@ int Watch::inGeneral() const {
   long number = PyLong_AsLong(level);
   Py_DECREF(level);
   return PyErr_Occurred() ? -1 : number >= 0;
+}
+
+int Watch::converts(Arrays arrays) const {
+  int holds = truth(PyObject_CallNoArgs(isConverting));
+  return holds <= 0 ? holds
+                    : truth(PyObject_Vectorcall(isConverted, arrays.first,
+                                                arrays.count, nullptr));
 }
 
 Sight Watch::ofTensors(Arrays arrays) const {
@@ -265,16 +275,16 @@ Sight Watch::ofTensors(Arrays arrays) const {
 
 } // namespace
 
-Sight fa::python::sightOf(std::initializer_list<Arrays> all) {
+Sight fa::python::sightOf(Arrays inputs, Arrays captured) {
   Sight sight = Sight::Unseen;
   if (!watch)
     return sight;
   int seen = watch->inGeneral();
   if (!seen)
-    seen = truth(PyObject_CallNoArgs(watch->isConverting));
+    seen = watch->converts(inputs);
   if (seen)
     return seen < 0 ? Sight::Failed : Sight::Seen;
-  for (Arrays arrays : all) {
+  for (Arrays arrays : {inputs, captured}) {
     Sight own = arrays.count ? watch->ofTensors(arrays) : Sight::Unseen;
     if (own == Sight::Failed || own == Sight::Seen)
       return own;
@@ -309,7 +319,8 @@ void watchTensors(const py::type &plain, const py::type &parameter,
                   const py::tuple &states, const py::object &levelOwner,
                   const py::str &levelName, const py::object &isRecording,
                   const py::str &isRecorded, const py::object &isNegated,
-                  const py::object &isConverting) {
+                  const py::object &isConverting,
+                  const py::object &isConverted) {
   auto kept = [](const py::object &object) { return object.inc_ref().ptr(); };
   auto *made = new Watch{reinterpret_cast<PyTypeObject *>(kept(plain)),
                          reinterpret_cast<PyTypeObject *>(kept(parameter)),
@@ -319,7 +330,8 @@ void watchTensors(const py::type &plain, const py::type &parameter,
                          kept(isRecording),
                          kept(isRecorded),
                          kept(isNegated),
-                         kept(isConverting)};
+                         kept(isConverting),
+                         kept(isConverted)};
   for (py::handle state : states)
     made->states.push_back(state.inc_ref().ptr());
   watch = made;
@@ -375,5 +387,6 @@ void fa::python::addArrays(py::module_ &m, PyObject *runError) {
   m.def("watch_tensors", &watchTensors, py::kw_only(), py::arg("plain"),
         py::arg("parameter"), py::arg("states"), py::arg("level_owner"),
         py::arg("level_name"), py::arg("is_recording"), py::arg("is_recorded"),
-        py::arg("is_negated"), py::arg("is_converting"));
+        py::arg("is_negated"), py::arg("is_converting"),
+        py::arg("is_converted"));
 }

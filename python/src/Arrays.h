@@ -85,9 +85,10 @@ struct Arrays {
   Py_ssize_t count;
 };
 
-/// Of a call as it was given, with these arrays: Seen, too, where
-/// torch.autocast converts types. Failed with an exception.
-Sight sightOf(std::initializer_list<Arrays> all);
+/// Of a call as it was given, with a query, a key and a value, and what its
+/// functions captured: Seen, too, where torch.autocast converts one of the
+/// inputs. Failed with an exception.
+Sight sightOf(Arrays inputs, Arrays captured);
 
 } // namespace fa::python
 

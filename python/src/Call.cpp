@@ -458,7 +458,7 @@ PyObject *runUnseen(PyObject *const *args, const PreparedCalls *prepared) {
   Arrays of{nullptr, PyTuple_GET_SIZE(captured)};
   if (of.count)
     of.first = &PyTuple_GET_ITEM(captured, 0);
-  switch (sightOf({{args, 3}, of})) {
+  switch (sightOf({args, 3}, of)) {
   case Sight::Failed:
     return nullptr;
   case Sight::Seen:

@@ -903,11 +903,12 @@ def test_gradients_that_are_known(way):
         if way != "dropout":  # which is added to the functions first
             patch.setattr(_attention, "answer", refuse)
         for x, y in zip(first, call(grad)):
-            assert x is not y and torch.equal(x, y)
+            assert x is not y
+            assert_same(x, y)
         with pytest.raises(AssertionError, match="the long way"):
             call(grad.transpose(2, 3).contiguous().transpose(2, 3))
     for x, y in zip(first, call(grad.transpose(2, 3).contiguous().transpose(2, 3))):
-        assert torch.equal(x, y)
+        assert_same(x, y)
 
 
 def test_known_gradients_are_of_other_lengths_too():
@@ -920,7 +921,7 @@ def test_known_gradients_are_of_other_lengths_too():
         leaves = [x.clone().requires_grad_() for x in arrays]
         own = torch.autograd.grad(fa.attention(*leaves), leaves, grad)
         for x, y in zip(by_hand, own):
-            assert torch.equal(x, y)
+            assert_same(x, y)
         for wrong in (
             (out[:, :, 1:], lse, grad),
             (out, lse.double(), grad),
@@ -1052,6 +1053,25 @@ def test_autocast():
     rounded = learned(*(x.detach().bfloat16() for x in (q, k, v)), slopes)
     variant = Variant(lambda s, b, h, i, j, slopes: s + slopes[h] / (j + 1))
     assert_right(found, right.gradients(variant.formula, rounded, (grad, None)))
+
+
+def test_autocast_of_its_own_types():
+    """What is of autocast's type already goes the short way, forth and back; the rest does not."""
+    q, k, v = inputs(dims=(16, 16), dtype=torch.bfloat16)
+    grad = normal(*q.shape, dtype=torch.bfloat16)
+
+    def call(k=k):
+        with torch.autocast(DEVICE, torch.bfloat16):
+            return torch.autograd.grad(fa.attention(q, k, v), (q, k, v), grad)
+
+    first = call()
+    with pytest.MonkeyPatch.context() as patch:
+        refuse = mock.Mock(side_effect=AssertionError("the long way"))
+        patch.setattr(_attention, "answer", refuse)
+        for x, y in zip(first, call()):
+            assert_same(x, y)
+        with pytest.raises(AssertionError, match="the long way"):
+            call(k.detach().float().requires_grad_())
 
 
 def test_gradcheck_of_directions():

@@ -942,6 +942,17 @@ def test_sdpa_autocast():
     assert_right(out, exact_sdpa(*(x.bfloat16() for x in (q, k, v)), mask))
 
 
+def test_sdpa_autocast_of_a_mask_alone():
+    """A mask is converted with the rest, where it is all that has another type, too."""
+    q, k, v = (x.bfloat16() for x in inputs(key_heads=4))
+    mask = 1e6 + normal(17, 40)  # bfloat16 has one number for all of them
+    fa.torch.sdpa(q, k, v, mask)  # which is known without autocast
+    for _ in range(2):
+        with torch.autocast(DEVICE, dtype=torch.bfloat16):
+            out = fa.torch.sdpa(q, k, v, mask)
+        assert_right(out, exact_sdpa(q, k, v, mask.bfloat16()))
+
+
 @pytest.mark.parametrize("is_compiled", [False, True])
 @pytest.mark.parametrize("has_function", [False, True])
 def test_autocast(is_compiled, has_function):

@@ -248,7 +248,7 @@ def _torch_library(torch: Any) -> Library:
         return tensor.set_(storage, 0, shape, strides or _contiguous(shape))
 
     def unfilled_like(like: Any, last: int | None = None) -> Any:
-        last = like.shape[-1] if last is None else last
+        last = like.size(-1) if last is None else last
         if not torch.are_deterministic_algorithms_enabled():
             return in_order_of(like, last)
         shown = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device="meta")
@@ -290,15 +290,17 @@ def in_order_of(like: Any, last: int) -> Any:
     results: what projections gave as [B, S, H, D] goes on so without a copy. Row-major where
     like's last dimension is not the innermost.
     """
-    torch = sys.modules["torch"]
-    shape, kind = (*like.shape[:-1], last), {"dtype": like.dtype, "device": like.device}
+    torch, own = sys.modules["torch"], like.size(-1)
     # A last dimension of size 1 has any stride: fake and real tensors would differ.
-    if like.shape[-1] > 1 and like.stride(-1) == 1:
-        if last == like.shape[-1]:
-            made = torch.empty_like(like)
-        else:
-            order = sorted(range(like.dim()), key=like.stride, reverse=True)
-            made = torch.empty_permuted(shape, order, **kind)
+    has_order = own > 1 and like.stride(-1) == 1
+    if has_order and last == own:
+        made = torch.empty_like(like)
+        if made.stride(-1) == 1:
+            return made
+    shape, kind = (*like.shape[:-1], last), {"dtype": like.dtype, "device": like.device}
+    if has_order and last != own:
+        order = sorted(range(like.dim()), key=like.stride, reverse=True)
+        made = torch.empty_permuted(shape, order, **kind)
         if made.stride(-1) == 1:
             return made
     return torch.empty(shape, **kind)
@@ -322,7 +324,15 @@ def _watch(torch: Any) -> None:
         is_recorded="requires_grad",
         is_negated=torch.Tensor.is_neg,
         is_converting=own._is_any_autocast_enabled,
+        is_converted=_is_converted,
     )
+
+
+def _is_converted(query: Any, *others: Any) -> bool:
+    """Whether torch.autocast, which is on, converts one of a call's tensors."""
+    from fa._torch import op
+
+    return op.is_autocast(query, *others)
 
 
 def is_torch_tensor(array: Any) -> bool:

@@ -380,7 +380,9 @@ def _autocast_type(query: Any) -> torch.dtype | None:
 
 def _is_cast(x: Any, dtype: torch.dtype) -> bool:
     """Whether torch.autocast to a type converts x."""
-    return isinstance(x, Tensor) and x.is_floating_point() and x.dtype not in (torch.float64, dtype)
+    if not isinstance(x, Tensor) or x.dtype == dtype:
+        return False
+    return x.is_floating_point() and x.dtype != torch.float64
 
 
 def is_autocast(query: Any, *others: Any) -> bool:

@@ -72,9 +72,9 @@ def _usual(query: Any, key: Any, value: Any, attn_mask: Any, options: Any) -> Te
         return None
     if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
         return None
-    # torch.autocast has types of its own; sizes of nested tensors can't be asked.
+    # What torch.autocast converts has other types; sizes of nested tensors can't be asked.
     is_nested = query.is_nested or key.is_nested or value.is_nested
-    if is_nested or torch._C._is_any_autocast_enabled():
+    if is_nested or op.is_autocast(query, key, value, attn_mask):
         return None
     result = sdpa.slower(query, key, value, attn_mask)
     if result is None:

@@ -405,7 +405,9 @@ def known(
         return None
     number, arrays = 0, ()
     if attn_mask is not None:
-        number = -1 if is_causal else _known_mask(attn_mask, shape, key.shape, query.dtype)
+        if is_causal or op.is_autocast(query, attn_mask):
+            return None
+        number = _known_mask(attn_mask, shape, key.shape, query.dtype)
         if number < 0:
             return None
         arrays = (attn_mask,)
