@@ -66,6 +66,8 @@ HIGHER = {"bfloat16": "float32", "float32": "float64"}
 HEAD_DIM = 64
 TURN = 4
 """Steps that one implementation takes before the next does."""
+BATCHES = 256
+"""Batches whose places in the text are drawn at once."""
 PROFILED = 3
 """Steps that are profiled, after those that count."""
 
@@ -200,13 +202,18 @@ def library_text() -> bytes:
 
 
 def batches(text: bytes, args: argparse.Namespace) -> Iterator[Tensor]:
-    """Token ids [batch, context], int64, from random places; the same for a seed."""
+    """Token ids [batch, context], int64, from random places; the same for a seed.
+
+    The places of many steps go to the device at once: a copy from the host's memory waits for
+    all that is enqueued there, and a step that begins with one has the GPU wait for the host.
+    """
     tokens = torch.frombuffer(bytearray(text), dtype=torch.uint8).to(args.device)
     generator = torch.Generator().manual_seed(args.seed)
-    steps = torch.arange(args.context, device=args.device)
+    steps, sizes = torch.arange(args.context, device=args.device), (BATCHES, args.batch, 1)
     while True:
-        starts = torch.randint(len(text) - args.context, (args.batch, 1), generator=generator)
-        yield tokens[starts.to(args.device) + steps].long()
+        starts = torch.randint(len(text) - args.context, sizes, generator=generator)
+        for start in starts.to(args.device):
+            yield tokens[start + steps].long()
 
 
 def use(implementation: Implementation) -> None:
