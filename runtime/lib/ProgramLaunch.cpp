@@ -447,8 +447,32 @@ void Temps::allocate(Frame &frame, CallerMemory memory) {
   zeros.flush();
 }
 
-/// Zeroes results that kernels add to, whatever these do. They lie in memory
-/// without gaps.
+/// The number of elements of a result that lies in memory without gaps, its
+/// dimensions in any order; fails for another one.
+static int64_t countDense(const TensorDecl &decl, size_t number,
+                          const fa_rt_tensor &arg) {
+  int dims[FA_RT_MAX_RANK], count = 0;
+  for (int d = arg.rank - 1; d >= 0; --d)
+    if (arg.shape[d] != 1)
+      dims[count++] = d;
+  std::stable_sort(dims, dims + count, [&](int a, int b) {
+    return arg.strides[a] < arg.strides[b];
+  });
+  int64_t elements = 1;
+  for (int i = 0; i < count; ++i)
+    elements *= arg.shape[dims[i]];
+  int64_t inner = 1;
+  for (int i = 0; elements != 0 && i < count; inner *= arg.shape[dims[i++]])
+    if (arg.strides[dims[i]] != inner)
+      fail(FA_RT_INVALID_ARGUMENT,
+           "argument %zu (%s): expected a stride of %lld in dimension %d, got "
+           "%lld; kernels add to it: pass it without gaps in memory",
+           number, decl.name.c_str(), print(inner), dims[i],
+           print(arg.strides[dims[i]]));
+  return elements;
+}
+
+/// Zeroes results that kernels add to, whatever these do.
 static void zeroResults(const fa_rt_program &program, const fa_rt_tensor *args,
                         cu::Stream stream) {
   for (size_t i = 0; i < static_cast<size_t>(program.header.numArgs); ++i) {
@@ -456,16 +480,7 @@ static void zeroResults(const fa_rt_program &program, const fa_rt_tensor *args,
     if (!decl.isZeroed)
       continue;
     const fa_rt_tensor &arg = args[i];
-    int64_t elements = 1;
-    for (int d = arg.rank - 1; d >= 0; --d) {
-      if (arg.shape[d] > 1 && arg.strides[d] != elements)
-        fail(
-            FA_RT_INVALID_ARGUMENT,
-            "argument %zu (%s): expected a stride of %lld in dimension %d, got "
-            "%lld; kernels add to it: pass it contiguous",
-            i, decl.name.c_str(), print(elements), d, print(arg.strides[d]));
-      elements *= arg.shape[d];
-    }
+    int64_t elements = countDense(decl, i, arg);
     size_t bytes = static_cast<size_t>(elements) *
                    static_cast<size_t>(fa_rt_dtype_size(decl.dtype));
     if (bytes)

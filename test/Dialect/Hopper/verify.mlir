@@ -514,6 +514,81 @@ func.func @bounds_of_tiles(%t: tensor<64x64xf16>, %n: index, %f: i1) {
 
 // -----
 
+// Floats of what both roles know give bounds, too: the same in both.
+func.func @bounds_of_floats(%t: tensor<64x64xf16>, %s: tensor<4xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %c64 = arith.constant 64 : index
+  %zero = arith.constant 0.0 : f32
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    hopper.producer registers 24 {
+      scf.for %h = %c0 to %c4 step %c1 {
+        %x = tensor.extract %s[%h] : tensor<4xf32>
+        %seen = arith.cmpf ogt, %x, %zero : f32
+        %end = arith.select %seen, %c64, %c0 : index
+        scf.for %j = %c0 to %end step %c64 {
+          hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+        }
+      }
+    }
+    hopper.consumers 1 registers 112 {
+      scf.for %h = %c0 to %c4 step %c1 {
+        %x = tensor.extract %s[%h] : tensor<4xf32>
+        %seen = arith.cmpf ogt, %x, %zero : f32
+        %end = arith.select %seen, %c64, %c0 : index
+        scf.for %j = %c0 to %end step %c64 {
+          %u = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+          hopper.release %u : <tensor<64x64xf16>>
+        }
+      }
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @bounds_of_other_floats(%t: tensor<64x64xf16>, %s: tensor<4xf32>, %b: f32) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %c64 = arith.constant 64 : index
+  %zero = arith.constant 0.0 : f32
+  // expected-note @below {{this happens where a arith.cmpf is}}
+  scf.forall (%i) in (4) {
+    %r = hopper.ring "r" at 1024 barriers 128 : <2, tensor<64x64xf16>>
+    hopper.tile_queue barriers 0
+    // expected-error @below {{'hopper.producer' op expected as many loads of ring "r" as the consumers take of its tiles}}
+    hopper.producer registers 24 {
+      scf.for %h = %c0 to %c4 step %c1 {
+        %x = tensor.extract %s[%h] : tensor<4xf32>
+        %seen = arith.cmpf ogt, %x, %zero : f32
+        %end = arith.select %seen, %c64, %c0 : index
+        scf.for %j = %c0 to %end step %c64 {
+          hopper.load %t into %r bytes 8192 : tensor<64x64xf16>, <2, tensor<64x64xf16>>
+        }
+      }
+    }
+    hopper.consumers 1 registers 112 {
+      scf.for %h = %c0 to %c4 step %c1 {
+        %x = tensor.extract %s[%h] : tensor<4xf32>
+        %seen = arith.cmpf ogt, %x, %b : f32
+        %end = arith.select %seen, %c64, %c0 : index
+        scf.for %j = %c0 to %end step %c64 {
+          %u = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
+          hopper.release %u : <tensor<64x64xf16>>
+        }
+      }
+    }
+  }
+  return
+}
+
+// -----
+
 func.func @step_of_nothing(%t: tensor<64x64xf16>, %n: index, %f: i1) {
   %c0 = arith.constant 0 : index
   %c64 = arith.constant 64 : index

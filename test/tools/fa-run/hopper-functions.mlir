@@ -163,6 +163,22 @@ func.func @slopes(%q: !t, %k: !t, %v: !t, %slopes: tensor<2xf32>) -> !t {
   return %o : !t
 }
 
+// Heads that share keys, some of which see nothing, as their floats say.
+func.func @heads(%q: tensor<1x4x?x64xbf16>, %k: !t, %v: !t, %slopes: tensor<4xf32>) -> tensor<1x4x?x64xbf16> {
+  %o = fa.attention %q, %k, %v scale 0.125
+    mask {
+    ^bb0(%b: index, %h: index, %i: index, %j: index):
+      %slope = tensor.extract %slopes[%h] : tensor<4xf32>
+      %integer = arith.index_cast %h : index to i32
+      %float = arith.sitofp %integer : i32 to f32
+      %c = arith.constant 0.5 : f32
+      %least = arith.subf %float, %c : f32
+      %seen = arith.cmpf ogt, %slope, %least : f32
+      fa.yield %seen : i1
+    } : (tensor<1x4x?x64xbf16>, !t, !t) -> tensor<1x4x?x64xbf16>
+  return %o : tensor<1x4x?x64xbf16>
+}
+
 func.func @table(%q: !t, %k: !t, %v: !t, %table: tensor<2x128xf32>) -> !t {
   %o = fa.attention %q, %k, %v scale 0.125
     score {

@@ -168,11 +168,38 @@ TEST_F(Launch, ResultsThatAreAddedToAreZeroed) {
 TEST_F(Launch, ResultsThatAreAddedToHaveNoGaps) {
   Program program = load(kAddingImage + code({{"k", 8}}));
   fa_rt_tensor y = tensor(FA_RT_F32, {4, 2});
+  auto run = [&] {
+    return launch(program, {tensor(FA_RT_F32, {3}, 0x100), y});
+  };
   y.strides[0] = 3;
-  expectError(launch(program, {tensor(FA_RT_F32, {3}, 0x100), y}),
-              FA_RT_INVALID_ARGUMENT,
+  expectError(run(), FA_RT_INVALID_ARGUMENT,
               {"argument 1 (y)", "expected a stride of 2 in dimension 0, got 3",
-               "contiguous"});
+               "without gaps"});
+  y.strides[0] = 1; // columns one after the other, with a gap and without
+  y.strides[1] = 5;
+  expectError(run(), FA_RT_INVALID_ARGUMENT,
+              {"expected a stride of 4 in dimension 1, got 5"});
+  y.strides[0] = -1;
+  y.strides[1] = 4;
+  expectError(run(), FA_RT_INVALID_ARGUMENT,
+              {"expected a stride of 1 in dimension 0, got -1"});
+}
+
+TEST_F(Launch, ResultsThatAreAddedToLieInAnyOrder) {
+  Program program = load(kAddingImage + code({{"k", 8}}));
+  void *data;
+  ASSERT_EQ(fa_rt_alloc(0, 40, &data), FA_RT_OK);
+  auto *numbers = static_cast<float *>(data);
+  std::fill(numbers, numbers + 10, 7.0f);
+  fa_rt_tensor y = tensor(FA_RT_F32, {4, 2});
+  y.data = data;
+  y.strides[0] = 1;
+  y.strides[1] = 4;
+  ASSERT_EQ(launch(program, {tensor(FA_RT_F32, {3}, 0x100), y}), FA_RT_OK)
+      << fa_rt_last_error();
+  EXPECT_EQ(std::vector<float>(numbers, numbers + 10),
+            (std::vector<float>{0, 0, 0, 0, 0, 0, 0, 0, 7, 7}));
+  EXPECT_EQ(fa_rt_free(0, data), FA_RT_OK);
 }
 
 TEST_F(Launch, EmptyKeysStillLaunch) {

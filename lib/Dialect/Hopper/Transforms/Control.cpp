@@ -26,9 +26,10 @@ static constexpr int64_t kLargestUnit = 1 << 20;
 /// 2^30).
 static constexpr int64_t kLargestBound = int64_t(1) << 40;
 
-/// A slot is the number of its acquisition.
+/// A slot is the number of its acquisition. A float's says which floats are
+/// alike: what is computed of the same ones is the same.
 static bool isNumber(Type type) {
-  return type.isIndex() || isa<SlotType>(type) ||
+  return type.isIndex() || isa<SlotType, FloatType>(type) ||
          (type.isInteger() && type.getIntOrFloatBitWidth() <= 64);
 }
 
@@ -180,7 +181,8 @@ int64_t Control::candidate(Value value, Key key) {
     it->second =
         candidates[(factor * (number % count) + which * round) % count];
   }
-  named.push_back({value, it->second});
+  if (!isa<FloatType>(value.getType()))
+    named.push_back({value, it->second});
   return it->second;
 }
 
@@ -307,7 +309,9 @@ Control::Number Control::fold(OpResult result) {
     Number n = evaluate(operand);
     if (!n)
       return std::nullopt;
-    operands.push_back(IntegerAttr::get(operand.getType(), *n));
+    operands.push_back(isa<FloatType>(operand.getType())
+                           ? Attribute()
+                           : IntegerAttr::get(operand.getType(), *n));
   }
   SmallVector<OpFoldResult> results;
   if (failed(op->fold(operands, results)) || results.empty())
