@@ -69,7 +69,7 @@ TURN = 4
 BATCHES = 256
 """Batches whose places in the text are drawn at once."""
 PROFILED = 3
-"""Steps that are profiled, after those that count."""
+"""Steps that are profiled."""
 
 # --- Attention by name -----------------------------------------------------------------
 
@@ -342,10 +342,9 @@ def speed(ms: float, args: argparse.Namespace) -> dict[str, float]:
 def train(
     name: str, implementation: Implementation, dtype: str, text: bytes, args: argparse.Namespace
 ) -> dict[str, Any]:
-    """A run: losses and norms of the gradient of each step, speed, memory, attention's share."""
+    """A run: losses and norms of the gradient of each step, speed, memory."""
     is_cuda = args.device == "cuda"
     trainer = Trainer(implementation, dtype, text, args)
-    step = trainer.step
     skipped = min(5, args.steps - 1)  # they compile and fill allocators
     peak = common.PeakMemory() if is_cuda else None
     clock = StepClock(args.device)
@@ -353,12 +352,12 @@ def train(
     for number in range(args.steps):
         if peak and number == skipped:
             peak.reset()
-        found.append(step())
+        found.append(trainer.step())
         clock.mark()
         if number % max(1, args.steps // 10) == 0 or number == args.steps - 1:
             print(f"  {name} {dtype}, step {number}: loss {found[-1][0].item():.4f}", flush=True)
     ms = statistics.median(clock.milliseconds()[skipped:])
-    result = dict(
+    return dict(
         losses=[loss.item() for loss, _ in found],
         gradient_norms=[norm.item() for _, norm in found],
         parameters=sum(parameter.numel() for parameter in trainer.model.parameters()),
@@ -366,9 +365,6 @@ def train(
         peak_bytes=peak.bytes() if peak else None,
         attention_share=None,
     )
-    if is_cuda and dtype == args.dtype:
-        result["attention_share"] = share(profile(implementation, step))
-    return result
 
 
 # --- The share of attention ------------------------------------------------------------
@@ -406,13 +402,21 @@ def marked(forward: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def profile(implementation: Implementation, step: Callable[[], object]) -> list[dict[str, Any]]:
-    """The events of some steps, those of a trace of Chrome's."""
+def profile(
+    implementation: Implementation, text: bytes, args: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """The events of some steps, those of a trace of Chrome's.
+
+    What is timed is timed before: a process that has profiled launches kernels more slowly
+    from then on.
+    """
+    trainer = Trainer(implementation, args.dtype, text, args)
     AttentionInterface.register("example", marked(implementation.forward))
-    step()
+    for _ in range(2):
+        trainer.step()
     with torch.profiler.profile() as profiler:
         for _ in range(PROFILED):
-            step()
+            trainer.step()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
@@ -603,9 +607,9 @@ def main(arguments: list[str] | None = None) -> int:
         if args.device == "cuda":
             gc.collect()
             torch.cuda.empty_cache()
+    ran = {name: known[name] for name, _, dtype in todo if dtype == args.dtype}
+    ran = {n: x for n, x in ran.items() if "losses" in runs[f"{n} {args.dtype}"]}
     if args.compare:
-        ran = {name: known[name] for name, _, dtype in todo if dtype == args.dtype}
-        ran = {n: x for n, x in ran.items() if "losses" in runs[f"{n} {args.dtype}"]}
         try:
             by_turns = in_turns(ran, text, args)
         except Exception as error:  # out of memory: the runs' own times stay
@@ -613,6 +617,9 @@ def main(arguments: list[str] | None = None) -> int:
             by_turns = {}
         for name, ms in by_turns.items():
             runs[f"{name} {args.dtype}"].update(speed(ms, args))
+    for name, implementation in ran.items() if args.device == "cuda" else ():
+        found = share(profile(implementation, text, args))
+        runs[f"{name} {args.dtype}"]["attention_share"] = found
     print(curves(runs, args.dtype))
     print(table(runs))
     found = result["check"] = check(runs, args.dtype)
