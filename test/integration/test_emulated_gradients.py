@@ -85,6 +85,12 @@ MATRIX = """score {
     %t = arith.addf %s, %x : f32
     fa.yield %t : f32
   }"""
+NUMBER = """score {
+  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+    %x = tensor.extract %number[] : tensor<f32>
+    %t = arith.mulf %s, %x : f32
+    fa.yield %t : f32
+  }"""
 CAUSAL = """mask {
   ^bb0(%b: index, %h: index, %i: index, %j: index):
     %seen = arith.cmpi sle, %j, %i : index
@@ -103,13 +109,14 @@ DOCUMENTS = """mask {
 
 def source(dtype, dims, scale, score, mask):
     """Attention of two query heads and one key head; with a score function one of captured
-    slopes, distances and a number for each key, or of a matrix for each head."""
+    slopes, distances and a number for each key, of a matrix for each head, or of a number."""
     q, k, v = (f"tensor<?x{h}x?x{d}x{dtype}>" for h, d in zip((2, 1, 1), (*dims[:1], *dims)))
     result = f"tensor<?x2x?x{dims[1]}x{dtype}>"
     captured = {
         "": "",
         SCORE: ", %slopes: tensor<?xf32>, %table: tensor<?xf32>, %offsets: tensor<?xf32>",
         MATRIX: ", %matrix: tensor<?x?x?xf32>",
+        NUMBER: ", %number: tensor<f32>",
     }[score]
     captured += ", %documents: tensor<?x?xi32>" if mask is DOCUMENTS else ""
     return f"""func.func @f(%q: {q}, %k: {k}, %v: {v}{captured}) -> {result} {{
@@ -212,6 +219,7 @@ def test_lists(kind, tiles):
         (torch.bfloat16, 150, (32, 32), CAUSAL, SCORE),
         (torch.float32, 150, (0, 0), CAUSAL, SCORE),
         (torch.float32, 150, (32, 32), DOCUMENTS, ""),
+        (torch.float32, 150, (32, 32), CAUSAL, NUMBER),
         (torch.bfloat16, 560, (32, 32), "", SCORE),  # of 18 blocks of keys two wait for another
     ],
 )
@@ -248,6 +256,8 @@ def check(
     tensors = [torch.from_numpy(x).to(kind) for x in naive.inputs(batch, 2, 1, rows, keys, *dims)]
     if score is MATRIX:
         tensors.append(torch.randn(2, rows, keys, generator=torch.manual_seed(0)))
+    elif score is NUMBER:
+        tensors.append(torch.tensor(0.75))
     elif score:
         table = torch.randn(600 + rows, generator=torch.manual_seed(0))
         offsets = torch.randn(keys, generator=torch.manual_seed(2))
@@ -263,6 +273,8 @@ def check(
         def scored(s, b, h, i, j):
             if score is MATRIX:
                 return s + captured[0][h, i, j]
+            if score is NUMBER:
+                return s * captured[0]
             slopes, table, offsets = captured
             return s * slopes[h] + table[i - j + 600] + offsets[j]
 

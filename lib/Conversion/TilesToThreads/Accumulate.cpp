@@ -370,62 +370,81 @@ LogicalResult KernelEmitter::emitAccumulate(AccumulateOp op) {
   return success();
 }
 
-/// Elements of a vector in memory, to each of which one thread adds those of
-/// the terms that lie above it, in their order.
+/// A tensor in global memory, whole or a part of it; nothing for others.
+static std::optional<GlobalSlice> inMemory(const TileValue &tensor,
+                                           Value zero) {
+  if (tensor.kind == TileValue::Kind::Slice)
+    return tensor.slice;
+  if (tensor.kind != TileValue::Kind::Global)
+    return std::nullopt;
+  GlobalSlice whole;
+  whole.base = tensor.global;
+  whole.valid = tensor.global->sizes;
+  whole.offsets.assign(whole.valid.size(), zero);
+  llvm::append_range(whole.dims, llvm::seq<unsigned>(0, whole.valid.size()));
+  return whole;
+}
+
+/// A number or elements of a vector in memory, to each of which one thread adds
+/// those of the terms that lie above it, in their order.
 LogicalResult KernelEmitter::emitReduce(linalg::ReduceOp op) {
   Value init = op.getInits()[0], terms = op.getInputs()[0];
-  FailureOr<TileValue> to = tile(init), from = tile(terms);
-  if (failed(to) || failed(from))
+  FailureOr<TileValue> sum = tile(init), added = tile(terms);
+  if (failed(sum) || failed(added))
     return failure();
   unsigned above = op.getDimensions().size();
-  auto isSlice = [](const TileValue &t) {
-    return t.kind == TileValue::Kind::Slice;
-  };
+  std::optional<GlobalSlice> to = inMemory(*sum, index(0)),
+                             from = inMemory(*added, index(0));
   bool areFirst =
       llvm::equal(op.getDimensions(), llvm::seq<int64_t>(0, int64_t(above)));
-  if (!isSlice(*to) || !isSlice(*from) || !areFirst ||
-      to->slice.dims.size() != 1 || op->getNumResults() != 1)
-    return op.emitOpError("cannot be distributed: expected slices of tensors "
-                          "in global memory, reduced to a vector along their "
-                          "first dimensions");
+  if (!to || !from || !areFirst || to->dims.size() > 1 ||
+      op->getNumResults() != 1)
+    return op.emitOpError("cannot be distributed: expected tensors in global "
+                          "memory, or slices of them, reduced to a number or "
+                          "to a vector along their first dimensions");
   auto sizeOf = [&](Value v, int64_t d) {
     auto type = cast<RankedTensorType>(v.getType());
-    const TileValue &t = v == init ? *to : *from;
-    return type.isDynamicDim(d) ? t.slice.valid[d] : index(type.getDimSize(d));
+    const GlobalSlice &slice = v == init ? *to : *from;
+    return type.isDynamicDim(d) ? slice.valid[d] : index(type.getDimSize(d));
   };
   auto pointerTo = [&](const GlobalSlice &slice, ValueRange place) {
     SmallVector<Value> at(slice.offsets);
-    for (auto [dim, i] : llvm::zip(slice.dims, place))
+    for (auto [dim, i] : llvm::zip_equal(slice.dims, place))
       at[dim] = add(at[dim], i);
     return elementPointer(*slice.base, at);
   };
-  Value count = sizeOf(init, 0);
+  bool isNumber = to->dims.empty();
+  Value count = isNumber ? index(1) : sizeOf(init, 0);
   OpBuilder::InsertionGuard guard(b);
   auto elements = scf::ForOp::create(b, loc, toIndex(threadId()), count,
                                      index(view.threads()));
   b.setInsertionPoint(elements.getBody()->getTerminator());
-  Value element = elements.getInductionVar();
-  Value target = pointerTo(to->slice, element);
+  SmallVector<Value> element;
+  if (!isNumber)
+    element.push_back(elements.getInductionVar());
+  Value target = pointerTo(*to, element);
   Type type = getElementTypeOrSelf(init.getType());
   SmallVector<Value> lower(above, index(0)), upper, step(above, index(1));
   for (unsigned d = 0; d < above; ++d)
     upper.push_back(sizeOf(terms, d));
   scf::LoopNest nest = scf::buildLoopNest(
       b, loc, lower, upper, step, loadElement(target, type),
-      [&](OpBuilder &, Location, ValueRange at, ValueRange sum) {
+      [&](OpBuilder &, Location, ValueRange at, ValueRange carried) {
         SmallVector<Value> place(at);
-        place.push_back(element);
+        llvm::append_range(place, element);
         IRMapping map;
         Block &body = op.getCombiner().front();
         map.map(body.getArgument(0),
-                loadElement(pointerTo(from->slice, place), type));
-        map.map(body.getArgument(1), sum[0]);
+                loadElement(pointerTo(*from, place), type));
+        map.map(body.getArgument(1), carried[0]);
         for (Operation &inner : body.without_terminator())
           b.clone(inner, map);
         return scf::ValueVector{
             map.lookup(body.getTerminator()->getOperand(0))};
       });
   storeElement(nest.results[0], target);
-  tiles[op->getResult(0)] = *to;
+  TileValue &result = tiles[op->getResult(0)];
+  result.kind = TileValue::Kind::Slice;
+  result.slice = *to;
   return success();
 }
