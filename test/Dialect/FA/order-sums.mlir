@@ -46,7 +46,7 @@ func.func @bias(%q: tensor<?x4x?x64xbf16>, %k: tensor<?x2x?x64xbf16>, %bias: ten
 // Of a bias that heads share, those of each batch entry and key head are apart.
 // CHECK-LABEL: func.func @shared_bias_backward
 // CHECK: } {ordered = 0 : i64} : tensor<128x64xf32> into tensor<?x2x?x?xf32>
-// CHECK: linalg.reduce {{.*}} dimensions = [0, 1]
+// CHECK: linalg.reduce {{.*}} dimensions = [0, 1, 2]
 func.func @shared_bias(%q: tensor<?x4x?x64xbf16>, %k: tensor<?x2x?x64xbf16>, %bias: tensor<?x?xf32>) -> tensor<?x4x?x64xbf16> {
   %o = fa.attention %q, %k, %k score {
   ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
@@ -82,7 +82,7 @@ func.func @clamped(%q: tensor<?x4x?x64xbf16>, %bias: tensor<?x?xf32>) -> tensor<
 // What is read twice may meet anywhere.
 // CHECK-LABEL: func.func @twice_backward
 // CHECK-COUNT-2: } {ordered = 16 : i64} : tensor<128x64xf32> into tensor<?x4x16x?x?xf32>
-// CHECK: linalg.reduce {{.*}} dimensions = [0, 1, 2]
+// CHECK: linalg.reduce {{.*}} dimensions = [0, 1, 2, 3]
 func.func @twice(%q: tensor<?x4x?x64xbf16>, %bias: tensor<?x?xf32>) -> tensor<?x4x?x64xbf16> {
   %o = fa.attention %q, %q, %q score {
   ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):

@@ -241,20 +241,18 @@ Value SumOrderer::sumPartials(Value partials, Value like, unsigned numDims) {
                                               size, ones);
   SmallVector<OpFoldResult> from(numDims, zero), fromSize,
       fromOnes(numDims, one);
-  auto partialType = cast<RankedTensorType>(partials.getType());
-  SmallVector<int64_t> fromShape(partialType.getShape().take_front(numDims));
   for (unsigned d = 0; d < numDims; ++d)
     fromSize.push_back(tensor::getMixedSize(rewriter, loc, partials, d));
   llvm::append_range(from, at);
   llvm::append_range(fromSize, size);
   llvm::append_range(fromOnes, ones);
-  llvm::append_range(fromShape, shape);
-  Value terms = tensor::ExtractSliceOp::create(
-      rewriter, loc, RankedTensorType::get(fromShape, rewriter.getF32Type()),
-      partials, from, fromSize, fromOnes);
+  // All dimensions stay: which ones of size 1 are left out could not be told.
+  Value terms = tensor::ExtractSliceOp::create(rewriter, loc, partials, from,
+                                               fromSize, fromOnes);
+  unsigned numSummed = numDims + rank - (rank ? 1 : 0);
   auto sum = linalg::ReduceOp::create(
       rewriter, loc, terms, part,
-      llvm::to_vector(llvm::seq<int64_t>(0, numDims)),
+      llvm::to_vector(llvm::seq<int64_t>(0, numSummed)),
       [](OpBuilder &b, Location loc, ValueRange args) {
         Value next = arith::AddFOp::create(b, loc, args[0], args[1]);
         linalg::YieldOp::create(b, loc, next);
