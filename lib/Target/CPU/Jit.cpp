@@ -23,9 +23,12 @@
 #include "mlir/Target/LLVMIR/Export.h"
 #include "mlir/Transforms/Passes.h"
 
+#include "llvm/Analysis/LoopInfo.h"
 #include "llvm/ExecutionEngine/Orc/JITTargetMachineBuilder.h"
+#include "llvm/IR/Dominators.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Target/TargetMachine.h"
+#include "llvm/Transforms/Utils/LoopUtils.h"
 
 #include <mutex>
 
@@ -154,6 +157,29 @@ static LogicalResult lower(ModuleOp module, const std::string &name,
   return success();
 }
 
+/// Keeps LLVM from vectorizing loops that divide integers under a condition.
+/// LLVM 22 computes such a division once where it is the same in all
+/// iterations, but only if the condition holds for the first lane, and uses it
+/// in the others: an address made of it is garbage then.
+static void keepDivisionsScalar(llvm::Function &function) {
+  if (function.isDeclaration())
+    return;
+  llvm::DominatorTree dominators(function);
+  llvm::LoopInfo loops(dominators);
+  for (llvm::Loop *loop : loops.getLoopsInPreorder()) {
+    llvm::BasicBlock *latch = loop->getLoopLatch();
+    auto dividesSometimes = [&](llvm::BasicBlock *block) {
+      return !dominators.dominates(block, latch) &&
+             llvm::any_of(*block, [](llvm::Instruction &op) {
+               return op.isIntDivRem() &&
+                      !isa<llvm::Constant>(op.getOperand(1));
+             });
+    };
+    if (latch && llvm::any_of(loop->blocks(), dividesSometimes))
+      llvm::addStringMetadataToLoop(loop, "llvm.loop.vectorize.enable", 0);
+  }
+}
+
 /// Machine code for this machine.
 static llvm::Expected<std::unique_ptr<ExecutionEngine>>
 compileModule(ModuleOp module, std::shared_ptr<std::string> errors) {
@@ -174,7 +200,10 @@ compileModule(ModuleOp module, std::shared_ptr<std::string> errors) {
   ExecutionEngineOptions options;
   auto build = [&](Operation *op, llvm::LLVMContext &context) {
     collectDiagnostics(context, errors);
-    return translateModuleToLLVMIR(op, context);
+    std::unique_ptr<llvm::Module> made = translateModuleToLLVMIR(op, context);
+    if (made)
+      llvm::for_each(*made, keepDivisionsScalar);
+    return made;
   };
   options.llvmModuleBuilder = build;
   options.transformer = optimize;
