@@ -5,9 +5,10 @@
 
     PYTHONPATH=build/python gradient_fuzzer.py --functions 1000 --device cuda
     PYTHONPATH=build/python gradient_fuzzer.py --seed 17 --functions 1 --verbose
+    PYTHONPATH=build/python gradient_fuzzer.py --functions 1000 --device sm_90a
 
-The device is cpu or a CUDA device of PyTorch's; the formula is computed on the CPU. The
-functions are those of variant_fuzzer.py; captured floats have gradients, too. The rule
+The device is cpu or a CUDA device of PyTorch's; the formula is computed on the CPU. Or it is a
+chip, which need not be there: gradients are compiled for it and no more. The functions are those of variant_fuzzer.py; captured floats have gradients, too. The rule
 is that of right.py, and two things are added: what scores that are wrong by as much as they
 may move, with errors in each function, which also takes a kink's other side where a value
 is next to it; and what the rounding of a 16-bit output moves. At a kink itself fa and the
@@ -287,8 +288,35 @@ def run_shape(case: Case, verbose: bool = False) -> float:
     return worst
 
 
+HEAD_DIMS = ((64, 64), (128, 128), (96, 96), (256, 256), (128, 64), (64, 128), (192, 128))
+
+
+def compile_seed(seed: int, chip: str) -> None:
+    """Compiles the gradients of a seed's functions, as torch.autograd would have them compiled."""
+    case, choose = GradientCase(seed, chip), random.Random(seed)
+    case.device = "cpu"  # of captured tensors
+    sizes = {"batch": 2, "rows": 33, "keys": 40}
+    captured = case._fitting(case._captured(np.random.default_rng(seed), sizes), sizes)
+    given = {a.name: case._given(captured[a.name], a.dtype, True) for a in case.arrays}
+    score, mask = case._functions({name: fa.array(x) for name, x in given.items()})
+    traced = fa._trace.trace.trace_functions(score, mask, True, "f32")
+    wrt = [3 + n for n, x in enumerate(traced.arrays) if x.is_floating_point()]
+    config = fa.AttentionConfig(
+        choose.choice(("bf16", "f16", "bf16", "f32")),
+        *case.heads,
+        *(case.dims if choose.random() < 0.5 else choose.choice(HEAD_DIMS)),
+        *(case.is_causal, case.scale, True),
+        traced.variant and traced.variant.without_arrays(),
+    )
+    backward = "+".join(map(str, wrt)) if wrt and choose.random() < 0.6 else "none"
+    fa.compile(config, chip, backward=backward, deterministic=choose.random() < 0.2)
+
+
 def run_seed(seed: int, device: str = "cpu", shapes: int = 2, verbose: bool = False) -> float:
     """Differentiates the functions of a seed on some shapes; the largest error by its bound."""
+    if device.startswith("sm_"):
+        compile_seed(seed, device)
+        return 0.0
     case = GradientCase(seed, device)
     if verbose:
         print(case)

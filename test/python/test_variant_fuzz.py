@@ -43,6 +43,16 @@ def test_gradients_of_random_functions(first):
         gradient_fuzzer.run_seed(seed, DEVICE, shapes=2)
 
 
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90a"])
+def test_gradients_of_random_functions_compile(chip):
+    """Where there is no such GPU, too."""
+    pytest.importorskip("torch")
+    import gradient_fuzzer
+
+    for seed in range(10):
+        gradient_fuzzer.run_seed(seed, chip)
+
+
 def test_a_wrong_derivative_is_noticed(monkeypatch):
     pytest.importorskip("torch")
     import gradient_fuzzer
