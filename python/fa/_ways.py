@@ -69,6 +69,13 @@ def short(
     return results if call.return_lse else results[0]
 
 
+def known(request: Request) -> Any:
+    """`short` of a request whose functions are traced and whose dropout is among them."""
+    call = request.call()
+    is_usual = call.is_usual(True) and request.traced.number > 0
+    return short(call, request.prepared) if is_usual else None
+
+
 # --- Nested: sequences of different lengths as PyTorch's nested tensors ---------------
 
 
@@ -138,11 +145,9 @@ def _traced(request: Request) -> Any:
         of_query = is_torch_tensor(request.q), compute_type_of(request.q)
         traced = trace_functions(request.score_mod, mask_mod, *of_query)
     traced = with_dropout(traced, request.dropout_p, request.dropout_seed, request.q)
-    call = request._replace(traced=traced).call()
-    if call.is_usual(True) and traced.number > 0:
-        known = short(call, request.prepared)
-        if known is not None:
-            return known
+    result = known(request._replace(traced=traced))
+    if result is not None:
+        return result
     nothing = {"score_mod": None, "mask_mod": None, "dropout_p": 0.0, "dropout_seed": None}
     return answer(request._replace(traced=traced, **nothing))
 

@@ -474,6 +474,20 @@ def test_prepared_offsets(monkeypatch):
     assert_is(fa.attention_varlen(q, k, v, pq, ck), (q, k, v), ((3, 4), (2, 6)))
     assert len(made) == 3
     assert fa.prepare(pq) is pq
+    # Nor is the mask looked at again, but for other partners and types.
+    po = fa.prepare(on(offsets_of((6, 2)), "torch"))
+    for keys, lengths in ((pk, (2, 6)), (po, (6, 2)), (pk, (2, 6))):
+        for dtype in (torch.float32, torch.float64 if DEVICE == "cpu" else torch.bfloat16):
+            for dropped in (0.0, 0.5):
+                given = [x.to(dtype).requires_grad_() for x in (q, k, v)]
+                options = {"dropout_p": dropped, "dropout_seed": torch.tensor(3)}
+                first = fa.attention_varlen(*given, pq, keys, **options)
+                with monkeypatch.context() as patch:
+                    patch.setattr(packed, "trace_functions", None)
+                    again = fa.attention_varlen(*given, pq, keys, **options)
+                assert again.requires_grad and torch.equal(again, first)
+                if not dropped:
+                    assert_is(again, given, ((3, 4), lengths))
     with pytest.raises(
         TypeError, match="expected a mask function, a BlockMask or an array .* got int"
     ):

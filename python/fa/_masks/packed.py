@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 from fa import math as _math
 from fa._masks.blocks import is_block_mask
 from fa._masks.prepare import Prepared
-from fa._run.arrays import is_torch_tensor
+from fa._run.arrays import compute_type_of, is_compiling, is_torch_tensor
 from fa._run.request import Request
+from fa._run.variant import Traced
 from fa._trace.captured import element
-from fa._trace.trace import call_with_lengths
+from fa._trace.trace import call_with_lengths, trace_functions
 
 _READER = "fa.attention_varlen"
 
@@ -141,8 +142,23 @@ def request(
             sequence = sequences_of(sides[0].offsets, queries)
             prepared.bounds[queries] = sequence
     score_mod, mask_mod = functions(sides, sequence, causal, *functions_of_one)
-    lists = None if prepared is None else prepared.lists
-    return Request(*map(swapped, tensors), score_mod=score_mod, mask_mod=mask_mod, prepared=lists)
+    views = map(swapped, tensors)
+    if prepared is None:
+        return Request(*views, score_mod=score_mod, mask_mod=mask_mod)
+    if functions_of_one == (None, None) and not is_compiling():
+        traced = _traced_once(prepared, sides[1], causal, mask_mod, q)
+        return Request(*views, traced=traced, prepared=prepared.lists)
+    return Request(*views, score_mod=score_mod, mask_mod=mask_mod, prepared=prepared.lists)
+
+
+def _traced_once(prepared: Prepared, keys: Side, causal: str, mask: Any, q: Any) -> Traced:
+    """The mask of packed sequences alone, which prepared offsets keep."""
+    kind = (q.shape[0], causal, is_torch_tensor(q), compute_type_of(q))
+    found = prepared.bounds.get(kind)
+    if found is None or found[0] is not keys.offsets:
+        found = keys.offsets, trace_functions(None, mask, *kind[2:])
+        prepared.bounds[kind] = found
+    return found[1]
 
 
 def swapped(array: Any) -> Any:
