@@ -407,8 +407,7 @@ def profile(
 ) -> list[dict[str, Any]]:
     """The events of some steps, those of a trace of Chrome's.
 
-    What is timed is timed before: a process that has profiled launches kernels more slowly
-    from then on.
+    What is timed is timed before, while nothing of the profiler's is in the process.
     """
     trainer = Trainer(implementation, args.dtype, text, args)
     AttentionInterface.register("example", marked(implementation.forward))
