@@ -334,6 +334,13 @@ def in_turns(
     return {name: statistics.median(all_of) for name, all_of in found.items()}
 
 
+def free(device: str) -> None:
+    """Gives back what models that are gone held."""
+    if device == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
 def speed(ms: float, args: argparse.Namespace) -> dict[str, float]:
     """What is kept of the milliseconds of a step."""
     return dict(ms_per_step=ms, tokens_per_second=1000 * args.batch * args.context / ms)
@@ -603,9 +610,7 @@ def main(arguments: list[str] | None = None) -> int:
             run = dict(error=common.first_line(error))
         runs[f"{name} {dtype}"] = run
         common.write(args.out, result)
-        if args.device == "cuda":
-            gc.collect()
-            torch.cuda.empty_cache()
+        free(args.device)
     ran = {name: known[name] for name, _, dtype in todo if dtype == args.dtype}
     ran = {n: x for n, x in ran.items() if "losses" in runs[f"{n} {args.dtype}"]}
     if args.compare:
@@ -616,9 +621,11 @@ def main(arguments: list[str] | None = None) -> int:
             by_turns = {}
         for name, ms in by_turns.items():
             runs[f"{name} {args.dtype}"].update(speed(ms, args))
-    for name, implementation in ran.items() if args.device == "cuda" else ():
-        found = share(profile(implementation, text, args))
-        runs[f"{name} {args.dtype}"]["attention_share"] = found
+    if args.device == "cuda":
+        for name, implementation in ran.items():
+            free(args.device)
+            found = share(profile(implementation, text, args))
+            runs[f"{name} {args.dtype}"]["attention_share"] = found
     print(curves(runs, args.dtype))
     print(table(runs))
     found = result["check"] = check(runs, args.dtype)

@@ -35,6 +35,11 @@ class Way(NamedTuple):
 
 def answer(request: Request) -> Any:
     """What `fa.attention` returns for a request."""
+    if request.traced.number > 0 and not _has_functions(request):
+        call = request.call()
+        result = short(call, request.prepared) if call.is_usual(True) else None
+        if result is not None:
+            return result
     for way in _WAYS:
         if way.takes(request):
             return way.run(request)
@@ -67,13 +72,6 @@ def short(
 
     results = op.record_eager(call)
     return results if call.return_lse else results[0]
-
-
-def known(request: Request) -> Any:
-    """`short` of a request whose functions are traced and whose dropout is among them."""
-    call = request.call()
-    is_usual = call.is_usual(True) and request.traced.number > 0
-    return short(call, request.prepared) if is_usual else None
 
 
 # --- Nested: sequences of different lengths as PyTorch's nested tensors ---------------
@@ -145,9 +143,6 @@ def _traced(request: Request) -> Any:
         of_query = is_torch_tensor(request.q), compute_type_of(request.q)
         traced = trace_functions(request.score_mod, mask_mod, *of_query)
     traced = with_dropout(traced, request.dropout_p, request.dropout_seed, request.q)
-    result = known(request._replace(traced=traced))
-    if result is not None:
-        return result
     nothing = {"score_mod": None, "mask_mod": None, "dropout_p": 0.0, "dropout_seed": None}
     return answer(request._replace(traced=traced, **nothing))
 

@@ -12,7 +12,7 @@ from fa._masks import packed
 from fa._masks.packed import Side, swapped
 from fa._masks.prepare import Prepared, unprepared
 from fa._run.arrays import is_compiling, is_torch_tensor
-from fa._ways import answer, known
+from fa._ways import answer
 
 _ALIGNMENTS = ("top_left", "bottom_right")
 
@@ -148,13 +148,11 @@ def attention_varlen(
         alignment if is_causal else "",
         cu_seqlens_q if is_prepared else None,
     )
-    request = request._replace(
-        scale=scale, return_lse=return_lse, dropout_p=dropout_p, dropout_seed=dropout_seed
+    result = answer(
+        request._replace(
+            scale=scale, return_lse=return_lse, dropout_p=dropout_p, dropout_seed=dropout_seed
+        )
     )
-    is_traced = type(dropout_p) is float and dropout_p == 0.0
-    result = known(request) if is_traced else None
-    if result is None:
-        result = answer(request)
     if return_lse:
         return swapped(result[0]), result[1][0]
     return swapped(result)

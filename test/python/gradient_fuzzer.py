@@ -8,11 +8,11 @@
     PYTHONPATH=build/python gradient_fuzzer.py --functions 1000 --device sm_90a
 
 The device is cpu or a CUDA device of PyTorch's; the formula is computed on the CPU. Or it is a
-chip, which need not be there: gradients are compiled for it and no more. The functions are those of variant_fuzzer.py; captured floats have gradients, too. The rule
-is that of right.py, and two things are added: what scores that are wrong by as much as they
-may move, with errors in each function, which also takes a kink's other side where a value
-is next to it; and what the rounding of a 16-bit output moves. At a kink itself fa and the
-formula choose alike.
+chip, which need not be there: gradients are compiled for it and no more. The functions are
+those of variant_fuzzer.py; captured floats have gradients, too. The rule is that of right.py,
+and two things are added: what scores that are wrong by as much as they may move, with errors
+in each function, which also takes a kink's other side where a value is next to it; and what
+the rounding of a 16-bit output moves. At a kink itself fa and the formula choose alike.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ HEAD_DIMS = ((64, 64), (128, 128), (96, 96), (256, 256), (128, 64), (64, 128), (
 
 
 def compile_seed(seed: int, chip: str) -> None:
-    """Compiles the gradients of a seed's functions, as torch.autograd would have them compiled."""
+    """Compiles the gradients of a seed's functions, of types and head dims that it draws."""
     case, choose = GradientCase(seed, chip), random.Random(seed)
     case.device = "cpu"  # of captured tensors
     sizes = {"batch": 2, "rows": 33, "keys": 40}

@@ -370,21 +370,6 @@ LogicalResult KernelEmitter::emitAccumulate(AccumulateOp op) {
   return success();
 }
 
-/// A tensor in global memory, whole or a part of it; nothing for others.
-static std::optional<GlobalSlice> inMemory(const TileValue &tensor,
-                                           Value zero) {
-  if (tensor.kind == TileValue::Kind::Slice)
-    return tensor.slice;
-  if (tensor.kind != TileValue::Kind::Global)
-    return std::nullopt;
-  GlobalSlice whole;
-  whole.base = tensor.global;
-  whole.valid = tensor.global->sizes;
-  whole.offsets.assign(whole.valid.size(), zero);
-  llvm::append_range(whole.dims, llvm::seq<unsigned>(0, whole.valid.size()));
-  return whole;
-}
-
 /// A number or elements of a vector in memory, to each of which one thread adds
 /// those of the terms that lie above it, in their order.
 LogicalResult KernelEmitter::emitReduce(linalg::ReduceOp op) {

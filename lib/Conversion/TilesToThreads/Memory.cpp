@@ -59,6 +59,20 @@ Value KernelEmitter::materialize(Value v, IRMapping &map, scf::ForOp loop) {
   return map.lookup(v);
 }
 
+std::optional<GlobalSlice> fa::nvidia::inMemory(const TileValue &tensor,
+                                                Value zero) {
+  if (tensor.kind == TileValue::Kind::Slice)
+    return tensor.slice;
+  if (tensor.kind != TileValue::Kind::Global)
+    return std::nullopt;
+  GlobalSlice whole;
+  whole.base = tensor.global;
+  whole.valid = tensor.global->sizes;
+  whole.offsets.assign(whole.valid.size(), zero);
+  llvm::append_range(whole.dims, llvm::seq<unsigned>(0, whole.valid.size()));
+  return whole;
+}
+
 FailureOr<GlobalSlice> KernelEmitter::cutSlice(
     const TileValue &source, OffsetSizeAndStrideOpInterface op,
     llvm::SmallBitVector dropped, IRMapping &map, scf::ForOp loop) {
@@ -70,18 +84,14 @@ FailureOr<GlobalSlice> KernelEmitter::cutSlice(
   if (!llvm::all_of(op.getMixedStrides(),
                     [](OpFoldResult s) { return isConstantIntValue(s, 1); }))
     return op->emitOpError("expected slices of stride 1"), failure();
+  std::optional<GlobalSlice> whole = inMemory(source, index(0));
+  if (!whole)
+    return op->emitOpError("expected a slice of a tensor in global memory"),
+           failure();
   GlobalSlice slice;
-  SmallVector<unsigned> dims;
-  if (source.kind == TileValue::Kind::Slice) {
-    slice.base = source.slice.base;
-    slice.offsets = source.slice.offsets;
-    dims.assign(source.slice.dims.begin(), source.slice.dims.end());
-  } else {
-    slice.base = source.global;
-    slice.offsets.assign(slice.base->type.getRank(), index(0));
-    dims.resize(slice.offsets.size());
-    std::iota(dims.begin(), dims.end(), 0);
-  }
+  slice.base = whole->base;
+  slice.offsets = whole->offsets;
+  ArrayRef<unsigned> dims = whole->dims;
   for (auto [d, offset, size] :
        llvm::enumerate(op.getMixedOffsets(), op.getMixedSizes())) {
     Value by = value(offset);

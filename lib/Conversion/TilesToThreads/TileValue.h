@@ -52,6 +52,10 @@ struct TileValue {
   hopper::StageOp stage;
 };
 
+/// A tensor in global memory, whole, with offsets of zero, or a part of it;
+/// nothing for others.
+std::optional<GlobalSlice> inMemory(const TileValue &tensor, mlir::Value zero);
+
 /// How many elements one of a tile's registers holds, words of 32 bits where it
 /// is more than one.
 unsigned perWord(mlir::Type elementType, const FragmentLayout &layout);

@@ -292,18 +292,16 @@ def in_order_of(like: Any, last: int) -> Any:
     """
     torch, own = sys.modules["torch"], like.size(-1)
     # A last dimension of size 1 has any stride: fake and real tensors would differ.
-    has_order = own > 1 and like.stride(-1) == 1
-    if has_order and last == own:
-        made = torch.empty_like(like)
+    if own > 1 and like.stride(-1) == 1:
+        if last == own:
+            made = torch.empty_like(like)
+        else:
+            order = sorted(range(like.dim()), key=like.stride, reverse=True)
+            shape = (*like.shape[:-1], last)
+            made = torch.empty_permuted(shape, order, dtype=like.dtype, device=like.device)
         if made.stride(-1) == 1:
             return made
-    shape, kind = (*like.shape[:-1], last), {"dtype": like.dtype, "device": like.device}
-    if has_order and last != own:
-        order = sorted(range(like.dim()), key=like.stride, reverse=True)
-        made = torch.empty_permuted(shape, order, **kind)
-        if made.stride(-1) == 1:
-            return made
-    return torch.empty(shape, **kind)
+    return like.new_empty((*like.shape[:-1], last))
 
 
 @functools.cache

@@ -396,7 +396,8 @@ def known(
     scale: float | None,
     enable_gqa: bool,
 ) -> Tensor | None:
-    """The short way of a usual call; None for any other, which is not computed then."""
+    """The short way of a usual call, of tensors that torch.autocast does not convert; None for any
+    other, which is not computed then."""
     is_dropping = type(dropout_p) is not float or dropout_p != 0.0
     if is_dropping or query.dim() != 4 or query.is_nested or key.is_nested:
         return None
@@ -405,9 +406,7 @@ def known(
         return None
     number, arrays = 0, ()
     if attn_mask is not None:
-        if is_causal or op.is_autocast(query, attn_mask):
-            return None
-        number = _known_mask(attn_mask, shape, key.shape, query.dtype)
+        number = -1 if is_causal else _known_mask(attn_mask, shape, key.shape, query.dtype)
         if number < 0:
             return None
         arrays = (attn_mask,)
@@ -670,12 +669,12 @@ def sdpa(
     differentiable, a float attn_mask's gradient included. Under torch.compile the call is
     one operator.
     """
+    query, key, value, attn_mask = op.autocast(query, key, value, attn_mask)
     if not torch.compiler.is_dynamo_compiling():
         options = (dropout_p, is_causal, scale, enable_gqa)
         out = known(query, key, value, attn_mask, *options)
         if out is not None:
             return out
-    query, key, value, attn_mask = op.autocast(query, key, value, attn_mask)
     if query.is_nested or key.is_nested or value.is_nested:
         if attn_mask is not None:
             nested.refuse_mask(attn_mask)
