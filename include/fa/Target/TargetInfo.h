@@ -93,6 +93,8 @@ struct TileProblem {
   /// The score function's derivative is computed of the products, beside the
   /// weights.
   bool keepsProducts = false;
+  /// Heads share keys, whose gradients a loop over these heads sums.
+  bool sharesKeys = false;
   std::optional<int64_t> queryLength = std::nullopt, keyLength = std::nullopt;
 };
 

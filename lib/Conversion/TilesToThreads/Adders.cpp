@@ -31,8 +31,9 @@ using namespace fa::hopper;
 /// Of this warpgroup's adder, or the adder's own.
 Value KernelEmitter::adderAddress(StageOp stage, int64_t offset) {
   // Of a consumer's number, which no register need keep.
-  Value number = role == Role::Consumers ? divC(threadId(), warpgroupThreads)
-                                         : warpgroup();
+  Value number = role == Role::Consumers
+                     ? uniform(divC(threadId(), warpgroupThreads))
+                     : warpgroup();
   return addC(add(again(smemAddress), mulC(number, StageOp::adderBytes)),
               *stage.getAdders() + offset);
 }
@@ -41,9 +42,12 @@ Value KernelEmitter::adderAddress(StageOp stage, int64_t offset) {
 void KernelEmitter::waitForAdder(StageOp stage) {
   Value place =
       add(mulC(remC(warp(), 4), 4), adderAddress(stage, StageOp::phasesOffset));
-  Value phase =
+  // Where lanes could wait for different phases, for all that an assembler
+  // knows, it would have products' descriptors computed by each of them, and
+  // not once for a warp.
+  Value phase = uniform(
       ptx("ld.shared.u32 $0, [$1];", "=r,r,~{memory}", place, b.getI32Type())
-          .front();
+          .front());
   Value next = xorI(phase, i32(1));
   waitBarrier(adderAddress(stage, StageOp::emptyOffset), next);
   syncWarp();

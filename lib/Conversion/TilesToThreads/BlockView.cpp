@@ -133,12 +133,18 @@ static Operation *ownerOf(Value value) {
   return cast<BlockArgument>(value).getOwner()->getParentOp();
 }
 
+/// Sums that are staged are in no registers from there on.
+static bool liesStaged(Value value) {
+  auto stage = value.getDefiningOp<hopper::StageOp>();
+  return stage && stage.holdsSums();
+}
+
 LogicalResult BlockView::verifyTiles() {
   auto verify = [&](Value value) -> LogicalResult {
     RankedTensorType type = hopper::getTileType(value.getType());
     bool isTile =
         isa<hopper::PendingType>(value.getType()) || program.isComputed(value);
-    if (!type || !isTile || shared(value))
+    if (!type || !isTile || shared(value) || liesStaged(value))
       return success();
     auto fragment = dyn_cast_if_present<FragmentAttr>(type.getEncoding());
     if (!fragment)

@@ -571,6 +571,7 @@ private:
                   llvm::MutableArrayRef<mlir::Value> regs);
   mlir::Value stagedPart(const TileValue &source, mlir::Value number);
   void stageSums(const TileValue &source);
+  void stageTurnedSums(const TileValue &source, mlir::Value part);
   mlir::LogicalResult addPart(const TileValue &source, const GlobalSlice &dest,
                               mlir::Value number, llvm::StringRef before,
                               llvm::StringRef after);
@@ -582,6 +583,9 @@ private:
   void storePanels(const FragmentLayout &layout,
                    llvm::ArrayRef<mlir::Value> words, mlir::Value address,
                    int64_t offset, unsigned firstTile, unsigned endTile);
+  void storeTurned(const FragmentLayout &layout,
+                   llvm::ArrayRef<mlir::Value> words, mlir::Value address,
+                   int64_t offset);
   mlir::LogicalResult storeStaged(const TileValue &source,
                                   const GlobalSlice &dest);
   void fenceShared();

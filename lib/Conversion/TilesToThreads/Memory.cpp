@@ -209,7 +209,9 @@ LogicalResult KernelEmitter::emitSlicing(Operation *op) {
       }))
     return op->emitOpError("cannot be distributed: a tile in registers can "
                            "only lose its last rows and columns");
-  std::optional<FragmentLayout> layout = view.layout(slice.getSource());
+  // What is staged was distributed as the tile that it was made of.
+  std::optional<FragmentLayout> layout =
+      source->stage ? source->layout : view.layout(slice.getSource());
   if (!layout || slice.getType().getRank() != slice.getSourceType().getRank())
     return op->emitOpError("cannot be distributed");
   auto regs = registers(slice.getSource(), *layout);

@@ -358,8 +358,12 @@ LogicalResult KernelEmitter::emitShare(ShareOp op) {
   if (!ring.getUnguarded())
     waitBarrier(barrierAddress(ring, Barrier::Empty, stage),
                 xorI(ringParity(end), i32(1)));
-  storePanels(layout, *words, add(smemAddress, mulC(stage, ring.stageBytes())),
-              ring.getOffset(), 0, layout.colTiles());
+  Value address = add(smemAddress, mulC(stage, ring.stageBytes()));
+  if (ring.getRing().getType().getTurned())
+    storeTurned(layout, *words, address, ring.getOffset());
+  else
+    storePanels(layout, *words, address, ring.getOffset(), 0,
+                layout.colTiles());
   // One lane arrives for what all of them have written.
   syncWarp();
   emitArrival(barrierAddress(ring, Barrier::Full, stage), lane());

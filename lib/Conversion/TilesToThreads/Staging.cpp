@@ -84,6 +84,33 @@ void KernelEmitter::storePanels(const FragmentLayout &layout,
   fenceShared();
 }
 
+/// The same with rows and columns exchanged: each warp writes 16 columns.
+void KernelEmitter::storeTurned(const FragmentLayout &layout,
+                                ArrayRef<Value> words, Value address,
+                                int64_t offset) {
+  constexpr int64_t chunksPerPanel = 8;
+  Value row = add(remC(lane(), 8), mulC(divC(lane(), 16), 8)),
+        half = remC(divC(lane(), 8), 2), own = rowWarp(layout);
+  if (Value col = warpCol(layout))
+    row = add(row, col);
+  Value chunk =
+      xorI(add(mulC(remC(own, chunksPerPanel / 2), 2), half), remC(lane(), 8));
+  Value panel = mulC(divC(own, chunksPerPanel / 2), layout.cols() * rowBytes);
+  Value base =
+      addC(add(address, add(panel, add(mulC(row, rowBytes), mulC(chunk, 16)))),
+           offset);
+  for (unsigned n = 0; n < layout.colTiles(); n += 2) {
+    SmallVector<Value> operands{addC(base, n * 8 * rowBytes)};
+    for (unsigned column : {n, n + 1})
+      for (unsigned e : {0, 2})
+        operands.push_back(words[layout.reg(0, column, e) / 2]);
+    ptx("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [$0], {$1, $2, $3, "
+        "$4};",
+        "r,r,r,r,r,~{memory}", operands, {});
+  }
+  fenceShared();
+}
+
 /// Section by section, one thread of each warpgroup stores its rows; TMA leaves
 /// out what lies outside the tensor.
 LogicalResult KernelEmitter::storeStaged(const TileValue &source,
@@ -174,6 +201,8 @@ void KernelEmitter::stageSums(const TileValue &source) {
   }
   Value number = uniform(warp()),
         part = stagedPart(source, divC(number, warpsOfPart(source)));
+  if (stage.getTurned())
+    return stageTurnedSums(source, part);
   if (warpsOfPart(source) > 1)
     part = add(part,
                mulC(remC(number, warpsOfPart(source)), stage.sumPanelBytes()));
@@ -206,6 +235,30 @@ void KernelEmitter::stageSums(const TileValue &source) {
   }
 }
 
+/// A warp has 16 columns of the result, half of a panel: a lane stores one
+/// element at a time, of 8 columns and every other row, whose 128 bytes the
+/// swizzle has in different banks.
+void KernelEmitter::stageTurnedSums(const TileValue &source, Value part) {
+  StageOp stage = source.stage;
+  const FragmentLayout &layout = source.layout;
+  constexpr int64_t chunkBytes = 16, panelChunks = rowBytes / chunkBytes;
+  Value own = remC(warp(), 4), col = divC(lane(), 4),
+        row = mulC(remC(lane(), 4), 2);
+  Value chunk =
+      xorI(add(mulC(remC(own, 2), panelChunks / 2), divC(col, 4)), row);
+  Value first = add(add(part, mulC(divC(own, 2), stage.addedRows() * rowBytes)),
+                    add(mulC(row, rowBytes),
+                        add(mulC(chunk, chunkBytes), mulC(remC(col, 4), 4))));
+  for (unsigned e = 0; e < 4; ++e) {
+    // The next row; 8 columns on.
+    Value address = xorI(
+        first, i32(e % 2 * (rowBytes + chunkBytes) + e / 2 * 2 * chunkBytes));
+    for (unsigned n = 0; n < layout.colTiles(); ++n)
+      ptx(("st.shared.f32 [$0+" + Twine(n * 8 * rowBytes) + "], $1;").str(),
+          "r,f,~{memory}", {address, source.regs[layout.reg(0, n, e)]}, {});
+  }
+}
+
 /// Adds a part of staged sums by TMA, which leaves out what lies outside the
 /// tensor. Its number is the same in all lanes. One thread does it, of a warp
 /// the one that `before` and `after` each instruction choose.
@@ -214,19 +267,25 @@ LogicalResult KernelEmitter::addPart(const TileValue &source,
                                      StringRef before, StringRef after) {
   const FragmentLayout &layout = source.layout;
   StageOp stage = source.stage;
-  int64_t rows = warpsOfPart(source) * StageOp::sumRows, cols = stage.sumCols(),
+  int64_t rows = stage.addedRows(), cols = stage.sumCols(),
           rowParts = layout.rowWarps() / warpsOfPart(source),
-          parts = view.warps() / warpsOfPart(source);
+          parts = view.warps() / warpsOfPart(source),
+          partCols = 8 * layout.colTiles();
   Operation *op = b.getInsertionBlock()->getParentOp();
   FailureOr<Value> map =
       mapAddress({dest.base->buffer, dest.dims[0], rows, cols}, op);
   if (failed(map))
     return failure();
   Value part = stagedPart(source, number);
-  Value row = mulC(rowParts == parts ? number : remC(number, rowParts), rows),
-        col;
-  if (layout.colWarps() > 1)
-    col = mulC(divC(number, rowParts), 8 * layout.colTiles());
+  Value row, col;
+  if (stage.getTurned()) {
+    partCols = warpgroupRows;
+    col = mulC(number, partCols);
+  } else {
+    row = mulC(rowParts == parts ? number : remC(number, rowParts), rows);
+    if (layout.colWarps() > 1)
+      col = mulC(divC(number, rowParts), partCols);
+  }
   unsigned rank = dest.offsets.size();
   std::string constraints = "r,l";
   repeat(constraints, "r", rank);
@@ -234,12 +293,11 @@ LogicalResult KernelEmitter::addPart(const TileValue &source,
                       "d.global.shared::cta.add.tile.bulk_group [$1, " +
                       registerList(2, rank) + "], [$0];" + after)
                          .str();
-  for (int64_t p = 0; p < 8 * layout.colTiles() / cols; ++p) {
-    SmallVector<Value> operands{
-        addC(part, p * warpsOfPart(source) * stage.sumPanelBytes()), *map};
+  for (int64_t p = 0; p < partCols / cols; ++p) {
+    SmallVector<Value> operands{addC(part, p * rows * cols * 4), *map};
     for (unsigned d = rank; d-- > 0;) {
       Value offset = toI32(dest.offsets[d]);
-      if (d == dest.dims[0])
+      if (d == dest.dims[0] && row)
         offset = add(offset, row);
       if (d + 1 == rank) {
         offset = addC(offset, p * cols);

@@ -27,7 +27,8 @@ static constexpr int64_t rowBytes = RingType::rowBytes;
 static constexpr int64_t unitBytes = 16;
 
 /// A product's operand in shared memory: `number` times `size` of its rows or,
-/// where it lies the other way round, columns are skipped.
+/// where it is transposed, columns are skipped. Its ring may have it lie the
+/// other way round.
 ///
 /// Its descriptor: where it begins, the leading and the stride offset, the
 /// 128-byte swizzle. What a step adds stays in the low word, of whose lower
@@ -38,6 +39,7 @@ KernelEmitter::SharedOperand KernelEmitter::sharedOperand(Value slot,
                                                           int64_t size) {
   Slot held = slots[slot];
   RingType type = held.ring.getRing().getType();
+  isTransposed ^= type.getTurned();
   int64_t panelBytes = type.panelBytes(), panelUnits = panelBytes / unitBytes;
   Value units = mulC(held.stage, held.ring.stageBytes() / unitBytes);
   if (number && !isTransposed) {
@@ -103,7 +105,9 @@ LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
   int64_t k = bType.getTile().getDimSize(transposed ? 0 : 1);
   int64_t steps = (k + stepK - 1) / stepK;
   // Columns that lie in two panels are those of several instructions.
-  int64_t piece = transposed && divideColumns && !fitsPanels(n) ? n & -n : n;
+  bool liesTransposed = transposed ^ bType.getTurned();
+  int64_t piece =
+      liesTransposed && divideColumns && !fitsPanels(n) ? n & -n : n;
   SmallVector<SharedOperand> bShared;
   for (int64_t p = 0; p < n / piece; ++p)
     bShared.push_back(sharedOperand(
@@ -217,8 +221,8 @@ LogicalResult KernelEmitter::emitWgmma(WgmmaOp op) {
                                   : ", 1";
       text += ", 1, 1";
       if (fromShared)
-        text += op.getATransposed() ? ", 1" : ", 0";
-      text += transposed ? ", 1;\n" : ", 0;\n";
+        text += aShared.isTransposed ? ", 1" : ", 0";
+      text += liesTransposed ? ", 1;\n" : ", 0;\n";
     }
   text += "wgmma.commit_group.sync.aligned;";
   if (oneByOne)

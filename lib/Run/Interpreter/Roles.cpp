@@ -57,6 +57,13 @@ Agent::Part RoleAgent::partOf(Value v, ArrayRef<int64_t> shape) {
     return part;
   auto own =
       hopper::Division::of(whole, team.warpgroups).part(whole, warpgroup);
+  if (auto stage = v.getDefiningOp<hopper::StageOp>();
+      stage && stage.getTurned()) {
+    ArrayRef<int64_t> tile = stage.getTile().getType().getShape();
+    auto turned =
+        hopper::Division::of(tile, team.warpgroups).part(tile, warpgroup);
+    own = {turned.firstCol, turned.endCol, turned.firstRow, turned.endRow};
+  }
   auto cut = [&](unsigned d, int64_t first, int64_t end) {
     part.offsets[d] = std::min(first, shape[d]);
     part.sizes[d] = std::min(end, shape[d]) - part.offsets[d];
@@ -147,7 +154,7 @@ Progress RoleAgent::runHopper(Operation *op) {
   if (auto pin = dyn_cast<hopper::PinOp>(op))
     return same(pin.getValues(), pin.getResults());
   if (auto stage = dyn_cast<hopper::StageOp>(op))
-    return same(stage.getTile(), stage.getResult());
+    return this->stage(stage);
   return fail(op, "is not interpreted");
 }
 
@@ -159,6 +166,17 @@ Progress RoleAgent::same(ValueRange values, ValueRange results) {
       return Progress::Failed;
     set(result, Cell::of(*t));
   }
+  return Progress::Moved;
+}
+
+/// A turned tile is the transpose of the result.
+Progress RoleAgent::stage(hopper::StageOp op) {
+  if (!op.getTurned())
+    return same(op.getTile(), op.getResult());
+  FailureOr<Tensor> t = tensor(op.getTile());
+  if (failed(t))
+    return Progress::Failed;
+  set(op.getResult(), Cell::of(t->transposed()));
   return Progress::Moved;
 }
 

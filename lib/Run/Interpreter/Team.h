@@ -127,6 +127,7 @@ private:
   Progress partialSums(hopper::PartialSumsOp op);
   Progress exceeds(hopper::ExceedsOp op);
   Progress same(mlir::ValueRange values, mlir::ValueRange results);
+  Progress stage(hopper::StageOp op);
   bool isFull(Ring &ring, uint64_t position);
   std::pair<int64_t, int64_t> ownRows(const Tensor &t);
 

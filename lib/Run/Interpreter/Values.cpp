@@ -315,6 +315,13 @@ Tensor Tensor::dropDims(function_ref<bool(unsigned)> drops) const {
   return t;
 }
 
+Tensor Tensor::transposed() const {
+  Tensor t = *this;
+  std::reverse(t.dims.begin(), t.dims.end());
+  std::reverse(t.steps.begin(), t.steps.end());
+  return t;
+}
+
 Tensor Tensor::reshaped(ArrayRef<int64_t> shape) const {
   Tensor t = *this;
   t.dims.assign(shape.begin(), shape.end());

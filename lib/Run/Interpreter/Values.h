@@ -74,6 +74,8 @@ public:
   Tensor slice(llvm::ArrayRef<int64_t> offsets, llvm::ArrayRef<int64_t> sizes,
                llvm::ArrayRef<int64_t> strides) const;
   Tensor dropDims(llvm::function_ref<bool(unsigned)> drops) const;
+  /// A view with the dimensions in reverse.
+  Tensor transposed() const;
   /// A view of other shape; this must be contiguous.
   Tensor reshaped(llvm::ArrayRef<int64_t> shape) const;
   /// This or a copy of it that is contiguous.

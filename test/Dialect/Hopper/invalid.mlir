@@ -234,6 +234,127 @@ func.func @barriers_reach_into_tiles(%t: tensor<64x64xf16>, %f: tensor<64x64xf32
 
 // -----
 
+func.func private @turned_vector(
+  // expected-error @below {{expected a tile of rank 2 to be turned, got 'tensor<64xf32>'}}
+  !hopper.ring<1, tensor<64xf32>, turned>)
+
+// -----
+
+func.func private @turned_columns(
+  // expected-error @below {{expected a multiple of 8 rows, at most 256 (the largest box of TMA), got 20}}
+  !hopper.ring<1, tensor<64x20xf16>, turned>)
+
+// -----
+
+func.func private @other_word(
+  // expected-error @below {{expected 'turned'}}
+  !hopper.ring<1, tensor<64x64xf16>, upright>)
+
+// -----
+
+func.func @turned_loaded(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
+  // expected-error @below {{'hopper.ring' op has turned tiles, and TMA loads them as they lie in memory; have it `computed`, or not `turned`}}
+  %r = hopper.ring "r" at 1024 barriers 0 : <1, tensor<64x80xf16>, turned>
+  return
+}
+
+// -----
+
+func.func @turned_ones() {
+  // expected-error @below {{'hopper.ring' op has turned tiles, beside which a panel of ones is no further columns of theirs; leave out `ones`}}
+  %r = hopper.ring "r" at 1024 barriers 0 ones computed : <1, tensor<64x80xf16>, turned>
+  return
+}
+
+// -----
+
+func.func @stage_vector(%t: tensor<64xf16>) {
+  scf.forall (%i) in (1) {
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{'hopper.stage' op expected a static tile of rank 2, got 'tensor<64xf16>'}}
+      %o = hopper.stage %t at 1024 : tensor<64xf16>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @turned_share(%t: tensor<64x24xf16>) {
+  scf.forall (%i) in (1) {
+    %r = hopper.ring "r" at 1024 barriers 0 computed : <1, tensor<64x24xf16>, turned>
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{'hopper.share' op expected a tile of 64 rows for each warpgroup, or of columns in parts of a multiple of 16, got 'tensor<64x24xf16>' in 1 warpgroups}}
+      hopper.share %t into %r : tensor<64x24xf16>, <1, tensor<64x24xf16>, turned>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @spare_free() {
+  scf.forall (%i) in (1) {
+    hopper.producer registers 24 {
+    }
+    // expected-error @below {{'hopper.consumers' op expected to spare 0 to 40 registers where no product reads registers, got 48}}
+    hopper.consumers 1 registers 240 spare 40 free 48 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @turned_alone(%t: tensor<64x80xf32>) {
+  scf.forall (%i) in (1) {
+    hopper.tile_queue barriers 32
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{'hopper.stage' op expected a turned tile to be of f32, with adders, got 'tensor<64x80xf32>' without}}
+      %o = hopper.stage %t turned at 1024 : tensor<64x80xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @turned_narrow(%t: tensor<64x80xf16>) {
+  scf.forall (%i) in (1) {
+    hopper.tile_queue barriers 32
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 1 registers 240 {
+      // expected-error @below {{op expected a turned tile to be of f32, with adders}}
+      %o = hopper.stage %t turned at 1024 : tensor<64x80xf16>
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @turned_divided(%t: tensor<64x80xf32>) {
+  scf.forall (%i) in (1) {
+    hopper.tile_queue barriers 32
+    hopper.producer registers 24 {
+    }
+    hopper.consumers 2 registers 240 {
+      // expected-error @below {{'hopper.stage' op expected a turned tile of 64 rows and a multiple of 8 columns for each of 2 warpgroups, and no `by`, got 'tensor<64x80xf32>'}}
+      %o = hopper.stage %t turned at 1024 adders 128 : tensor<64x80xf32>
+    }
+  }
+  return
+}
+
+// -----
+
 func.func @barriers_in_ones(%t: tensor<64x64xf16>, %f: tensor<64x64xf32>, %s: tensor<64x8xf32>) {
   // expected-error @below {{has barriers inside its tiles: 9216}}
   %r = hopper.ring "r" at 1024 barriers 9216 ones : <1, tensor<64x64xf16>>

@@ -178,6 +178,39 @@ func.func @shared(%k: tensor<128x64xbf16>, %ds: tensor<128x64xbf16>) {
   return
 }
 
+// What lies turned, and a product that gives the transpose of what is staged.
+
+// CHECK-LABEL: func.func @turned(
+func.func @turned(%k: tensor<64x64xbf16>, %ds: tensor<64x80xbf16>) {
+  scf.forall (%i) in (4) {
+    %kr = hopper.ring "k" at 1024 barriers 0 : <1, tensor<64x64xbf16>>
+    // CHECK: %[[S:.*]] = hopper.ring "ds" at 9216 barriers 16 computed : <1, tensor<64x80xbf16>, turned>
+    %sr = hopper.ring "ds" at 9216 barriers 16 computed : <1, tensor<64x80xbf16>, turned>
+    hopper.tile_queue barriers 32
+    hopper.producer registers 24 {
+      hopper.load %k into %kr bytes 8192 : tensor<64x64xbf16>, <1, tensor<64x64xbf16>>
+    }
+    // CHECK: hopper.consumers 1 registers 240 free 24 sums_first shares_later {
+    hopper.consumers 1 registers 240 free 24 sums_first shares_later {
+      %ks = hopper.acquire %kr of %k : <1, tensor<64x64xbf16>> -> <tensor<64x64xbf16>>
+      // CHECK: hopper.share %{{.*}} into %[[S]] : tensor<64x80xbf16>, <1, tensor<64x80xbf16>, turned>
+      hopper.share %ds into %sr : tensor<64x80xbf16>, <1, tensor<64x80xbf16>, turned>
+      // CHECK: hopper.acquire %[[S]] of %{{.*}} : <1, tensor<64x80xbf16>, turned> -> <tensor<64x80xbf16>>
+      %ss = hopper.acquire %sr of %ds : <1, tensor<64x80xbf16>, turned> -> <tensor<64x80xbf16>>
+      %p = hopper.wgmma %ks transposed, %ss transposed : (!hopper.slot<tensor<64x64xbf16>>, !hopper.slot<tensor<64x80xbf16>>) -> !hopper.pending<tensor<64x80xf32>>
+      %t = hopper.wait_group 0, %p : !hopper.pending<tensor<64x80xf32>>
+      // CHECK: hopper.stage %{{.*}} turned at 20480 adders 128 : tensor<64x80xf32>
+      %dq = hopper.stage %t turned at 20480 adders 128 : tensor<64x80xf32>
+      // CHECK: tensor.dim %{{.*}} : tensor<80x64xf32>
+      %c0 = arith.constant 0 : index
+      %rows = tensor.dim %dq, %c0 : tensor<80x64xf32>
+      hopper.release %ss : <tensor<64x80xbf16>>
+      hopper.release %ks : <tensor<64x64xbf16>>
+    }
+  }
+  return
+}
+
 // A vector that fills and empties with a tile; tiles that the consumers fill
 // when the order of their steps shows that a stage is empty.
 

@@ -2,7 +2,23 @@
 // comes two iterations behind S's, and waits for nobody's part. What is computed is
 // executed elsewhere (test/tools/fa-run/hopper-rules-gradients.test).
 
-// RUN: fa-opt %s --fa-pipeline="target=sm_90a backward=all" | fa-opt --fa-schedule-hopper | FileCheck %s
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a backward=all rows=64 keys=128" | fa-opt --fa-schedule-hopper | FileCheck %s
+// RUN: fa-opt %s --fa-pipeline="target=sm_90a backward=all" | fa-opt --fa-schedule-hopper | FileCheck %s --check-prefix=TURNED
+
+// 80 rows, which are no multiple of 64, have dQ computed transposed, of dS that lies
+// turned and in two stages. Its product comes first and is handed to the adders before S
+// starts.
+
+// TURNED: %[[RING:.*]] = hopper.ring {{.*}} computed : <2, tensor<128x80xbf16>, turned>
+// TURNED: hopper.consumers 2 registers 240 free 24 carried_first sums_first shares_later
+// TURNED: scf.for %
+// TURNED: %[[DST:.*]] = hopper.acquire %[[RING]] {{.*}} {hopper.behind = 2 : i64}
+// TURNED-NEXT: %[[P:.*]] = hopper.wgmma %{{.*}} transposed, %[[DST]] transposed : {{.*}} -> !hopper.pending<tensor<128x80xf32>>
+// TURNED: %[[DQT:.*]] = hopper.wait_group 2, %[[P]]
+// TURNED-NEXT: %[[DQ:.*]] = hopper.stage %[[DQT]] turned at {{[0-9]+}} adders {{[0-9]+}} : tensor<128x80xf32>
+// TURNED: fa.accumulate_slice
+// TURNED: hopper.wgmma {{.*}} -> !hopper.pending<tensor<128x80xf32>>
+// TURNED: hopper.share {{.*}} into %[[RING]] : tensor<128x80xbf16>, <2, tensor<128x80xbf16>, turned>
 
 // CHECK: hopper.ring {{.*}} computed : <3, tensor<128x64xbf16>>
 // CHECK: scf.for %

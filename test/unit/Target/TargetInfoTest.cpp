@@ -38,6 +38,29 @@ TileProblem heads(int64_t d, unsigned bits = 16) { return {d, d, bits}; }
     EXPECT_TRUE(s_.rows == (r) && s_.keys == (c)) << s_.reason;                \
   } while (false)
 
+TEST(TargetInfo, PlainGradientsOfHopperHave80Rows) {
+  TileProblem p = heads(128);
+  p.gradients = true;
+  EXPECT_TILE(choose("sm_90a", p), 80, 128);
+  // 7 tiles of 80 for 512 queries would compute 560.
+  p.queryLength = 512;
+  EXPECT_TILE(choose("sm_90a", p), 64, 128);
+  p.queryLength = 2048;
+  EXPECT_TILE(choose("sm_90a", p), 80, 128);
+  for (bool TileProblem::*more :
+       {&TileProblem::scoreFunction, &TileProblem::dropout,
+        &TileProblem::blockMask}) {
+    TileProblem other = p;
+    other.*more = true;
+    EXPECT_TILE(choose("sm_90a", other), 64, 128);
+  }
+  p.maskTests = 1;
+  EXPECT_TILE(choose("sm_90a", p), 64, 128);
+  p = heads(96);
+  p.gradients = true;
+  EXPECT_TILE(choose("sm_90a", p), 64, 128);
+}
+
 TEST(TargetInfo, UnknownNameListsTheKnown) {
   llvm::Expected<TargetInfo> t = lookupTarget("sm_75");
   ASSERT_FALSE(bool(t));

@@ -11,6 +11,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Matchers.h"
 
@@ -142,6 +143,7 @@ TileProblem fa::problemOf(SoftmaxGradOp step, bool ordered) {
   problem.orderedTerms = ordered && !step.getCapturedGrads().empty();
   problem.gradients = true;
   problem.dropout = !step.keepsAll();
+  problem.sharesKeys = isa<scf::ForOp>(step->getParentOp());
   Value given = step.getAdjoint().front().getArgument(3);
   YieldAdjointOp yield = step.getAdjointYield();
   problem.otherTerms =

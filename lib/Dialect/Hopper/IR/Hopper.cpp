@@ -17,6 +17,17 @@ using namespace fa::hopper;
 
 #include "fa/Dialect/Hopper/IR/HopperDialect.cpp.inc"
 
+/// `, turned`, or nothing.
+static ParseResult parseTurned(AsmParser &parser, bool &turned) {
+  turned = succeeded(parser.parseOptionalComma());
+  return turned ? parser.parseKeyword("turned") : success();
+}
+
+static void printTurned(AsmPrinter &printer, bool turned) {
+  if (turned)
+    printer << ", turned";
+}
+
 #define GET_TYPEDEF_CLASSES
 #include "fa/Dialect/Hopper/IR/HopperTypes.cpp.inc"
 
@@ -81,10 +92,19 @@ bool RingType::takes(RankedTensorType tile) {
 }
 
 LogicalResult RingType::verify(function_ref<InFlightDiagnostic()> emitError,
-                               unsigned stages, RankedTensorType tile) {
+                               unsigned stages, RankedTensorType tile,
+                               bool turned) {
   if (stages < 1 || stages > 8)
     return emitError() << "expected 1 to 8 stages, got " << stages;
-  return verifySharedTile(emitError, tile);
+  if (!turned)
+    return verifySharedTile(emitError, tile);
+  if (tile.getRank() != 2)
+    return emitError() << "expected a tile of rank 2 to be turned, got "
+                       << tile;
+  ArrayRef<int64_t> shape = tile.getShape();
+  return verifySharedTile(
+      emitError,
+      RankedTensorType::get({shape[1], shape[0]}, tile.getElementType()));
 }
 
 LogicalResult SlotType::verify(function_ref<InFlightDiagnostic()> emitError,
@@ -244,6 +264,12 @@ LogicalResult RingOp::verify() {
     return emitOpError("has ") << (getOnes() ? "ones" : "`computed`")
                                << ", which rings of vectors do not; leave it "
                                   "out, the producer fills them";
+  if (getRing().getType().getTurned() && !getComputed())
+    return emitOpError("has turned tiles, and TMA loads them as they lie in "
+                       "memory; have it `computed`, or not `turned`");
+  if (getRing().getType().getTurned() && getOnes())
+    return emitOpError("has turned tiles, beside which a panel of ones is no "
+                       "further columns of theirs; leave out `ones`");
   if (end > sharedBytes)
     return emitOpError("ends at byte ")
            << end << " of shared memory, and a block has " << sharedBytes
@@ -309,10 +335,13 @@ LogicalResult ShareOp::verify() {
            << getRing().getDefiningOp<RingOp>().getName()
            << "\"; give a ring of its own `computed`";
   int64_t warpgroups = (*this)->getParentOfType<ConsumersOp>().getWarpgroups();
-  if (!takesShare(ring.getTile(), warpgroups))
+  if (!takesShare(ring.getTile(), warpgroups, ring.getTurned()))
     return emitOpError("expected a tile of 64 rows for each warpgroup, or of "
-                       "columns in parts of 16, 32 or a multiple of 64, got ")
-           << ring.getTile() << " in " << warpgroups << " warpgroups";
+                       "columns in parts of ")
+           << (ring.getTurned() ? "a multiple of 16"
+                                : "16, 32 or a multiple of 64")
+           << ", got " << ring.getTile() << " in " << warpgroups
+           << " warpgroups";
   return success();
 }
 
@@ -425,12 +454,15 @@ bool fa::hopper::takesProduct(RankedTensorType result, int64_t warpgroups) {
          (d.cols == 1 || fitsPanels(part) || part % 16 == 0);
 }
 
-bool fa::hopper::takesShare(RankedTensorType tile, int64_t warpgroups) {
+bool fa::hopper::takesShare(RankedTensorType tile, int64_t warpgroups,
+                            bool turned) {
   if (!takesProduct(tile, warpgroups))
     return false;
   // Warps write pairs of tiles of 8 columns, of which one may be padding.
   int64_t cols = Division::of(tile.getShape(), warpgroups).cols,
           part = tile.getDimSize(1) / cols;
+  if (turned)
+    return part % 16 == 0;
   return cols == 1 || (part % 16 == 0 && fitsPanels(part));
 }
 
@@ -454,6 +486,11 @@ LogicalResult ConsumersOp::verify() {
     return failure();
   if (int64_t spare = getSpare(); spare < 0)
     return emitOpError("expected to spare 0 registers or more, got ") << spare;
+  if (std::optional<int64_t> free = getSpareFree();
+      free && (*free < 0 || *free > int64_t(getSpare())))
+    return emitOpError("expected to spare 0 to ")
+           << getSpare() << " registers where no product reads registers, got "
+           << *free;
   int64_t teams = teamsOf(cast<scf::ForallOp>((*this)->getParentOp()));
   int64_t groups = getWarpgroups() * teams;
   if (getWarpgroups() < 1 || groups < 1 || groups > maxWarpgroups)
@@ -665,20 +702,51 @@ int64_t StageOp::sectionCols() {
   return getColumns().value_or(getTile().getType().getDimSize(1));
 }
 
-bool StageOp::takesSums(RankedTensorType tile, int64_t warpgroups) {
+bool StageOp::takesSums(RankedTensorType tile, int64_t warpgroups,
+                        bool turned) {
   if (tile.getRank() != 2 || !tile.hasStaticShape() ||
       !tile.getElementType().isF32() || !takesProduct(tile, warpgroups))
     return false;
   Division own = Division::of(tile.getShape(), warpgroups);
   return tile.getDimSize(0) == own.rows * warpgroupRows &&
-         tile.getDimSize(1) % (own.cols * leastSumCols) == 0;
+         (turned ? own.cols == 1
+                 : tile.getDimSize(1) % (own.cols * leastSumCols) == 0);
 }
 
 int64_t StageOp::sumCols() {
+  if (getTurned())
+    return mostSumCols;
   auto role = (*this)->getParentOfType<ConsumersOp>();
   ArrayRef<int64_t> shape = getTile().getType().getShape();
   Division own = Division::of(shape, role.getWarpgroups());
   return shape[1] % (own.cols * mostSumCols) ? leastSumCols : mostSumCols;
+}
+
+int64_t StageOp::addedRows() {
+  if (getTurned())
+    return getResult().getType().getDimSize(0);
+  return getAdders() ? warpgroupRows : sumRows;
+}
+
+LogicalResult StageOp::inferReturnTypes(MLIRContext *, std::optional<Location>,
+                                        ValueRange operands,
+                                        DictionaryAttr attributes,
+                                        OpaqueProperties properties,
+                                        RegionRange,
+                                        SmallVectorImpl<Type> &types) {
+  auto tile = dyn_cast<RankedTensorType>(operands[0].getType());
+  if (!tile)
+    return failure();
+  auto *own = properties.as<Properties *>();
+  if (own && own->turned) {
+    // No thread holds it.
+    if (tile.getRank() != 2)
+      return failure();
+    tile = RankedTensorType::get({tile.getDimSize(1), tile.getDimSize(0)},
+                                 tile.getElementType());
+  }
+  types.push_back(tile);
+  return success();
 }
 
 int64_t StageOp::addersEnd() {
@@ -737,7 +805,18 @@ LogicalResult StageOp::verify() {
   if (!role)
     return emitOpError("expected to be in hopper.consumers");
   bool isSum = holdsSums();
-  if (isSum && (getColumns() || !takesSums(tile, role.getWarpgroups())))
+  if (tile.getRank() != 2 || !tile.hasStaticShape())
+    return emitOpError("expected a static tile of rank 2, got ") << tile;
+  if (getTurned() && (!isSum || !getAdders()))
+    return emitOpError("expected a turned tile to be of f32, with adders, got ")
+           << tile << (getAdders() ? "" : " without");
+  if (getTurned() &&
+      (getColumns() || !takesSums(tile, role.getWarpgroups(), /*turned=*/true)))
+    return emitOpError("expected a turned tile of 64 rows and a multiple of 8 "
+                       "columns for each of ")
+           << role.getWarpgroups() << " warpgroups, and no `by`, got " << tile;
+  if (isSum && !getTurned() &&
+      (getColumns() || !takesSums(tile, role.getWarpgroups(), false)))
     return emitOpError("expected a tile of f32 of 64 rows and a multiple of 16 "
                        "columns for each of ")
            << role.getWarpgroups() << " warpgroups, and no `by`, got " << tile;

@@ -62,7 +62,7 @@ LogicalResult fa::hopper::verifyAdders(scf::ForallOp forall) {
   auto told = [](AccumulateSliceOp sum) {
     StageOp stage = stageOf(sum);
     return std::make_tuple(*stage.getAdders(), stage.getOffset(),
-                           stage.getTile().getType(),
+                           stage.getTile().getType(), stage.getTurned(),
                            memoryOf(sum.getInit(), 0).first,
                            sum.getDroppedDims(), sum.getOrdered());
   };

@@ -13,7 +13,8 @@
 //   stages given back     as soon as nothing reads them
 //   all else              in its own order
 //   waits                 when nothing else is left
-//   sums into memory      at the end: nothing waits for them
+//   sums into memory      at the end: nothing waits for them, or, where those
+//                         that adders add come first, at once
 //
 // Tiles are taken, and numbers and addresses are computed, where something
 // needs them. What fits in no registers waits until products have ended whose
@@ -25,6 +26,7 @@
 #include "Delay.h"
 #include "Pressure.h"
 
+#include "fa/Dialect/Hopper/Transforms/Adders.h"
 #include "fa/Dialect/Hopper/Transforms/Passes.h"
 
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
@@ -82,7 +84,11 @@ public:
              (beginsTwice(block) ? spareOfTwo : 0)),
         mostComputing(role.getRegisters() -
                       std::max<int64_t>(role.getSpare(), spareComputing)),
-        carriedFirst(role.getCarriedFirst()),
+        mostFree(role.getSpareFree()
+                     ? role.getRegisters() - *role.getSpareFree() -
+                           (beginsTwice(block) ? spareOfTwo : 0)
+                     : 0),
+        carriedFirst(role.getCarriedFirst()), sumsFirst(role.getSumsFirst()),
         sharesTiles(fa::hopper::sharesTiles(role)),
         makesBits(llvm::any_of(block, [](Operation &op) {
           Type computed =
@@ -127,9 +133,14 @@ private:
   /// step later").
   static constexpr int64_t spareOfTwo = 32;
   int64_t most, mostComputing;
+  /// And where no product in flight reads registers; 0: the same.
+  int64_t mostFree;
   /// Whether products of what the loop carries come before all others, and
   /// stages that they have read are given back before these.
   bool carriedFirst;
+  /// Whether products that adders add come before others of their kind, and are
+  /// handed to these at once.
+  bool sumsFirst;
   /// Whether warpgroups share what they compute, and whether there is a tile of
   /// bits among it.
   bool sharesTiles, makesBits;
@@ -254,6 +265,11 @@ void BlockOrder::collect() {
   for (BlockArgument argument : block.getArguments())
     if (isa<SlotType>(argument.getType()))
       ++rings[ringOfSlot(argument)].held;
+  // So are tiles that warpgroups have shared in iterations before.
+  for (auto acquire : block.getOps<AcquireOp>())
+    if (isComputed(acquire.getRing()) && isa<BlockArgument>(acquire.getTile()))
+      rings[acquire.getRing().getDefiningOp<RingOp>()].held +=
+          behindOf(acquire);
   Operation *lastBarrier = nullptr;
   DenseMap<int64_t, SmallVector<Operation *>> lastSums;
   DenseMap<int64_t, Operation *> lastLoaded;
@@ -395,7 +411,10 @@ bool BlockOrder::isReady(Operation *op) const {
 /// all has its place.
 bool BlockOrder::fits(Operation *op) const {
   constexpr int64_t moment = 8, addresses = 16;
-  int64_t growth = pressure.growth(op), room = most - pressure.live();
+  // Nothing that has to stay where it is in registers but results.
+  bool areFree = mostFree && !pressure.holdsOperands();
+  int64_t growth = pressure.growth(op),
+          room = (areFree ? mostFree : most) - pressure.live();
   Type computed = kindOf(op) == Other ? computedElements(op) : Type();
   if (!computed || growth < 0)
     return growth <= 0 || growth <= room;
@@ -406,7 +425,8 @@ bool BlockOrder::fits(Operation *op) const {
   if (makesBits && !sharesTiles)
     return false;
   bool reads = llvm::all_of(op->getRegions(), readsElements);
-  return growth + (reads ? addresses : 0) <= mostComputing - pressure.live();
+  return growth + (reads ? addresses : 0) <=
+         (areFree ? mostFree : mostComputing) - pressure.live();
 }
 
 /// Whether an operand is a tile that the loop carries, or the stage that one of
@@ -417,6 +437,25 @@ bool BlockOrder::isOfCarried(Operation *product) const {
       v = acquire.getTile();
     return isa<BlockArgument>(v) && v.getParentBlock() == &block;
   });
+}
+
+/// Whether an adder adds a product's result.
+static bool isSum(WgmmaOp product) {
+  return llvm::any_of(
+      product.getResults().front().getUsers(), [](Operation *op) {
+        auto wait = dyn_cast<WaitGroupOp>(op);
+        return wait && llvm::any_of(wait->getUsers(), [](Operation *user) {
+                 auto stage = dyn_cast<StageOp>(user);
+                 return stage && stage.getAdders();
+               });
+      });
+}
+
+/// Whether it hands a sum to an adder, for which what is staged next waits.
+static bool handsSum(Operation *op) {
+  auto sum = dyn_cast<fa::AccumulateSliceOp>(op);
+  StageOp stage = sum ? stageOf(sum) : StageOp();
+  return stage && stage.getAdders();
 }
 
 /// Of what is ready and fits, the first kind's first operation: of products the
@@ -440,6 +479,11 @@ Operation *BlockOrder::next() const {
       kind = Shrinks;
     if (kind == Starts && carriedFirst && !isOfCarried(op))
       kind = StartsLater;
+    if (auto product = dyn_cast<WgmmaOp>(op);
+        product && sumsFirst && isSum(product))
+      inKind = INT64_MIN;
+    if (sumsFirst && handsSum(op))
+      kind = GivesBack;
     std::tuple<bool, int64_t, int64_t> cost(
         tooLarge, tooLarge ? pressure.growth(op) : kind, inKind);
     if (best && cost >= bestCost)

@@ -122,6 +122,11 @@ Value Pressure::heldBy(Operation *product) const {
                                                                 : Value();
 }
 
+bool Pressure::holdsOperands() const {
+  return llvm::any_of(inFlight,
+                      [&](WgmmaOp product) { return bool(heldBy(product)); });
+}
+
 size_t Pressure::endedBy(WaitGroupOp wait) const {
   size_t count = 0;
   for (Value v : wait.getValues()) {

@@ -40,6 +40,8 @@ public:
   /// start, have ended when a wait gives its results.
   size_t endedBy(WaitGroupOp wait) const;
   size_t pendingProducts() const { return inFlight.size(); }
+  /// Whether a product in flight reads registers, which stay as they are.
+  bool holdsOperands() const;
 
 private:
   int64_t registersOf(mlir::Value value) const {

@@ -180,11 +180,15 @@ bool LoopSchedule::find(std::string &why) {
 }
 
 /// Whether products can read a tile that warpgroups share yet an iteration
-/// later: its ring has a stage more for that, and they hold nothing else of
-/// their iteration.
+/// later: its ring has stages for those of two iterations, and they hold
+/// nothing else of their own.
 bool LoopSchedule::canShareLater(AcquireOp acquire) {
+  int64_t ofIteration =
+      llvm::count_if(body.getOps<AcquireOp>(), [&](AcquireOp other) {
+        return other.getRing() == acquire.getRing();
+      });
   return isComputed(acquire.getRing()) &&
-         acquire.getRing().getType().getStages() > 2 &&
+         acquire.getRing().getType().getStages() >= 2 * ofIteration &&
          llvm::all_of(acquire.getSlot().getUsers(), [&](Operation *user) {
            return isa<ReleaseOp>(user) ||
                   llvm::all_of(user->getOperands(), [&](Value operand) {
@@ -214,7 +218,8 @@ void LoopSchedule::delayWhatShares() {
 void LoopSchedule::annotate() {
   for (Operation *op : late)
     setDelay(op, 1);
-  delayWhatShares();
+  if (loop->getParentOfType<ConsumersOp>().getSharesLater())
+    delayWhatShares();
 }
 
 namespace {

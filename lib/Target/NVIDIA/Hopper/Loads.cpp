@@ -11,9 +11,9 @@ using namespace mlir;
 using namespace fa::nvidia;
 using namespace fa::hopper;
 
-int64_t fa::nvidia::tileBytes(Value tile) {
+int64_t fa::nvidia::tileBytes(Value tile, bool isTurned) {
   auto type = cast<RankedTensorType>(tile.getType());
-  return RingType::get(type.getContext(), 1, type).tileBytes();
+  return RingType::get(type.getContext(), 1, type, isTurned).tileBytes();
 }
 
 bool fa::nvidia::canLoadByTMA(Value v, std::string &why) {

@@ -8,7 +8,9 @@
 
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/IR/Matchers.h"
+#include "fa/Dialect/Hopper/Transforms/Adders.h"
 
+#include "mlir/IR/Matchers.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 using namespace mlir;
@@ -87,7 +89,11 @@ bool Placement::matchOperand(const Contraction &c, OpOperand &operand,
     inRegisters.insert(&operand);
     return true;
   }
-  if (!takesShare(type, warpgroups)) {
+  // Columns that do not fill panels take memory for nothing, where rows do not.
+  bool liesTurned = type.getDimSize(1) % RingType::panelCols &&
+                    type.getDimSize(0) % RingType::panelCols == 0 &&
+                    takesShare(type, warpgroups, /*turned=*/true);
+  if (!liesTurned && !takesShare(type, warpgroups, /*turned=*/false)) {
     why = "warpgroups would have to share a computed operand of " +
           std::to_string(type.getDimSize(0)) + " x " +
           std::to_string(type.getDimSize(1)) + ", of which each of " +
@@ -96,7 +102,34 @@ bool Placement::matchOperand(const Contraction &c, OpOperand &operand,
     return false;
   }
   tiles[v].isComputed = true;
+  tiles[v].isTurned = liesTurned;
   return true;
+}
+
+/// A result whose rows warpgroups cannot divide, and whose columns they can, is
+/// computed transposed, where it is added to memory and nothing else.
+void Placement::turnProducts() {
+  for (Contraction &c : contractions) {
+    if (ShapedType::isDynamic(c.m) || c.m % warpgroupRows == 0 ||
+        c.n % warpgroupRows)
+      continue;
+    Value result = c.op->getResult(0);
+    bool isAdded = llvm::all_of(result.getUsers(), [&](Operation *user) {
+      if (auto slice = dyn_cast<tensor::ExtractSliceOp>(user);
+          slice && slice->hasOneUse())
+        user = *slice->user_begin();
+      auto sum = dyn_cast<fa::AccumulateSliceOp>(user);
+      return sum && addedTile(sum) == result;
+    });
+    auto fill = c.op.getDpsInits()[0].getDefiningOp<linalg::FillOp>();
+    if (!isAdded || !fill ||
+        !matchPattern(fill.getInputs()[0], m_AnyZeroFloat()))
+      continue;
+    std::swap(c.a, c.b);
+    std::swap(c.aOuterK, c.bOuterK);
+    std::swap(c.m, c.n);
+    turned.insert(c.op);
+  }
 }
 
 bool Placement::matchContractions(std::string &why) {
@@ -216,6 +249,7 @@ bool Placement::match(std::string &why) {
     why = "it has no contraction";
     return false;
   }
+  turnProducts();
   if (!matchRest(why) || !matchContractions(why))
     return false;
   choice = measured();

@@ -54,8 +54,9 @@ using namespace fa::hopper;
 void Placement::placeRings(OpBuilder &b) {
   for (auto [n, entry] : llvm::enumerate(tiles)) {
     auto &[tile, placed] = entry;
-    auto type = RingType::get(b.getContext(), placed.stages,
-                              cast<RankedTensorType>(tile.getType()));
+    auto type =
+        RingType::get(b.getContext(), placed.stages,
+                      cast<RankedTensorType>(tile.getType()), placed.isTurned);
     RingOp with = placed.with ? tiles[placed.with].ring : RingOp();
     placed.ring = RingOp::create(
         b, tile.getLoc(), type, with ? with.getRing() : Value(),
@@ -114,9 +115,12 @@ void Placement::moveIntoConsumers(OpBuilder &b) {
   });
   RoleRegisters registers = registersOfRoles(teams * warpgroups, sharesTiles());
   SmallVector<Value> values = results.takeVector();
+  ConsumersOp::Properties properties;
+  properties.setWarpgroups(b.getI64IntegerAttr(warpgroups));
+  properties.setRegisters(b.getI64IntegerAttr(registers.consumers));
   consumers =
       ConsumersOp::create(b, forall.getLoc(), TypeRange(ValueRange(values)),
-                          warpgroups, registers.consumers);
+                          ValueRange(), properties);
   consumers.setTurns(turns);
   // Where the products leave no room to compute under them, all of them start,
   // beside vectors that a loop carries and sums by a panel of ones; for these
@@ -260,8 +264,7 @@ void Placement::startProduct(const Contraction &c) {
   SmallVector<Value> inits;
   if (!fill || !matchPattern(fill.getInputs()[0], m_AnyZeroFloat()))
     inits.push_back(init);
-  SmallVector<Type> types{
-      PendingType::get(b.getContext(), cast<RankedTensorType>(init.getType()))};
+  SmallVector<Type> types{PendingType::get(b.getContext(), productTile(c))};
   PartialSumsOp sums = rowSums.lookup(c.op);
   if (sums && placeOf(c.b).ones) {
     IRRewriter rewriter(b.getContext());
@@ -276,7 +279,13 @@ void Placement::startProduct(const Contraction &c) {
       WgmmaOp::create(b, c.op.getLoc(), types, read(c.a), read(c.b), inits,
                       /*condition=*/Value(), c.aOuterK, c.bOuterK);
   auto wait = WaitGroupOp::create(b, c.op.getLoc(), 0, product.getResults());
-  c.op->getResult(0).replaceAllUsesWith(wait.getResults()[0]);
+  Value result = wait.getResults()[0];
+  // Where it is staged is chosen when all are (stageSums).
+  if (turned.contains(c.op))
+    result = StageOp::create(b, c.op.getLoc(), result, /*turned=*/true,
+                             /*offset=*/0, IntegerAttr(), IntegerAttr())
+                 .getResult();
+  c.op->getResult(0).replaceAllUsesWith(result);
   if (!sums)
     return;
   auto loop = cast<scf::ForOp>(sums->getParentOp());
@@ -301,31 +310,37 @@ void Placement::stageSums() {
   });
   bool hasQueue = !forall.getBody()->getOps<TileQueueOp>().empty();
   int64_t adderBytes = warpgroups * StageOp::adderBytes;
-  bool canHaveAdders = hasQueue && sums.size() == 1 &&
+  bool canHaveAdders = hasQueue && teams == 1 && sums.size() == 1 &&
                        warpgroups <= StageOp::maxAdders &&
                        barriersEnd + adderBytes <= tileAlignment;
   bool areStaged = false, haveAdders = false;
   for (fa::AccumulateSliceOp sum : sums) {
     Value part = addedTile(sum);
     RankedTensorType type = stageableSum(sum);
-    if (!type || !part.getDefiningOp<WaitGroupOp>() ||
+    auto stage = part.getDefiningOp<StageOp>();
+    if (!type || !(stage || part.getDefiningOp<WaitGroupOp>()) ||
         tilesEnd + type.getNumElements() * 4 > target.sharedMemory)
       continue;
-    // It stands before what takes the tile, the sum or its slice.
-    Operation *taker = sum;
-    if (part != sum.getPart())
-      taker = sum.getPart().getDefiningOp();
-    OpBuilder b(taker);
-    auto stage = StageOp::create(b, sum.getLoc(), type, part, tilesEnd,
-                                 IntegerAttr(), IntegerAttr());
+    if (stage) {
+      stage.setOffset(tilesEnd);
+    } else {
+      // It stands before what takes the tile, the sum or its slice.
+      Operation *taker = sum;
+      if (part != sum.getPart())
+        taker = sum.getPart().getDefiningOp();
+      OpBuilder b(taker);
+      stage = StageOp::create(b, sum.getLoc(), part, /*turned=*/false, tilesEnd,
+                              IntegerAttr(), IntegerAttr());
+      taker->replaceUsesOfWith(part, stage.getResult());
+    }
     int64_t ownCols =
         type.getDimSize(1) / Division::of(type.getShape(), warpgroups).cols;
-    if (canHaveAdders && (inOrder || ownCols / stage.sumCols() > fewPanels)) {
+    if (canHaveAdders && (inOrder || stage.getTurned() ||
+                          ownCols / stage.sumCols() > fewPanels)) {
       stage.setAdders(barriersEnd);
       barriersEnd += adderBytes;
       haveAdders = true;
     }
-    taker->replaceUsesOfWith(part, stage.getResult());
     tilesEnd += llvm::alignTo(stage.bytes(), tileAlignment);
     areStaged = true;
   }
@@ -340,6 +355,12 @@ void Placement::stageSums() {
   if (choice) {
     consumers.setSpare(choice->spare);
     consumers.setCarriedFirst(choice->carriedFirst);
+    // What is staged turned takes a thread more instructions, under others'
+    // products.
+    consumers.setSumsFirst(!turned.empty());
+    if (choice->spareFree < choice->spare)
+      consumers.setSpareFree(choice->spareFree);
+    consumers.setSharesLater(sharesLater);
     return;
   }
   if (!areStaged || branchesRead(consumers) ||
@@ -373,8 +394,11 @@ void Placement::apply() {
   stageStores(forall, consumers, tilesEnd, stagedPanels);
   tilesEnd += stagedBytes;
   stageSums();
-  if (options.spare >= 0)
+  if (options.spare >= 0) {
     consumers.setSpare(options.spare);
+    if (consumers.getSpareFree().value_or(0) > uint64_t(options.spare))
+      consumers.removeSpareFreeAttr();
+  }
   if (options.carriedFirst >= 0)
     consumers.setCarriedFirst(options.carriedFirst);
   buildProducer(producer, consumers);

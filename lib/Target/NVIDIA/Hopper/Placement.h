@@ -17,6 +17,10 @@
 
 namespace fa::nvidia {
 
+/// The tile that a product gives: the transpose of its operation's result, if
+/// it is turned.
+mlir::RankedTensorType productTile(const Contraction &c);
+
 /// Whether random bits are made in an operation.
 bool makesRandomBits(mlir::Operation *root);
 /// Whether a branch in it, such as that of blocks that a mask cuts, reads
@@ -45,6 +49,8 @@ struct PlacedTile {
   bool isComputed = false;
   /// A loop loads or computes it.
   bool isInLoop = false;
+  /// It lies there with rows and columns exchanged.
+  bool isTurned = false;
   /// Beside it lies a panel of ones, to sum rows with.
   bool ones = false;
   /// The tile that it fills and empties with, if any.
@@ -61,9 +67,12 @@ struct MeasuredChoice {
   int64_t columns, rows, cols;
   bool makesBits;
   bool companions, carriedFirst;
-  int64_t spare;
-  /// Of the rings of tiles that warpgroups share.
+  /// In general, and where no product in flight reads registers.
+  int64_t spare, spareFree;
+  /// Of the rings of tiles that warpgroups share, and whether what reads them
+  /// comes another iteration later.
   int64_t sharedStages;
+  bool sharesLater;
 };
 
 /// A block's program, on its way into two roles.
@@ -82,6 +91,7 @@ public:
 
 private:
   // Match.cpp
+  void turnProducts();
   bool matchContractions(std::string &why);
   bool matchOperand(const Contraction &c, mlir::OpOperand &operand,
                     bool isFirst, std::string &why);
@@ -104,6 +114,7 @@ private:
   bool chooseStages(std::string &why);
   int64_t headsOfSection();
   bool addsToMemory();
+  bool canStageTurned(std::string &why);
   mlir::RankedTensorType stageableSum(fa::AccumulateSliceOp sum) const;
   int64_t bytesOfSums();
   bool sharesTiles() const;
@@ -130,9 +141,12 @@ private:
   const PlaceOptions &options;
   bool refused = false;
   const MeasuredChoice *choice = nullptr;
+  /// Of those that are turned the transpose: of the other operand with this
+  /// one.
   llvm::SmallVector<Contraction> contractions;
+  llvm::DenseSet<mlir::Operation *> turned;
   int64_t warpgroups = 0, teams = 1;
-  bool turns = false;
+  bool turns = false, sharesLater = false;
   llvm::MapVector<mlir::Value, PlacedTile> tiles;
   /// By product: the sums of the rows of its first operand, which a loop
   /// carries, and which the product makes too where its ring has ones.

@@ -26,8 +26,8 @@ namespace fa::nvidia {
 /// Whether a tile is cut out of memory.
 inline bool isLoaded(mlir::Value tile) { return !getLoadChain(tile).empty(); }
 
-/// Bytes of a tile in a ring.
-int64_t tileBytes(mlir::Value tile);
+/// Bytes of a tile in a ring, where it may lie turned.
+int64_t tileBytes(mlir::Value tile, bool isTurned = false);
 
 /// Whether TMA can load a loaded tile, rows of one dimension by the last
 /// dimension; else says in `why` what stands against it.

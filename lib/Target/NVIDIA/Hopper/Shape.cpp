@@ -16,6 +16,11 @@ using namespace mlir;
 using namespace fa::nvidia;
 using namespace fa::hopper;
 
+RankedTensorType fa::nvidia::productTile(const Contraction &c) {
+  return RankedTensorType::get(
+      {c.m, c.n}, getElementTypeOrSelf(c.op->getResult(0).getType()));
+}
+
 //===----------------------------------------------------------------------===//
 // Registers
 //===----------------------------------------------------------------------===//
@@ -81,8 +86,7 @@ bool Placement::chooseWarpgroups(std::string &why) {
   };
   auto takes = [&](int64_t n) {
     return llvm::all_of(contractions, [&](const Contraction &c) {
-      return takesProduct(cast<RankedTensorType>(c.op->getResult(0).getType()),
-                          n);
+      return takesProduct(productTile(c), n);
     });
   };
   int64_t leastMissing = 0;
@@ -159,16 +163,19 @@ int64_t Placement::mostColumns() const {
 /// share, a step later"). Other sizes have the defaults of stageSums, and
 /// barriers of their own for vectors.
 static constexpr MeasuredChoice kMeasured[] = {
-    // columns, rows, cols, bits: companions, carried first, spare, stages
-    {64, 128, 128, false, true, true, 48, 2},
-    {80, 64, 64, false, true, false, 40, 2},
-    {96, 128, 64, false, false, true, 40, 2},
-    {128, 128, 64, false, false, true, 48, 3},
-    {160, 64, 64, false, true, true, 72, 2},
-    {192, 64, 64, false, false, true, 40, 2},
-    {256, 64, 64, false, true, false, 56, 2},
-    {128, 128, 64, true, true, true, 48, 2},
-    {256, 64, 64, true, true, false, 96, 2},
+    // columns, rows, cols, bits: companions, carried first, spare, free,
+    // stages,
+    // later
+    {64, 128, 128, false, true, true, 48, 48, 2, false},
+    {80, 64, 64, false, true, false, 40, 40, 2, false},
+    {96, 128, 64, false, true, true, 48, 48, 2, false},
+    {128, 128, 64, false, false, true, 48, 48, 3, true},
+    {128, 128, 80, false, true, true, 56, 24, 2, true},
+    {160, 64, 64, false, true, true, 72, 72, 2, false},
+    {192, 64, 64, false, false, true, 40, 40, 2, false},
+    {256, 64, 64, false, true, false, 56, 56, 2, false},
+    {128, 128, 64, true, true, true, 48, 48, 2, false},
+    {256, 64, 64, true, true, false, 96, 96, 2, false},
 };
 
 bool fa::nvidia::makesRandomBits(Operation *root) {
@@ -266,7 +273,7 @@ int64_t Placement::ringBytes(Value tile, const PlacedTile &placed,
                              int64_t stages) const {
   if (placed.with)
     return 0;
-  int64_t bytes = tileBytes(tile);
+  int64_t bytes = tileBytes(tile, placed.isTurned);
   if (placed.ones)
     bytes += cast<RankedTensorType>(tile.getType()).getDimSize(0) *
              RingType::rowBytes;
@@ -363,13 +370,47 @@ bool Placement::chooseMoreStages(int64_t available, int64_t &bytes,
   return true;
 }
 
-/// The tile that would be staged to be added, of whole rows; else null.
+/// The tile that would be staged to be added, of whole rows, or, turned, of
+/// whole columns; else null.
 RankedTensorType Placement::stageableSum(fa::AccumulateSliceOp sum) const {
-  auto type = cast<RankedTensorType>(addedTile(sum).getType());
-  bool isStageable =
-      StageOp::takesSums(type, warpgroups) &&
+  Value added = addedTile(sum);
+  auto type = cast<RankedTensorType>(added.getType());
+  Operation *product = added.getDefiningOp();
+  auto stage = dyn_cast_if_present<StageOp>(product);
+  bool isTurned = stage ? stage.getTurned() : turned.contains(product);
+  bool isWhole =
       sum.getInit().getType().getShape().back() == type.getDimSize(1);
-  return isStageable ? type : RankedTensorType();
+  if (isTurned)
+    type = RankedTensorType::get({type.getDimSize(1), type.getDimSize(0)},
+                                 type.getElementType());
+  return isWhole && StageOp::takesSums(type, warpgroups, isTurned)
+             ? type
+             : RankedTensorType();
+}
+
+/// A product that is turned is put right by adders alone.
+bool Placement::canStageTurned(std::string &why) {
+  if (turned.empty())
+    return true;
+  constexpr llvm::StringLiteral what =
+      "has a product whose rows are no multiple of 64: it is computed "
+      "transposed, and added by adders";
+  if (teams > 1 || options.persistent == 0)
+    return refuse(why, what +
+                           llvm::Twine(", which a block has that persists "
+                                       "and has one team; choose rows in "
+                                       "multiples of 64, or leave ") +
+                           (teams > 1 ? "teams" : "persistent") + " out");
+  SmallVector<fa::AccumulateSliceOp> sums;
+  forall.walk([&](fa::AccumulateSliceOp sum) { sums.push_back(sum); });
+  if (sums.size() == 1 && stageableSum(sums.front()) &&
+      warpgroups <= StageOp::maxAdders)
+    return true;
+  why = (what + llvm::Twine("; expected one sum of whole rows, at most ") +
+         llvm::Twine(StageOp::maxAdders) +
+         " warpgroups, and 64 columns for each of them")
+            .str();
+  return false;
 }
 
 /// Bytes of what `stageSums` stages where there is room.
@@ -382,8 +423,9 @@ int64_t Placement::bytesOfSums() {
   return bytes;
 }
 
-/// What warpgroups share has a stage more where that was measured to pay: a
-/// product that reads it then waits for nobody (hopper-schedule). Not in a loop
+/// What warpgroups share is read another iteration later, and may have a stage
+/// more for that, where it was measured to pay: a product that reads it then
+/// waits for nobody (hopper-schedule). Not in a loop
 /// within another: what overlaps before it and behind it would do so in each
 /// iteration of the outer one (serialised, C7512).
 void Placement::chooseSharedStages(int64_t available, int64_t &bytes) {
@@ -395,15 +437,16 @@ void Placement::chooseSharedStages(int64_t available, int64_t &bytes) {
       continue;
     int64_t more = ringBytes(tile, placed, choice->sharedStages) -
                    ringBytes(tile, placed, placed.stages);
-    if (more <= 0 || bytes + more > available)
+    if (bytes + more > available)
       continue;
     placed.stages = choice->sharedStages;
     bytes += more;
+    sharesLater = choice->sharesLater;
   }
 }
 
 bool Placement::chooseStages(std::string &why) {
-  if (!chooseTeams(why) || !chooseTurns(why))
+  if (!chooseTeams(why) || !chooseTurns(why) || !canStageTurned(why))
     return false;
   int64_t ofTeam = target.sharedMemory / teams;
   if (teams > 1)
@@ -421,8 +464,15 @@ bool Placement::chooseStages(std::string &why) {
   // Sums come before second stages: an H200's L2 takes them from registers as
   // slowly as all products of D = 256 take (benchmarks/HISTORY.md).
   int64_t kept = bytesOfSums();
-  if (bytes + kept > available)
+  if (bytes + kept > available) {
+    if (!turned.empty()) {
+      why = "its tiles have " + std::to_string(bytes + kept) +
+            " bytes with what is added, and shared memory " +
+            std::to_string(available);
+      return false;
+    }
     kept = 0;
+  }
   for (bool isComputed : {false, true})
     for (auto &[tile, placed] : tiles) {
       int64_t more = ringBytes(tile, placed, 2) - ringBytes(tile, placed, 1);
@@ -437,7 +487,9 @@ bool Placement::chooseStages(std::string &why) {
     chooseOnes(available, bytes);
     chooseStagedPanels(available, bytes);
   }
-  if (!chooseMoreStages(available, bytes, why))
+  // What is turned is staged; other sums, where there is room.
+  if (!chooseMoreStages(turned.empty() ? available : available - kept, bytes,
+                        why))
     return false;
   for (auto &[tile, placed] : tiles)
     if (placed.with)

@@ -85,8 +85,8 @@ void fa::nvidia::stageStores(scf::ForallOp forall, ConsumersOp role,
     auto columns = section < type.getDimSize(1) ? b.getI64IntegerAttr(section)
                                                 : IntegerAttr();
     // Where nothing else lies.
-    Value staged = StageOp::create(b, tile.getLoc(), type, tile, offset,
-                                   columns, IntegerAttr());
+    Value staged = StageOp::create(b, tile.getLoc(), tile, /*turned=*/false,
+                                   offset, columns, IntegerAttr());
     if (slice)
       slice.getSourceMutable().set(staged);
     else

@@ -56,7 +56,9 @@ static void copyTypes(Operation *op) {
     for (auto [value, result] : llvm::zip(wait.getValues(), wait.getResults()))
       result.setType(hopper::getTileType(value.getType()));
   } else if (auto stage = dyn_cast<hopper::StageOp>(op)) {
-    stage.getResult().setType(stage.getTile().getType());
+    RankedTensorType type = stage.getResult().getType();
+    stage.getResult().setType(stage.getTurned() ? type.dropEncoding()
+                                                : stage.getTile().getType());
   }
 }
 

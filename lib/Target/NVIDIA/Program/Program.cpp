@@ -118,9 +118,7 @@ FailureOr<SmallVector<TensorMap>> Program::collectMaps(scf::ForallOp forall) {
       return;
     TensorMap map{
         bufferOf[forall.getTiedOpResult(forall.getTiedOpOperand(argument))],
-        dim,
-        stage.getAdders() ? hopper::warpgroupRows : hopper::StageOp::sumRows,
-        stage.sumCols()};
+        dim, stage.addedRows(), stage.sumCols()};
     if (!llvm::is_contained(found, map))
       found.push_back(map);
   });

@@ -84,8 +84,9 @@ bool fitsPanels(int64_t cols);
 /// more at a time.
 bool takesProduct(mlir::RankedTensorType result, int64_t warpgroups);
 
-/// Whether warpgroups can write such a tile to shared memory.
-bool takesShare(mlir::RankedTensorType tile, int64_t warpgroups);
+/// Whether warpgroups can write such a tile to shared memory, as it is or
+/// turned.
+bool takesShare(mlir::RankedTensorType tile, int64_t warpgroups, bool turned);
 
 /// The role of a block that computes; null where the block has none.
 ConsumersOp consumersOf(mlir::scf::ForallOp forall);

@@ -45,11 +45,17 @@ def Hopper_RingType : Hopper_Type<"Ring", "ring"> {
   let summary = "a ring of tiles in shared memory";
   let description = [{
     `stages` tiles of 16-bit elements. A tile lies as panels of 64 columns, each
-    row of a panel 128 bytes in TMA's and wgmma's 128-byte swizzle. Or `stages`
-    vectors of numbers of 8 to 64 bits, as they lie in memory.
+    row of a panel 128 bytes in TMA's and wgmma's 128-byte swizzle. A `turned`
+    tile lies there with rows and columns exchanged: its columns, which do not
+    fill panels, would take memory for nothing. Or `stages` vectors of numbers of
+    8 to 64 bits, as they lie in memory.
   }];
-  let parameters = (ins "unsigned":$stages, "::mlir::RankedTensorType":$tile);
-  let assemblyFormat = "`<` $stages `,` $tile `>`";
+  let parameters = (ins "unsigned":$stages, "::mlir::RankedTensorType":$tile,
+                        DefaultValuedParameter<"bool", "false">:$turned);
+  let assemblyFormat = "`<` $stages `,` $tile `` custom<Turned>($turned) `` `>`";
+  let builders = [TypeBuilder<(ins "unsigned":$stages,
+                                   "::mlir::RankedTensorType":$tile),
+                              "return $_get($_ctxt, stages, tile, false);">];
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
     /// A row of a panel: columns, and bytes of 16-bit elements.
@@ -65,8 +71,9 @@ def Hopper_RingType : Hopper_Type<"Ring", "ring"> {
     int64_t elementBytes() const {
       return getTile().getElementTypeBitWidth() / 8;
     }
-    int64_t rows() const { return getTile().getDimSize(0); }
-    int64_t cols() const { return getTile().getDimSize(1); }
+    /// As a tile lies in shared memory.
+    int64_t rows() const { return getTile().getDimSize(getTurned() ? 1 : 0); }
+    int64_t cols() const { return getTile().getDimSize(getTurned() ? 0 : 1); }
     int64_t panels() const { return (cols() + panelCols - 1) / panelCols; }
     int64_t panelBytes() const { return rows() * rowBytes; }
     /// Bytes of one tile, which is also what its TMA loads deliver: columns and
@@ -222,20 +229,31 @@ def Hopper_ConsumersOp : Hopper_Op<"consumers",
     threads takes (setmaxnreg), and `spare` how many of these `hopper-order` and
     `hopper-narrow` leave to what is no tile: addresses, counters and temporaries
     take about 28, and ptxas 13 has products one after the other (C7512) where
-    results in flight leave it fewer than 56. With `carried_first`,
-    `hopper-order` starts products of what a loop carries, those that are an
-    iteration late, before all others. With `turns`, `hopper-finish` has the
-    warpgroups take turns at the tensor cores. The results are the tiles that
-    the block produces.
+    results in flight leave it fewer than 56. Where no product in flight reads
+    registers, which stay where they are until it ends, `free` may be left, fewer
+    than `spare`.
+
+    With `carried_first`, `hopper-order` starts products of what a loop carries,
+    those that are an iteration late, before others, and with `sums_first` before
+    others of their kind those that adders add, which are then handed to them at
+    once. With `shares_later`, `hopper-schedule` has what reads tiles that
+    warpgroups share come another iteration later. With `turns`, `hopper-finish`
+    has the warpgroups take turns at the tensor cores. The results are the tiles
+    that the block produces.
   }];
   let arguments = (ins I64Attr:$warpgroups, I64Attr:$registers,
                        DefaultValuedAttr<I64Attr, "56">:$spare,
-                       UnitAttr:$carried_first, UnitAttr:$turns);
+                       UnitAttr:$carried_first, UnitAttr:$sums_first,
+                       UnitAttr:$shares_later, UnitAttr:$turns,
+                       OptionalAttr<I64Attr>:$spare_free);
   let results = (outs Variadic<AnyType>:$results);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
     $warpgroups `registers` $registers (`spare` $spare^)?
-    (`carried_first` $carried_first^)? (`turns` $turns^)?
+    (`free` $spare_free^)?
+    (`carried_first` $carried_first^)? (`sums_first` $sums_first^)?
+    (`shares_later` $shares_later^)?
+    (`turns` $turns^)?
     (`->` `(` type($results)^ `)`)? attr-dict-with-keyword $body
   }];
   let extraClassDeclaration = [{
@@ -432,7 +450,8 @@ def Hopper_ExceedsOp : Hopper_Op<"exceeds", [Pure]> {
   let hasVerifier = 1;
 }
 
-def Hopper_StageOp : Hopper_Op<"stage", [AllTypesMatch<["tile", "result"]>]> {
+def Hopper_StageOp : Hopper_Op<"stage",
+    [DeclareOpInterfaceMethods<InferTypeOpInterface>]> {
   let summary = "puts a computed tile into shared memory for TMA";
   let description = [{
     The tile is laid out as in a ring, at byte `offset`; inserting the result
@@ -452,14 +471,18 @@ def Hopper_StageOp : Hopper_Op<"stage", [AllTypesMatch<["tile", "result"]>]> {
     shared memory, the first ones at byte `adders`: a pair of mbarriers, the
     coordinates, and which phase of the mbarriers each warp has seen. A block has
     at most two, for one tile of one tensor.
+
+    A `turned` tile of f32 has rows and columns exchanged: it is the transpose of
+    the result, which a product gives whose own rows warpgroups cannot divide. It
+    lies there as the result, for adders: a warpgroup has 64 of its columns.
   }];
-  let arguments = (ins Hopper_Tile:$tile, I64Attr:$offset,
+  let arguments = (ins Hopper_Tile:$tile, UnitAttr:$turned, I64Attr:$offset,
                        OptionalAttr<I64Attr>:$columns,
                        OptionalAttr<I64Attr>:$adders);
   let results = (outs Hopper_Tile:$result);
   let assemblyFormat = [{
-    $tile `at` $offset (`by` $columns^)? (`adders` $adders^)? attr-dict `:`
-    type($tile)
+    $tile (`turned` $turned^)? `at` $offset (`by` $columns^)?
+    (`adders` $adders^)? attr-dict `:` type($tile)
   }];
   let extraClassDeclaration = [{
     /// Rows that a warp has of a panel of f32.
@@ -467,6 +490,8 @@ def Hopper_StageOp : Hopper_Op<"stage", [AllTypesMatch<["tile", "result"]>]> {
     /// Columns of a panel of f32. L2 adds 128 bytes at once as fast as 64.
     static constexpr int64_t leastSumCols = 16, mostSumCols = 32;
     int64_t sumCols();
+    /// Rows that a warp, or with adders a warpgroup, adds at once.
+    int64_t addedRows();
     /// Bytes of what a warp has of a panel of f32.
     int64_t sumPanelBytes() { return sumRows * sumCols() * 4; }
     /// The producer has other warps left for as many adders.
@@ -477,8 +502,10 @@ def Hopper_StageOp : Hopper_Op<"stage", [AllTypesMatch<["tile", "result"]>]> {
                              wordsOffset = 2 * barrierBytes,
                              phasesOffset = wordsOffset + 4 * 8,
                              adderBytes = phasesOffset + 4 * 4;
-    /// Whether the parts that warps have of a tile of f32 are whole panels.
-    static bool takesSums(::mlir::RankedTensorType tile, int64_t warpgroups);
+    /// Whether the parts that warps have of a tile of f32 are whole panels, or
+    /// those that warpgroups have of a turned one.
+    static bool takesSums(::mlir::RankedTensorType tile, int64_t warpgroups,
+                          bool turned);
     bool holdsSums() { return getTile().getType().getElementType().isF32(); }
     /// Where the bytes of all adders end.
     int64_t addersEnd();
