@@ -355,8 +355,8 @@ void Placement::stageSums() {
   if (choice) {
     consumers.setSpare(choice->spare);
     consumers.setCarriedFirst(choice->carriedFirst);
-    // What is staged turned takes a thread more instructions, under others'
-    // products.
+    // What is staged turned takes a thread more instructions than other sums:
+    // they are to run under other products.
     consumers.setSumsFirst(!turned.empty());
     if (choice->spareFree < choice->spare)
       consumers.setSpareFree(choice->spareFree);

@@ -163,9 +163,8 @@ int64_t Placement::mostColumns() const {
 /// share, a step later"). Other sizes have the defaults of stageSums, and
 /// barriers of their own for vectors.
 static constexpr MeasuredChoice kMeasured[] = {
-    // columns, rows, cols, bits: companions, carried first, spare, free,
-    // stages,
-    // later
+    // columns, rows, cols, bits: companions, carried first, spare, the same
+    // where free, stages of what is shared, whether it is read later
     {64, 128, 128, false, true, true, 48, 48, 2, false},
     {80, 64, 64, false, true, false, 40, 40, 2, false},
     {96, 128, 64, false, true, true, 48, 48, 2, false},
