@@ -29,8 +29,8 @@ func.func @f(%q: !t, %k: !t, %v: !t) -> !t {
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a backward=all rows=64 keys=128" --fa-schedule-hopper=persistent=0 -o /dev/null
 
 // STAGES: error: 'scf.forall' op needs 232448 bytes of shared memory a block with 3 stages, and sm_90a has 191488; choose smaller tiles, or fewer stages
-// STAYS: error: 'scf.forall' op has a product whose rows are no multiple of 64: it is computed transposed, and added by adders, which a block has that persists and has one team; choose rows in multiples of 64, or leave persistent out
-// TEAMS: error: 'scf.forall' op has a product whose rows are no multiple of 64: {{.*}} or leave teams out
+// STAYS: error: 'scf.forall' op has a product of 80 rows, no multiple of 64: it is computed transposed, and added by adders, which a block has that persists and has one team; choose rows in multiples of 64, or leave persistent out
+// TEAMS: error: 'scf.forall' op has a product of 80 rows, no multiple of 64: {{.*}} or leave teams out
 
 !w = tensor<1x8x?x128xbf16>
 func.func @wide(%q: !w, %k: !w, %v: !w) -> !w {

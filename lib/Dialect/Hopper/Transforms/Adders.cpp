@@ -21,11 +21,15 @@ StageOp fa::hopper::stageOf(AccumulateSliceOp sum) {
   return addedTile(sum).getDefiningOp<StageOp>();
 }
 
+bool fa::hopper::isHanded(AccumulateSliceOp sum) {
+  StageOp stage = stageOf(sum);
+  return stage && stage.getAdders();
+}
+
 AccumulateSliceOp fa::hopper::findHandedSum(scf::ForallOp forall) {
   AccumulateSliceOp handed;
   forall.walk([&](AccumulateSliceOp sum) {
-    StageOp stage = stageOf(sum);
-    if (!stage || !stage.getAdders())
+    if (!isHanded(sum))
       return WalkResult::advance();
     handed = sum;
     return WalkResult::interrupt();
@@ -46,11 +50,11 @@ static AccumulateSliceOp sumOfStaged(StageOp stage) {
   if (!sum || stageOf(sum) != stage || !stage->hasOneUse() ||
       sum->getBlock() != stage->getBlock())
     return {};
-  auto isHanded = [](StageOp other) {
+  auto hasAdders = [](StageOp other) {
     return other.getAdders() ? WalkResult::interrupt() : WalkResult::advance();
   };
   for (Operation *op = stage->getNextNode(); op != sum; op = op->getNextNode())
-    if (op->walk(isHanded).wasInterrupted())
+    if (op->walk(hasAdders).wasInterrupted())
       return {};
   return sum;
 }
@@ -78,9 +82,8 @@ LogicalResult fa::hopper::verifyAdders(scf::ForallOp forall) {
     return failure();
   SmallVector<AccumulateSliceOp> others;
   forall.walk([&](AccumulateSliceOp sum) {
-    StageOp stage = stageOf(sum);
-    bool isHanded = stage && stage.getAdders();
-    if (isHanded ? told(sum) != told(handed) : sum.getOrdered().value_or(0) > 0)
+    if (isHanded(sum) ? told(sum) != told(handed)
+                      : sum.getOrdered().value_or(0) > 0)
       others.push_back(sum);
   });
   if (!handed || others.empty())

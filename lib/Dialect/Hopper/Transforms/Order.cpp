@@ -451,13 +451,6 @@ static bool isSum(WgmmaOp product) {
       });
 }
 
-/// Whether it hands a sum to an adder, for which what is staged next waits.
-static bool handsSum(Operation *op) {
-  auto sum = dyn_cast<fa::AccumulateSliceOp>(op);
-  StageOp stage = sum ? stageOf(sum) : StageOp();
-  return stage && stage.getAdders();
-}
-
 /// Of what is ready and fits, the first kind's first operation: of products the
 /// one that most is to follow, of waits the one that waits for the fewest. What
 /// does not fit comes when nothing is left to wait for, the smallest first.
@@ -482,7 +475,9 @@ Operation *BlockOrder::next() const {
     if (auto product = dyn_cast<WgmmaOp>(op);
         product && sumsFirst && isSum(product))
       inKind = INT64_MIN;
-    if (sumsFirst && handsSum(op))
+    // What is staged next waits for the adder.
+    if (auto sum = dyn_cast<fa::AccumulateSliceOp>(op);
+        sum && sumsFirst && isHanded(sum))
       kind = GivesBack;
     std::tuple<bool, int64_t, int64_t> cost(
         tooLarge, tooLarge ? pressure.growth(op) : kind, inKind);

@@ -160,8 +160,8 @@ int64_t Placement::mostColumns() const {
 
 /// Of an H200 and an H100, bf16, dense and causal (benchmarks/HISTORY.md,
 /// "Vectors that come with a tile", "Panels of 128 bytes", "What warpgroups
-/// share, a step later"). Other sizes have the defaults of stageSums, and
-/// barriers of their own for vectors.
+/// share, a step later", "80 queries at head dim 128"). Other sizes have the
+/// defaults of stageSums, and barriers of their own for vectors.
 static constexpr MeasuredChoice kMeasured[] = {
     // columns, rows, cols, bits: companions, carried first, spare, the same
     // where free, stages of what is shared, whether it is read later
@@ -391,24 +391,28 @@ RankedTensorType Placement::stageableSum(fa::AccumulateSliceOp sum) const {
 bool Placement::canStageTurned(std::string &why) {
   if (turned.empty())
     return true;
-  constexpr llvm::StringLiteral what =
-      "has a product whose rows are no multiple of 64: it is computed "
-      "transposed, and added by adders";
+  const Contraction &product =
+      *llvm::find_if(contractions, [&](const Contraction &c) {
+        return turned.contains(c.op);
+      });
+  std::string what = "has a product of " + std::to_string(product.n) +
+                     " rows, no multiple of 64: it is computed transposed, and "
+                     "added by adders";
   if (teams > 1 || options.persistent == 0)
     return refuse(why, what +
-                           llvm::Twine(", which a block has that persists "
-                                       "and has one team; choose rows in "
-                                       "multiples of 64, or leave ") +
+                           ", which a block has that persists and has one "
+                           "team; choose rows in multiples of 64, or leave " +
                            (teams > 1 ? "teams" : "persistent") + " out");
   SmallVector<fa::AccumulateSliceOp> sums;
   forall.walk([&](fa::AccumulateSliceOp sum) { sums.push_back(sum); });
   if (sums.size() == 1 && stageableSum(sums.front()) &&
       warpgroups <= StageOp::maxAdders)
     return true;
-  why = (what + llvm::Twine("; expected one sum of whole rows, at most ") +
-         llvm::Twine(StageOp::maxAdders) +
-         " warpgroups, and 64 columns for each of them")
-            .str();
+  why = what + "; expected one sum of whole rows, at most " +
+        std::to_string(StageOp::maxAdders) +
+        " warpgroups, and 64 columns for each of them, got " +
+        std::to_string(sums.size()) + ", " + std::to_string(warpgroups) +
+        " and " + std::to_string(product.m);
   return false;
 }
 

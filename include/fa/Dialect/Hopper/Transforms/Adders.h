@@ -15,6 +15,9 @@ mlir::Value addedTile(AccumulateSliceOp sum);
 /// Where what is added is staged for TMA; null: it is not.
 StageOp stageOf(AccumulateSliceOp sum);
 
+/// Whether adders add it.
+bool isHanded(fa::AccumulateSliceOp sum);
+
 /// What adders add: the first of the operations, whose memory and staged tiles
 /// are all alike (verifyAdders). Null where there are none.
 AccumulateSliceOp findHandedSum(mlir::scf::ForallOp forall);
