@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fa._masks.prepare import Prepared
-from fa._run.arrays import is_compiling
+from fa._run.arrays import is_compiling, is_one_tensor
 from fa._run.call import Call
+from fa._run.dropout import with_dropout
 from fa._run.request import Request
 from fa._run.variant import NOTHING, Traced
 from fa._trace.errors import TraceError, users_frames
@@ -147,24 +148,36 @@ def attention(
     """
     if unknown:
         raise unknown_keywords(unknown)
-    if schedule is None and type(dropout_p) is float and dropout_p == 0.0 and not is_compiling():
+    request = None
+    if schedule is None and type(dropout_p) is float and not is_compiling():
         # What is known asks for nothing more.
         traced: Traced | None = NOTHING
-        is_prepared = type(mask_mod) is Prepared
+        prepared = mask_mod if type(mask_mod) is Prepared else None
         if score_mod is not None or mask_mod is not None:
-            mask = mask_mod.value if is_prepared else mask_mod
+            mask = mask_mod if prepared is None else prepared.value
             traced = known_functions(score_mod, mask, q)
+        drops = dropout_p != 0.0
+        if drops and traced is not None:
+            traced = with_dropout(traced, dropout_p, dropout_seed, q) if is_one_tensor(q) else None
         if traced is not None and traced.number >= 0:
             call = Call(q, k, v, traced, is_causal, scale, return_lse)
-            known = (
-                short(call, mask_mod.lists, mask_mod.check) if is_prepared else short(call, None)
-            )
+            lists, check = (None, None) if prepared is None else (prepared.lists, prepared.check)
+            known = short(call, lists, check)
             if known is not None:
                 return known
-    request = Request(
-        *(q, k, v, score_mod, mask_mod, is_causal, scale, return_lse),
-        *(dropout_p, dropout_seed, schedule),
-    )
+        if drops and traced is not None:  # whose seed was drawn, once
+            if prepared is not None:
+                prepared.check(q, k)
+            request = Request(
+                *(q, k, v, None, None, is_causal, scale, return_lse),
+                traced=traced,
+                prepared=None if prepared is None else prepared.lists,
+            )
+    if request is None:
+        request = Request(
+            *(q, k, v, score_mod, mask_mod, is_causal, scale, return_lse),
+            *(dropout_p, dropout_seed, schedule),
+        )
     try:
         return answer(request)
     except TraceError as error:  # without fa's own frames

@@ -3,6 +3,8 @@
 
 #include "Arrays.h"
 
+#include <algorithm>
+
 namespace py = pybind11;
 using namespace fa::python;
 
@@ -136,6 +138,24 @@ bool fa::python::currentStream(const Library &library, int32_t device,
 
 namespace {
 
+/// The truth of a new reference; -1 with an exception, as for null.
+int truth(PyObject *value) {
+  if (!value)
+    return -1;
+  int result = PyObject_IsTrue(value);
+  Py_DECREF(value);
+  return result;
+}
+
+/// Whether the library's own functions give arrays as they are wanted, nobody
+/// having filled them: 1 or 0; -1 with an exception.
+int isOwnUsual(const Library &library) {
+  if (!library.isFilling)
+    return 0;
+  int fills = truth(PyObject_CallNoArgs(library.isFilling));
+  return fills < 0 ? -1 : !fills;
+}
+
 /// A new array of the library; null with an exception.
 PyObject *makeArray(Library &library, int rank, const int64_t *shape,
                     int32_t dtype, int32_t device) {
@@ -151,26 +171,18 @@ PyObject *makeArray(Library &library, int rank, const int64_t *shape,
       return nullptr;
     PyTuple_SET_ITEM(sizes.ptr(), i, size);
   }
+  int isOwn = isOwnUsual(library);
+  if (isOwn < 0)
+    return nullptr;
   PyObject *args[] = {nullptr, sizes.ptr(), library.dtype(dtype), where};
-  return PyObject_Vectorcall(library.empty, args + 1,
+  return PyObject_Vectorcall(isOwn ? library.ownEmpty : library.empty, args + 1,
                              1 | PY_VECTORCALL_ARGUMENTS_OFFSET,
                              library.keywords);
 }
 
-} // namespace
-
-PyObject *fa::python::allocate(Library &library, PyObject *like, int rank,
-                               const int64_t *shape, int32_t dtype,
-                               int32_t device, fa_rt_tensor &tensor,
-                               bool isAlike) {
-  PyObject *array;
-  if (!like || !library.emptyLike)
-    array = makeArray(library, rank, shape, dtype, device);
-  else if (isAlike)
-    array = PyObject_CallOneArg(library.emptyLike, like);
-  else
-    array = PyObject_CallFunction(library.emptyLike, "OL", like,
-                                  static_cast<long long>(shape[rank - 1]));
+/// Reads a new array, which is given on if it is what was asked for.
+PyObject *readNew(const Library &library, PyObject *array, int32_t dtype,
+                  int32_t device, fa_rt_tensor &tensor) {
   int32_t itsDevice = 0;
   if (!array || (read(library, array, tensor, itsDevice) &&
                  itsDevice == device && tensor.dtype == dtype))
@@ -179,6 +191,51 @@ PyObject *fa::python::allocate(Library &library, PyObject *like, int rank,
   PyErr_SetString(runErrorClass, "the array library gave an array of another "
                                  "device or type than was asked for");
   return nullptr;
+}
+
+/// Whether the last dimension is the innermost one, and no other could be.
+bool endsInnermost(const fa_rt_tensor &tensor) {
+  const int32_t last = tensor.rank - 1;
+  return tensor.shape[last] > 1 && tensor.strides[last] == 1;
+}
+
+} // namespace
+
+PyObject *fa::python::allocate(Library &library, int rank, const int64_t *shape,
+                               int32_t dtype, int32_t device,
+                               fa_rt_tensor &tensor) {
+  return readNew(library, makeArray(library, rank, shape, dtype, device), dtype,
+                 device, tensor);
+}
+
+PyObject *fa::python::allocateLike(Library &library, Like like, int64_t last,
+                                   int32_t device, fa_rt_tensor &tensor) {
+  const fa_rt_tensor &as = *like.tensor;
+  const bool isAlike = last == as.shape[as.rank - 1];
+  if (!library.emptyLike) {
+    int64_t shape[FA_RT_MAX_RANK];
+    std::copy_n(as.shape, as.rank, shape);
+    shape[as.rank - 1] = last;
+    return allocate(library, as.rank, shape, as.dtype, device, tensor);
+  }
+  if (isAlike && endsInnermost(as)) {
+    int isOwn = isOwnUsual(library);
+    if (isOwn < 0)
+      return nullptr;
+    if (isOwn) {
+      PyObject *array = readNew(
+          library, PyObject_CallOneArg(library.ownEmptyLike, like.array),
+          as.dtype, device, tensor);
+      if (!array || endsInnermost(tensor))
+        return array;
+      Py_DECREF(array);
+    }
+  }
+  PyObject *array =
+      isAlike ? PyObject_CallOneArg(library.emptyLike, like.array)
+              : PyObject_CallFunction(library.emptyLike, "OL", like.array,
+                                      static_cast<long long>(last));
+  return readNew(library, array, as.dtype, device, tensor);
 }
 
 //===----------------------------------------------------------------------===//
@@ -217,15 +274,6 @@ struct Watch {
 
 /// Null while there is no PyTorch.
 const Watch *watch = nullptr;
-
-/// The truth of a new reference; -1 with an exception, as for null.
-int truth(PyObject *value) {
-  if (!value)
-    return -1;
-  int result = PyObject_IsTrue(value);
-  Py_DECREF(value);
-  return result;
-}
 
 int Watch::inGeneral() const {
   for (PyObject *state : states)
@@ -338,9 +386,11 @@ void watchTensors(const py::type &plain, const py::type &parameter,
 }
 
 /// Whether the arrays of the classes can be read; then calls are for them, too.
+/// `own` is a tuple of `Library`'s own functions, or None.
 bool addLibrary(const py::sequence &types, const py::object &capsule,
                 const py::object &empty, const py::dict &dtypes,
-                const py::object &deviceOf, const py::object &emptyLike) {
+                const py::object &deviceOf, const py::object &emptyLike,
+                const py::object &own) {
   constexpr const char *kName = "dlpack_exchange_api";
   if (!PyCapsule_IsValid(capsule.ptr(), kName))
     return false;
@@ -348,11 +398,18 @@ bool addLibrary(const py::sequence &types, const py::object &capsule,
       PyCapsule_GetPointer(capsule.ptr(), kName));
   if (api->major != 1 || !api->view || !api->currentStream)
     return false;
+  PyObject *ownFunctions[3] = {};
+  if (!own.is_none())
+    for (int i = 0; i < 3; ++i)
+      ownFunctions[i] = py::object(own[py::int_(i)]).release().ptr();
   auto *library = new Library{
       api,
       py::object(empty).release().ptr(),
       py::make_tuple(py::str("dtype"), py::str("device")).release().ptr(),
       emptyLike.is_none() ? nullptr : py::object(emptyLike).release().ptr(),
+      ownFunctions[0],
+      ownFunctions[1],
+      ownFunctions[2],
       py::object(dtypes["f64"]).release().ptr(),
       py::object(dtypes["f32"]).release().ptr(),
       py::object(dtypes["f16"]).release().ptr(),
@@ -383,7 +440,7 @@ void fa::python::addArrays(py::module_ &m, PyObject *runError) {
     throw py::error_already_set();
   m.def("add_library", &addLibrary, py::arg("types"), py::arg("api"),
         py::arg("empty"), py::arg("dtypes"), py::arg("device_of"),
-        py::arg("empty_like") = py::none());
+        py::arg("empty_like") = py::none(), py::arg("own") = py::none());
   m.def("watch_tensors", &watchTensors, py::kw_only(), py::arg("plain"),
         py::arg("parameter"), py::arg("states"), py::arg("level_owner"),
         py::arg("level_name"), py::arg("is_recording"), py::arg("is_recorded"),

@@ -37,6 +37,10 @@ struct Library {
   /// if that is given, with dimensions in its order in memory where its last
   /// one is the innermost; or null.
   PyObject *empty, *keywords, *emptyLike;
+  /// The library's own functions that these two are of, which take less time,
+  /// and one without arguments: whether what they give would be filled. All
+  /// null where it has none.
+  PyObject *ownEmpty, *ownEmptyLike, *isFilling;
   PyObject *f64, *f32, *f16, *bf16;
   /// index -> the library's device, kHost -> the CPU; and those that were asked
   /// for, by index + 1.
@@ -64,12 +68,21 @@ bool read(const Library &library, PyObject *object, fa_rt_tensor &tensor,
 /// The caller's current stream on a GPU. False with an exception.
 bool currentStream(const Library &library, int32_t device, void *&stream);
 
-/// A new array, read into `tensor`; null with an exception. `like` is null for
-/// a row-major one, or an array of the same type and device, and of the same
-/// sizes, but for the last one unless `isAlike`.
-PyObject *allocate(Library &library, PyObject *like, int rank,
-                   const int64_t *shape, int32_t dtype, int32_t device,
-                   fa_rt_tensor &tensor, bool isAlike = true);
+/// An array, and what was read of it.
+struct Like {
+  PyObject *array;
+  const fa_rt_tensor *tensor;
+};
+
+/// A new row-major array, read into `tensor`; null with an exception.
+PyObject *allocate(Library &library, int rank, const int64_t *shape,
+                   int32_t dtype, int32_t device, fa_rt_tensor &tensor);
+
+/// Likewise one of the type and the device of another, and of its sizes, but
+/// for the last one, which is `last`; its dimensions lie in memory as
+/// `emptyLike` says, or row-major where the library has none.
+PyObject *allocateLike(Library &library, Like like, int64_t last,
+                       int32_t device, fa_rt_tensor &tensor);
 
 //===----------------------------------------------------------------------===//
 // What PyTorch sees

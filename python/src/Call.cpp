@@ -90,7 +90,7 @@ Outcome launchInOwn(Library &library, Runnable runnable, int32_t device,
   const int64_t words = (bytes + 3) / 4;
   fa_rt_tensor memory;
   py::object owner = py::reinterpret_steal<py::object>(
-      allocate(library, nullptr, 1, &words, FA_RT_F32, device, memory));
+      allocate(library, 1, &words, FA_RT_F32, device, memory));
   void *stream = nullptr;
   if (!owner || !currentStream(library, device, stream))
     return Outcome::Failed;
@@ -410,19 +410,16 @@ PyObject *runKnown(PyObject *const *args, const PreparedCalls *prepared) {
   const Runnable first = programs->first, second = programs->second;
   const py::object owners = programs->owners;
   Library &library = *inputs.library;
-  const int64_t shape[] = {inputs.tensors[0].shape[0], variant.queryHeads,
-                           inputs.tensors[0].shape[2], variant.valueDim};
-  py::object lse,
-      out = py::reinterpret_steal<py::object>(allocate(
-          library, args[0], 4, shape, variant.dtype, variant.device,
-          inputs.tensors[inputs.count], variant.valueDim == variant.headDim));
+  py::object lse, out = py::reinterpret_steal<py::object>(allocateLike(
+                      library, {args[0], &inputs.tensors[0]}, variant.valueDim,
+                      variant.device, inputs.tensors[inputs.count]));
   if (!out)
     return nullptr;
   bool hasLSE = variant.flags & kLogSumExp;
   if (hasLSE) {
-    lse = py::reinterpret_steal<py::object>(
-        allocate(library, nullptr, 3, shape, computeType(variant.dtype),
-                 variant.device, inputs.tensors[inputs.count + 1]));
+    lse = py::reinterpret_steal<py::object>(allocate(
+        library, 3, inputs.tensors[0].shape, computeType(variant.dtype),
+        variant.device, inputs.tensors[inputs.count + 1]));
     if (!lse)
       return nullptr;
   }
@@ -568,10 +565,10 @@ PyObject *runGradient(PyObject *, PyObject *const *args, Py_ssize_t count) {
   if (!gradients)
     return nullptr;
   for (int32_t i = 0; i < 3; ++i) {
+    const fa_rt_tensor &as = inputs.tensors[i];
     PyObject *made =
-        allocate(*inputs.library, args[i], 4, inputs.tensors[i].shape,
-                 inputs.variant.dtype, inputs.variant.device,
-                 inputs.tensors[inputs.count++]);
+        allocateLike(*inputs.library, {args[i], &as}, as.shape[3],
+                     inputs.variant.device, inputs.tensors[inputs.count++]);
     if (!made)
       return nullptr;
     PyTuple_SET_ITEM(gradients.ptr(), i, made);

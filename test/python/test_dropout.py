@@ -757,6 +757,38 @@ def test_sdpa(kind, is_causal):
 
 
 @needs_torch
+@pytest.mark.parametrize("records", [False, True])
+@pytest.mark.parametrize("prepares", [False, True])
+def test_a_call_draws_once(prepares, records):
+    """Whether fa knows the call from before or not: it takes one seed of the generator."""
+    lengths = torch.tensor([33, 7], dtype=torch.int32, device=DEVICE)
+    mask = masks.padding(lengths)
+    mask = fa.prepare(mask) if prepares else mask
+    # Head dims of no other test: the first call is one that nothing is known of.
+    q, k, v = tensors(2, 4, 2, 33, 40, 24 + 2 * prepares + records)
+    q.requires_grad_(records)
+    generator = torch.cuda.default_generators[0] if DEVICE == "cuda" else torch.default_generator
+
+    def calls(count):
+        torch.manual_seed(5)
+        outs = [fa.attention(q, k, v, mask_mod=mask, dropout_p=0.5) for _ in range(count)]
+        return outs, generator.get_state()
+
+    (first, second, third), state = calls(3)
+    again, same = calls(3)
+    for out, other in zip((first, second, third), again):
+        assert torch.equal(out, other)
+    assert not torch.equal(first, second) and not torch.equal(second, third)
+    assert torch.equal(state, same)
+    torch.manual_seed(5)
+    for _ in range(3):
+        torch.randint(0, 2**63 - 1, (), dtype=torch.int64, device=DEVICE)
+    assert torch.equal(state, generator.get_state())
+    seen = {"mask": lambda b, h, i, j: j < np.array([33, 7])[b]}
+    right.assert_right(first, expected((q.detach(), k, v), 0.5, seed_of(5), **seen))
+
+
+@needs_torch
 def test_sdpa_of_other_ranks():
     for shape in ((7, 16), (3, 7, 16), (2, 3, 4, 7, 16)):
         q = torch.randn(shape, device=DEVICE)

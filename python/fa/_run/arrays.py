@@ -267,6 +267,7 @@ def _torch_library(torch: Any) -> Library:
         dtypes,
         lambda index: torch.device("cpu") if index < 0 else torch.device("cuda", index),
         unfilled_like,
+        (torch.empty, torch.empty_like, torch._C._get_deterministic_algorithms),
     )
 
     # The handle alone, without an object around it; builds without CUDA lack it.
@@ -337,6 +338,11 @@ def is_torch_tensor(array: Any) -> bool:
     """Whether it is a tensor of PyTorch; types in functions traced for it are PyTorch's then."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor)
+
+
+def is_one_tensor(array: Any) -> bool:
+    """Whether it is a tensor of PyTorch and no nested one, which is several."""
+    return is_torch_tensor(array) and not array.is_nested
 
 
 def is_compiling() -> bool:
