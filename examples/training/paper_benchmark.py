@@ -3,6 +3,7 @@
 """Repeats the benchmark of the FlashAttention paper with fa and PyTorch's attention.
 
     python examples/training/paper_benchmark.py
+    python examples/training/paper_benchmark.py --graphs     # without the host's time
     python examples/training/paper_benchmark.py --dry-run    # seconds on a CPU; no figures
 
 Dao et al. 2022, "FlashAttention", appendix E: batch size 16, 8 heads of head dim 64,
@@ -22,7 +23,9 @@ Not all implementations can say all of that, and the table says what they do:
 First each is compared, without dropout and at the shortest length, 1024 at most, with the
 formula in float64: output and gradients may be 3 times as far from it as eager attention is, plus
 1e-5 (docs/right.md). Exit status 1 if one is farther, or if fa refuses a call. Then all are timed by
-benchmarks/timing.py: interleaved, order rotated, L2 flushed, medians. `OOM` is out of
+benchmarks/timing.py: interleaved, order rotated, L2 flushed, medians. Short calls take as long
+as the host needs for them; --graphs replays each call from a CUDA graph, where that is no time
+but the GPU's. `OOM` is out of
 memory, also at all greater lengths; `-` is a call that PyTorch refuses, with its reason
 below the table. The JSON and the plot are written after each length.
 """
@@ -277,13 +280,31 @@ class WallTimer:
         return {name: statistics.median(found) for name, found in times.items()}
 
 
-def attempt(make: Callable[[Problem], Call], p: Problem) -> tuple[Call | None, str]:
+def replayed(call: Call) -> Callable[[], object]:
+    """A call as a CUDA graph: what it launches is launched again, with other random numbers."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):  # what is only done at first is no part of it
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        call()
+    return graph.replay
+
+
+def attempt(
+    make: Callable[[Problem], Call], p: Problem, graphs: bool = False
+) -> tuple[Callable[[], Any] | None, str]:
     """A call that has run once, or None and why it does not run."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch says one by one why no kernel does it
-            call = make(p)
+            call: Callable[[], Any] = make(p)
             call()
+            if graphs:
+                call = replayed(call)
         if p.q.is_cuda:
             torch.cuda.synchronize()
     except Exception as error:  # whatever a contender refuses is its own affair
@@ -316,11 +337,11 @@ def race(
         args: the options.
     """
     p = problem(length, args.device, args.type, DROPOUT, args.batch, args.seed)
-    calls: dict[str, Call] = {}
+    calls: dict[str, Callable[[], Any]] = {}
     for name, make in contenders.items():
         if name in out:
             continue
-        call, why = attempt(make, p)
+        call, why = attempt(make, p, args.graphs)
         if call:
             calls[name] = call
         else:
@@ -368,8 +389,9 @@ def line(row: dict[str, Any]) -> str:
 
 def plot(result: dict[str, Any], path: pathlib.Path) -> None:
     """Times by length, both by logarithms; a cross where memory did not suffice."""
+    how = ", CUDA graphs" if result["settings"]["graphs"] else ""
     figure, (axis,) = common.axes(
-        1, f"Forward and backward, dropout, padding\n{result['provenance']['device']}"
+        1, f"Forward and backward, dropout, padding{how}\n{result['provenance']['device']}"
     )
     rows = result["rows"]
     for name in rows[0]["ms"] if rows else ():
@@ -406,6 +428,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     options.add_argument("--rounds", type=int, default=20, help="at most, each length (20)")
     options.add_argument("--seconds", type=float, default=4.0, help="of each length, about (4)")
     options.add_argument(
+        "--graphs", action="store_true", help="time replays of CUDA graphs, not the host's calls"
+    )
+    options.add_argument(
         "--dry-run", action="store_true", help="two small lengths on the CPU, to see that it runs"
     )
     args = options.parse_args(arguments)
@@ -419,6 +444,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     unknown = set(args.contenders or ()) - set(known)
     if unknown:
         options.error(f"expected --contenders of {', '.join(known)}, got {', '.join(unknown)}")
+    if args.graphs and args.dry_run:
+        options.error("--graphs needs a GPU, got --dry-run; leave one out")
     if min(args.lengths) < 2:
         options.error(f"expected --lengths of 2 or more, got {min(args.lengths)}")
     args.contenders = args.contenders or list(known)
@@ -455,6 +482,7 @@ def main(arguments: list[str] | None = None) -> int:
             dropout=DROPOUT,
             dtype=str(args.type).removeprefix("torch."),
             dry_run=args.dry_run,
+            graphs=args.graphs,
         ),
         shares_of_allowed_error=shares,
         rows=[],

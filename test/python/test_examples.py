@@ -342,6 +342,12 @@ def test_the_benchmark_shows_what_does_not_fit(tmp_path, monkeypatch, capsys):
     assert row.split()[2] == "OOM"
 
 
+def test_the_benchmark_replays_where_there_is_a_gpu(capsys):
+    with pytest.raises(SystemExit):
+        paper_benchmark.parse(["--dry-run", "--graphs"])
+    assert "--graphs needs a GPU, got --dry-run; leave one out" in capsys.readouterr().err
+
+
 def test_the_problem_is_the_papers():
     p = paper_benchmark.problem(128, "cpu", torch.float16, 0.1)
     assert p.q.shape == (16, 8, 128, 64) and p.lengths.shape == (16,)

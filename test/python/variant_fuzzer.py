@@ -43,6 +43,8 @@ except ImportError:
 
 LIMIT = 1 << 22
 """Integers and exact floats stay below it."""
+TELLS_EVERY = 30.0
+"""Seconds between lines that say how far it is."""
 
 
 # --- Trees -------------------------------------------------------------------------
@@ -820,7 +822,8 @@ def arguments(doc: str, shapes: int) -> argparse.ArgumentParser:
 def run_seeds(options: argparse.Namespace, run: Callable[[int], float]) -> int:
     """Runs seeds one after the other; 1 if one fails."""
     failures, worst, count = 0, 0.0, 0
-    end = time.monotonic() + options.seconds
+    told = start = time.monotonic()
+    end = start + options.seconds
     for seed in range(options.seed, options.seed + options.functions):
         if time.monotonic() > end:
             break
@@ -831,6 +834,9 @@ def run_seeds(options: argparse.Namespace, run: Callable[[int], float]) -> int:
             failures += 1
             notes = "\n".join(getattr(error, "__notes__", []))
             print(f"seed {seed}: {type(error).__name__}: {error}\n{notes}", flush=True)
+        if time.monotonic() - told > TELLS_EVERY:
+            told = time.monotonic()
+            print(f"{count} functions in {told - start:.0f} s, {failures} failed", flush=True)
     print(
         f"{count} functions, {options.shapes} shapes each, on {options.device}: "
         f"{failures} failed, largest error / bound {worst:.2f}"
