@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from fa import _native
 from fa._run.arrays import compute_type_of, describe, in_order_of, is_seen
 from fa._run.backward import Results, differentiate
 from fa._run.call import Call, attend
@@ -240,6 +241,10 @@ class _Asked(NamedTuple):
         traced = Traced(self.variant, tuple(captured), self.number, self.extents)
         return Call(query, key, value, traced, self.is_causal, self.scale, True)
 
+    def key(self, captured: tuple[Tensor, ...]) -> tuple[Any, ...]:
+        """What follows the tensors in `Call.key`."""
+        return self.is_causal, self.scale, True, self.number, captured
+
 
 class Attention(torch.autograd.Function):
     """`fa::attention_with_lse` and its gradient where autograd alone has to see the call.
@@ -252,7 +257,9 @@ class Attention(torch.autograd.Function):
     def forward(  # type: ignore[override]
         ctx: Any, asked: _Asked, query: Tensor, key: Tensor, value: Tensor, *captured: Tensor
     ) -> tuple[Tensor, Tensor]:
-        out, lse = attend(asked.of(query, key, value, captured))
+        # Without a `Call` around what is asked, where that is known.
+        known = _native.attention(query, key, value, *asked.key(captured))
+        out, lse = known or attend(asked.of(query, key, value, captured))
         # What is saved is the tensors' only place: hooks may keep them elsewhere.
         ctx.asked = asked
         ctx.set_materialize_grads(False)
@@ -273,18 +280,26 @@ class Attention(torch.autograd.Function):
             for number, tensor in enumerate(captured)
             if ctx.needs_input_grad[4 + number] and tensor.is_floating_point()
         ]
-        call, results = ctx.asked.of(query, key, value, captured), (out, lse, out_grad, lse_grad)
+        asked, results = ctx.asked, (out, lse, out_grad, lse_grad)
         grads = (out_grad,) if lse_grad is None else (out_grad, lse_grad)
         is_batched = any([torch._C._dispatch_keys(x).has(_BATCHED) for x in grads])
+        gradients: Any = None
         if torch.compiler.is_compiling() or is_batched or is_seen((*saved, *grads)):
             gradients = torch.ops.fa.attention_backward(
                 *(query, key, value, captured, *results),
                 wrt=wrt,
-                variant=_text_of(call.traced),
-                is_causal=call.is_causal,
-                scale=call.scale,
+                variant=_text_of(asked),
+                is_causal=asked.is_causal,
+                scale=asked.scale,
             )
-        else:
+        elif not wrt:
+            is_deterministic = torch.are_deterministic_algorithms_enabled()
+            key_of = asked.key(tuple(captured))
+            gradients = _native.attention_backward(
+                query, key, value, *key_of, *results, is_deterministic
+            )
+        if gradients is None:
+            call = asked.of(query, key, value, captured)
             gradients = differentiate(call, Results(*results), wrt, has_run=True)
         found[1:4] = gradients[:3]
         for number, gradient in zip(wrt, gradients[3:]):
@@ -303,7 +318,7 @@ def _is_eager(tensors: Sequence[Tensor]) -> bool:
     return True
 
 
-def _text_of(traced: Traced) -> str:
+def _text_of(traced: Traced | _Asked) -> str:
     return "" if traced.variant is None else traced.variant.to_text(traced.extents)
 
 
