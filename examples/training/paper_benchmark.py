@@ -280,18 +280,34 @@ class WallTimer:
         return {name: statistics.median(found) for name, found in times.items()}
 
 
-def replayed(call: Call) -> Callable[[], object]:
-    """A call as a CUDA graph: what it launches is launched again, with other random numbers."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):  # what is only done at first is no part of it
+@dataclass(frozen=True)
+class Replay:
+    """A call as a CUDA graph: what it launches is launched again, with other random numbers.
+
+    Attributes:
+        graph: the graph, which is of addresses alone.
+        call: the call, which has the tensors that lie there.
+    """
+
+    graph: Any
+    call: Call
+
+    @staticmethod
+    def of(call: Call) -> Replay:
+        """A call that can be captured; what is only done at first is no part of it."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                call()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
             call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        call()
-    return graph.replay
+        return Replay(graph, call)
+
+    def __call__(self) -> None:
+        self.graph.replay()
 
 
 def attempt(
@@ -304,7 +320,7 @@ def attempt(
             call: Callable[[], Any] = make(p)
             call()
             if graphs:
-                call = replayed(call)
+                call = Replay.of(call)
         if p.q.is_cuda:
             torch.cuda.synchronize()
     except Exception as error:  # whatever a contender refuses is its own affair
