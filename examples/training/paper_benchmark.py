@@ -287,10 +287,12 @@ class Replay:
     Attributes:
         graph: the graph, which is of addresses alone.
         call: the call, which has the tensors that lie there.
+        results: what each replay writes.
     """
 
     graph: Any
     call: Call
+    results: tuple[Tensor, ...]
 
     @staticmethod
     def of(call: Call) -> Replay:
@@ -303,11 +305,13 @@ class Replay:
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
-            call()
-        return Replay(graph, call)
+            results = call()
+        return Replay(graph, call, results)
 
-    def __call__(self) -> None:
+    def __call__(self) -> tuple[Tensor, ...]:
+        """Enqueues a replay, and gives what it writes."""
         self.graph.replay()
+        return self.results
 
 
 def attempt(

@@ -158,6 +158,8 @@ def attention(
             traced = known_functions(score_mod, mask, q)
         drops = dropout_p != 0.0
         if drops and traced is not None:
+            if prepared is not None:
+                prepared.check(q, k)  # before a seed is drawn
             traced = with_dropout(traced, dropout_p, dropout_seed, q) if is_one_tensor(q) else None
         if traced is not None and traced.number >= 0:
             call = Call(q, k, v, traced, is_causal, scale, return_lse)
@@ -166,8 +168,6 @@ def attention(
             if known is not None:
                 return known
         if drops and traced is not None:  # whose seed was drawn, once
-            if prepared is not None:
-                prepared.check(q, k)
             request = Request(
                 *(q, k, v, None, None, is_causal, scale, return_lse),
                 traced=traced,

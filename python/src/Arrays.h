@@ -78,9 +78,9 @@ struct Like {
 PyObject *allocate(Library &library, int rank, const int64_t *shape,
                    int32_t dtype, int32_t device, fa_rt_tensor &tensor);
 
-/// Likewise one of the type and the device of another, and of its sizes, but
-/// for the last one, which is `last`; its dimensions lie in memory as
-/// `emptyLike` says, or row-major where the library has none.
+/// Likewise one of the type and the device of another, which has dimensions,
+/// and of its sizes, but for the last one, which is `last`; its dimensions lie
+/// in memory as `emptyLike` says, or row-major where the library has none.
 PyObject *allocateLike(Library &library, Like like, int64_t last,
                        int32_t device, fa_rt_tensor &tensor);
 

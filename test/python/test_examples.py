@@ -5,6 +5,7 @@ where attention is wrong."""
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import pathlib
@@ -342,10 +343,22 @@ def test_the_benchmark_shows_what_does_not_fit(tmp_path, monkeypatch, capsys):
     assert row.split()[2] == "OOM"
 
 
-def test_the_benchmark_replays_where_there_is_a_gpu(capsys):
+def test_the_benchmark_replays_on_a_gpu_alone(capsys):
     with pytest.raises(SystemExit):
         paper_benchmark.parse(["--dry-run", "--graphs"])
     assert "--graphs needs a GPU, got --dry-run; leave one out" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+@pytest.mark.parametrize("name", ["fa", "fa packed"])
+def test_a_replay_keeps_what_it_reads(name):
+    p = paper_benchmark.problem(128, "cuda", torch.float16, 0.0, batch=2)
+    wanted = paper_benchmark.CONTENDERS[name](p)()
+    replay = paper_benchmark.Replay.of(paper_benchmark.CONTENDERS[name](p))
+    gc.collect()
+    torch.cuda.empty_cache()
+    for one, other in zip(replay(), wanted):
+        torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-2)
 
 
 def test_the_problem_is_the_papers():

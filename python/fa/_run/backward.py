@@ -95,7 +95,8 @@ def differentiate(
         results: what it gave, and the gradients with respect to that.
         wrt: numbers of captured arrays, all of floating-point type, in order.
         has_run: these very arrays have been the forward's, and the results are its own, of
-            which autograd gives gradients of their shapes and types: nothing is checked again.
+            which autograd gives gradients of their shapes and types: nothing is checked again,
+            nor is `_native` asked, which whoever calls has done.
         deterministic: whether they have the same bits each time; None asks PyTorch.
         schedule: as in `fa.compile`, of the gradient's kernels.
 
@@ -108,7 +109,7 @@ def differentiate(
     deterministic = bool(deterministic)
     # Lists of blocks are made with each gradient.
     is_usual = schedule is None and not wrt and call.is_usual(has_lists=True)
-    if is_usual and (has_run or not is_seen((q, k, v, *traced.arrays, *results))):
+    if is_usual and not has_run and not is_seen((q, k, v, *traced.arrays, *results)):
         known = _native.attention_backward(*call.key(), *results, deterministic)
         if known is not None:
             return list(known)

@@ -294,9 +294,8 @@ class Attention(torch.autograd.Function):
             )
         elif not wrt:
             is_deterministic = torch.are_deterministic_algorithms_enabled()
-            key_of = asked.key(tuple(captured))
             gradients = _native.attention_backward(
-                query, key, value, *key_of, *results, is_deterministic
+                *(query, key, value, *asked.key(tuple(captured))), *results, is_deterministic
             )
         if gradients is None:
             call = asked.of(query, key, value, captured)

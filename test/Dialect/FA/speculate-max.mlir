@@ -102,13 +102,19 @@ func.func @bf16(%q: tensor<1x8x?x64xbf16>, %k: tensor<1x2x?x64xbf16>, %v: tensor
 
 // -----
 
-// A log-sum-exp has a sum of the weights before rounding; the division has
-// the other one.
+// A log-sum-exp has a sum of the weights before rounding, which of a block
+// starts where the first addition is none; the division has the other one.
 // STEP-LABEL: func @log_sum_exp
 // STEP: %{{.*}}:4, %{{.*}} = fa.speculated_softmax
 // CHECK-LABEL: func @log_sum_exp
 // CHECK-DAG: %[[LN2:.*]] = arith.constant 0.69314{{.*}} : f32
+// CHECK-DAG: %[[NOTHING:.*]] = arith.constant -0.000000e+00 : f32
+// CHECK: %[[PART:.*]] = linalg.fill ins(%[[NOTHING]] : f32)
 // CHECK: %[[STATE:.*]]:5 = scf.for
+// CHECK: math.exp2
+// CHECK: linalg.generic {{.*}} outs(%[[PART]] : tensor<64xf32>)
+// CHECK-NEXT: ^bb0
+// CHECK-NEXT: arith.addf
 // CHECK: %[[NEW:.*]]:7 = scf.if
 // CHECK: ins(%[[NEW]]#5 : tensor<64x32xf32>) outs(%[[NEW]]#2 : tensor<64xf32>)
 // CHECK: scf.yield

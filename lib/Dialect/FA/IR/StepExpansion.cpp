@@ -22,7 +22,7 @@ Value StepExpansion::addRows(OpBuilder &b, Location loc, Value tile,
 Value StepExpansion::sumRows(OpBuilder &b, Location loc, Value tile,
                              Value like) {
   SoftmaxBuilder builder(b, loc);
-  // Adding to -0 is no operation, adding to +0 would be one: of -0.
+  // x + -0 is x for every x, and folds; x + +0 is not, for x = -0.
   Value zeros = builder.fill(tensor::getMixedSizes(b, loc, like),
                              getElementTypeOrSelf(like), -0.0);
   return addRows(b, loc, tile, zeros);
