@@ -148,36 +148,33 @@ def attention(
     """
     if unknown:
         raise unknown_keywords(unknown)
-    request = None
+    prepared = mask_mod if type(mask_mod) is Prepared else None
+    lists = None if prepared is None else prepared.lists
+    drawn: Traced | None = None
     if schedule is None and type(dropout_p) is float and not is_compiling():
         # What is known asks for nothing more.
         traced: Traced | None = NOTHING
-        prepared = mask_mod if type(mask_mod) is Prepared else None
+        check = None if prepared is None else prepared.check
         if score_mod is not None or mask_mod is not None:
             mask = mask_mod if prepared is None else prepared.value
             traced = known_functions(score_mod, mask, q)
-        drops = dropout_p != 0.0
-        if drops and traced is not None:
-            if prepared is not None:
-                prepared.check(q, k)  # before a seed is drawn
+        if dropout_p != 0.0 and traced is not None:
+            if check is not None:  # before a seed is drawn
+                check(q, k)
+                check = None
             traced = with_dropout(traced, dropout_p, dropout_seed, q) if is_one_tensor(q) else None
+            drawn = traced
         if traced is not None and traced.number >= 0:
             call = Call(q, k, v, traced, is_causal, scale, return_lse)
-            lists, check = (None, None) if prepared is None else (prepared.lists, prepared.check)
             known = short(call, lists, check)
             if known is not None:
                 return known
-        if drops and traced is not None:  # whose seed was drawn, once
-            request = Request(
-                *(q, k, v, None, None, is_causal, scale, return_lse),
-                traced=traced,
-                prepared=None if prepared is None else prepared.lists,
-            )
-    if request is None:
-        request = Request(
-            *(q, k, v, score_mod, mask_mod, is_causal, scale, return_lse),
-            *(dropout_p, dropout_seed, schedule),
-        )
+    request = Request(
+        *(q, k, v, score_mod, mask_mod, is_causal, scale, return_lse),
+        *(dropout_p, dropout_seed, schedule),
+    )
+    if drawn is not None:  # a seed is drawn once
+        request = request.with_traced(drawn)._replace(prepared=lists)
     try:
         return answer(request)
     except TraceError as error:  # without fa's own frames

@@ -143,8 +143,7 @@ def _traced(request: Request) -> Any:
         of_query = is_torch_tensor(request.q), compute_type_of(request.q)
         traced = trace_functions(request.score_mod, mask_mod, *of_query)
     traced = with_dropout(traced, request.dropout_p, request.dropout_seed, request.q)
-    nothing = {"score_mod": None, "mask_mod": None, "dropout_p": 0.0, "dropout_seed": None}
-    return answer(request._replace(traced=traced, **nothing))
+    return answer(request.with_traced(traced))
 
 
 # --- Autocast: torch.autocast converts the tensors --------------------------------------

@@ -218,6 +218,7 @@ PyObject *fa::python::allocateLike(Library &library, Like like, int64_t last,
     shape[as.rank - 1] = last;
     return allocate(library, as.rank, shape, as.dtype, device, tensor);
   }
+  // The first case of fa._run.arrays.in_order_of, which has all others.
   if (isAlike && endsInnermost(as)) {
     int isOwn = isOwnUsual(library);
     if (isOwn < 0)

@@ -33,6 +33,11 @@ class Request(NamedTuple):
     traced: Traced = NOTHING
     prepared: Lists | None = None
 
+    def with_traced(self, traced: Traced) -> Request:
+        """The request whose functions and dropout have become a variant."""
+        nothing = {"score_mod": None, "mask_mod": None, "dropout_p": 0.0, "dropout_seed": None}
+        return self._replace(traced=traced, **nothing)
+
     def call(self) -> Call:
         """The call of a request without functions that are to be traced."""
         traced = self.traced
