@@ -68,7 +68,7 @@ void KernelEmitter::waitForGroup(const FollowerGrid &follower, Value group) {
     scf::ConditionOp::create(b, loc, less(count, expected), ValueRange());
     b.createBlock(&loop.getAfter());
     // Others have the memory meanwhile.
-    ptx("nanosleep.u32 200;", "~{memory}", {}, {});
+    ptx("nanosleep.u32 1000;", "~{memory}", {}, {});
     scf::YieldOp::create(b, loc);
   }
   syncWarp();

@@ -23,6 +23,7 @@
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "mlir/Transforms/LoopInvariantCodeMotionUtils.h"
+#include "llvm/ADT/bit.h"
 
 namespace fa {
 #define GEN_PASS_DEF_PARALLELIZEPASS
@@ -149,8 +150,25 @@ void GridBuilder::fuseProducers() {
   }
 }
 
+/// Rows of a block that meets no keys. Where all is computed element by element
+/// a block has 8192 elements or half as many: a warp may compute it by itself
+/// while others do not wait for it.
+static int64_t rowsOfBlock(scf::ForallOp forall) {
+  constexpr int64_t most = 64, fewest = 8, elements = 8192;
+  auto type = cast<RankedTensorType>(forall.getOutputs()[0].getType());
+  int64_t columns = type.getShape().back();
+  bool isElementwise = !ShapedType::isDynamic(columns) && columns > 0;
+  forall.walk([&](linalg::GenericOp op) {
+    isElementwise &= op.getNumLoops() == 2 && op.getNumReductionLoops() == 0;
+  });
+  if (!isElementwise)
+    return most;
+  return std::clamp<int64_t>(llvm::bit_floor(uint64_t(elements / columns)),
+                             fewest, most);
+}
+
 LogicalResult GridBuilder::splitRows() {
-  cloneOver(0, tiles.rows);
+  cloneOver(0, rowsOfBlock(forall));
   for (Operation &op : forall.getTerminator().getYieldingOps())
     insertBlock(cast<tensor::ParallelInsertSliceOp>(op));
   fuseProducers();
@@ -343,11 +361,10 @@ struct ParallelizePass : fa::impl::ParallelizePassBase<ParallelizePass> {
     if (!hasSteps)
       return;
     IRRewriter rewriter(&getContext());
-    TileSizes alone; // what rows need that meet no keys
-    alone.rows = 64;
+    const TileSizes none;
     for (auto [forall, step] : foralls) {
       if (!step) {
-        if (failed(GridBuilder(rewriter, forall, alone).splitRows()))
+        if (failed(GridBuilder(rewriter, forall, none).splitRows()))
           return signalPassFailure();
         continue;
       }
