@@ -70,7 +70,7 @@ def short(
         check(call.q, call.k)
     from fa._torch import op
 
-    results = op.record_eager(call)
+    results = op.record_eager(call, lists)
     return results if call.return_lse else results[0]
 
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
@@ -75,9 +76,10 @@ Outcome launch(const Library &library, Runnable runnable, int32_t device,
 }
 
 /// A launch whose temporary buffers the library allocates: the stream's order
-/// keeps them until it has run.
+/// keeps them until it has run. `lists` as in `launch`.
 Outcome launchInOwn(Library &library, Runnable runnable, int32_t device,
-                    const fa_rt_tensor *tensors, int32_t count) {
+                    const fa_rt_tensor *tensors, int32_t count,
+                    const Lists *lists) {
   if (runnable.kernel)
     return runOnHost(runnable.kernel, tensors, count);
   int64_t bytes = 0;
@@ -86,7 +88,7 @@ Outcome launchInOwn(Library &library, Runnable runnable, int32_t device,
   if (sized != Outcome::Done || bytes == 0)
     return sized != Outcome::Done
                ? sized
-               : launch(library, runnable, device, tensors, count);
+               : launch(library, runnable, device, tensors, count, lists);
   const int64_t words = (bytes + 3) / 4;
   fa_rt_tensor memory;
   py::object owner = py::reinterpret_steal<py::object>(
@@ -94,8 +96,14 @@ Outcome launchInOwn(Library &library, Runnable runnable, int32_t device,
   void *stream = nullptr;
   if (!owner || !currentStream(library, device, stream))
     return Outcome::Failed;
-  return outcomeOf(fa_rt_program_launch_in(runnable.program, tensors, count,
-                                           stream, memory.data, words * 4));
+  if (lists && lists->stream != stream)
+    return Outcome::Refused;
+  return outcomeOf(
+      lists ? fa_rt_program_launch_prepared_in(runnable.program, tensors, count,
+                                               stream, lists->buffer, 1,
+                                               memory.data, words * 4)
+            : fa_rt_program_launch_in(runnable.program, tensors, count, stream,
+                                      memory.data, words * 4));
 }
 
 //===----------------------------------------------------------------------===//
@@ -245,6 +253,8 @@ struct Programs {
   Runnable first, second;
   py::object owners;
   std::vector<Extent> extents;
+  /// They make lists of blocks, where none are there.
+  bool makeLists = false;
 };
 
 using ProgramMap = std::unordered_map<Variant, Programs, HashBytes<Variant>>;
@@ -379,6 +389,40 @@ ListsKey listsKeyOf(const Inputs &inputs) {
           tensors[1].shape[2]};
 }
 
+/// What runs a call. A copy: allocating may run Python code that adds others.
+struct Known {
+  Runnable first, second;
+  py::object owners;
+  std::optional<Lists> lists;
+
+  const Lists *itsLists() const { return lists ? &*lists : nullptr; }
+};
+
+/// What runs a call with these inputs, if that is known. With `prepared` lists
+/// that it has, or what makes none.
+std::optional<Known> findKnown(const Inputs &inputs,
+                               const PreparedCalls *prepared) {
+  const Programs *programs = nullptr;
+  std::optional<Lists> lists;
+  if (prepared) {
+    auto found = prepared->calls.find(listsKeyOf(inputs));
+    if (found != prepared->calls.end() && found->second.isOf(inputs)) {
+      programs = &found->second.programs;
+      lists = found->second.lists;
+    }
+  }
+  if (!programs) {
+    auto found = variants().find(inputs.variant);
+    if (found == variants().end() || (prepared && found->second.makeLists))
+      return std::nullopt;
+    programs = &found->second;
+  }
+  for (const Extent &extent : programs->extents)
+    if (!extent.admits(inputs.tensors))
+      return std::nullopt;
+  return Known{programs->first, programs->second, programs->owners, lists};
+}
+
 /// attention(q, k, v, is_causal, scale, return_lse, functions, captured) -> the
 /// result, or None if the arrays or the variant are not known here. With
 /// `prepared` what it knows counts.
@@ -387,28 +431,10 @@ PyObject *runKnown(PyObject *const *args, const PreparedCalls *prepared) {
   if (!readInputs(args, inputs))
     Py_RETURN_NONE;
   const Variant &variant = inputs.variant;
-  const Programs *programs = nullptr;
-  Lists made{};
-  const Lists *lists = nullptr;
-  if (prepared) {
-    auto found = prepared->calls.find(listsKeyOf(inputs));
-    if (found == prepared->calls.end() || !found->second.isOf(inputs))
-      Py_RETURN_NONE;
-    programs = &found->second.programs;
-    made = found->second.lists;
-    lists = &made;
-  } else {
-    auto found = variants().find(variant);
-    if (found == variants().end())
-      Py_RETURN_NONE;
-    programs = &found->second;
-  }
-  for (const Extent &extent : programs->extents)
-    if (!extent.admits(inputs.tensors))
-      Py_RETURN_NONE;
-  // Copied: allocating may run Python code that adds variants.
-  const Runnable first = programs->first, second = programs->second;
-  const py::object owners = programs->owners;
+  const std::optional<Known> known = findKnown(inputs, prepared);
+  if (!known)
+    Py_RETURN_NONE;
+  const Runnable second = known->second;
   Library &library = *inputs.library;
   py::object lse, out = py::reinterpret_steal<py::object>(allocateLike(
                       library, {args[0], &inputs.tensors[0]}, variant.valueDim,
@@ -424,8 +450,8 @@ PyObject *runKnown(PyObject *const *args, const PreparedCalls *prepared) {
       return nullptr;
   }
   int32_t numArgs = inputs.count + (hasLSE ? 2 : 1);
-  Outcome outcome =
-      launch(library, first, variant.device, inputs.tensors, numArgs, lists);
+  Outcome outcome = launch(library, known->first, variant.device,
+                           inputs.tensors, numArgs, known->itsLists());
   if (outcome == Outcome::Refused && second)
     outcome = launch(library, second, variant.device, inputs.tensors, numArgs);
   if (outcome == Outcome::Failed)
@@ -479,13 +505,18 @@ PyObject *runUnseenAttention(PyObject *, PyObject *const *args,
   return count == kCallArgs ? runUnseen(args, nullptr) : refuseCount(kCallArgs);
 }
 
+/// Null with an exception.
+const PreparedCalls *preparedOf(PyObject *capsule) {
+  return static_cast<const PreparedCalls *>(
+      PyCapsule_GetPointer(capsule, PreparedCalls::name));
+}
+
 /// prepared_attention(calls, ...): unseen_attention by what the calls know.
 PyObject *runPreparedAttention(PyObject *, PyObject *const *args,
                                Py_ssize_t count) {
   if (count != kCallArgs + 1)
     return refuseCount(kCallArgs + 1);
-  auto *prepared = static_cast<PreparedCalls *>(
-      PyCapsule_GetPointer(args[0], PreparedCalls::name));
+  const PreparedCalls *prepared = preparedOf(args[0]);
   return prepared ? runUnseen(args + 1, prepared) : nullptr;
 }
 
@@ -545,22 +576,16 @@ bool readGradientInputs(PyObject *const *args, Inputs &inputs) {
 }
 
 /// attention_backward(..., out, lse, out_grad, lse_grad, deterministic) -> the
-/// gradients with respect to q, k and v, or None as `attention`.
-PyObject *runGradient(PyObject *, PyObject *const *args, Py_ssize_t count) {
-  if (count != kGradientArgs)
-    return refuseCount(kGradientArgs);
+/// gradients with respect to q, k and v, or None as `attention`. With
+/// `prepared` what it knows counts.
+PyObject *runKnownGradient(PyObject *const *args,
+                           const PreparedCalls *prepared) {
   Inputs inputs;
   if (!readGradientInputs(args, inputs))
     Py_RETURN_NONE;
-  auto found = variants().find(inputs.variant);
-  if (found == variants().end())
+  const std::optional<Known> known = findKnown(inputs, prepared);
+  if (!known)
     Py_RETURN_NONE;
-  for (const Extent &extent : found->second.extents)
-    if (!extent.admits(inputs.tensors))
-      Py_RETURN_NONE;
-  // Copied, as above.
-  const Runnable first = found->second.first;
-  const py::object owners = found->second.owners;
   py::object gradients = py::reinterpret_steal<py::object>(PyTuple_New(3));
   if (!gradients)
     return nullptr;
@@ -573,8 +598,8 @@ PyObject *runGradient(PyObject *, PyObject *const *args, Py_ssize_t count) {
       return nullptr;
     PyTuple_SET_ITEM(gradients.ptr(), i, made);
   }
-  switch (launchInOwn(*inputs.library, first, inputs.variant.device,
-                      inputs.tensors, inputs.count)) {
+  switch (launchInOwn(*inputs.library, known->first, inputs.variant.device,
+                      inputs.tensors, inputs.count, known->itsLists())) {
   case Outcome::Done:
     return gradients.release().ptr();
   case Outcome::Refused:
@@ -583,6 +608,21 @@ PyObject *runGradient(PyObject *, PyObject *const *args, Py_ssize_t count) {
     break;
   }
   return nullptr;
+}
+
+PyObject *runGradient(PyObject *, PyObject *const *args, Py_ssize_t count) {
+  return count == kGradientArgs ? runKnownGradient(args, nullptr)
+                                : refuseCount(kGradientArgs);
+}
+
+/// prepared_attention_backward(calls, ...): attention_backward by what the
+/// calls know.
+PyObject *runPreparedGradient(PyObject *, PyObject *const *args,
+                              Py_ssize_t count) {
+  if (count != kGradientArgs + 1)
+    return refuseCount(kGradientArgs + 1);
+  const PreparedCalls *prepared = preparedOf(args[0]);
+  return prepared ? runKnownGradient(args + 1, prepared) : nullptr;
 }
 
 //===----------------------------------------------------------------------===//
@@ -619,54 +659,72 @@ Runnable runnableOf(const py::object &owner) {
   return {programOf(owner), nullptr};
 }
 
-/// Has later calls like this one run the programs. Nothing happens if they
-/// would not be of the usual kind.
-void rememberAttention(
-    py::args call, py::object first, py::object second,
-    const std::vector<std::tuple<int32_t, int32_t, int64_t, int32_t>> &extents,
-    const py::object &prepared, intptr_t buffer, intptr_t stream,
-    const std::vector<int32_t> &reads) {
-  PyObject *args[kCallArgs];
-  takeArguments(call, args, kCallArgs);
-  Inputs inputs;
-  if (!readInputs(args, inputs))
-    return;
-  Programs programs{runnableOf(first), runnableOf(second),
-                    py::make_tuple(first, second),
-                    extentsOf(extents, inputs.count - 3)};
-  if (prepared.is_none()) {
+using Extents = std::vector<std::tuple<int32_t, int32_t, int64_t, int32_t>>;
+
+/// Lists of blocks that programs made, or what would make them: the arguments
+/// that they are made of, None where programs make none; where they are, if
+/// `calls` is to know them, and the stream that they are there on.
+struct MadeLists {
+  const std::optional<std::vector<int32_t>> &reads;
+  const py::object &calls;
+  intptr_t buffer, stream;
+};
+
+void remember(const Inputs &inputs, Programs programs, const MadeLists &made) {
+  programs.makeLists = made.reads.has_value();
+  if (made.calls.is_none()) {
     variants()[inputs.variant] = std::move(programs);
     return;
   }
   auto *calls = static_cast<PreparedCalls *>(
-      PyCapsule_GetPointer(prepared.ptr(), PreparedCalls::name));
+      PyCapsule_GetPointer(made.calls.ptr(), PreparedCalls::name));
   if (!calls)
     throw py::error_already_set();
-  Lists lists{reinterpret_cast<void *>(buffer),
-              reinterpret_cast<void *>(stream)};
-  std::vector<std::pair<int32_t, const void *>> made;
-  for (int32_t index : reads) {
+  PreparedCalls::Call call{std::move(programs),
+                           {reinterpret_cast<void *>(made.buffer),
+                            reinterpret_cast<void *>(made.stream)},
+                           {}};
+  for (int32_t index : made.reads.value_or(std::vector<int32_t>())) {
     if (index < 0 || index >= inputs.count)
       throw py::value_error("expected arguments of the call");
-    made.push_back({index, inputs.tensors[index].data});
+    call.reads.push_back({index, inputs.tensors[index].data});
   }
-  calls->calls[listsKeyOf(inputs)] = {std::move(programs), lists,
-                                      std::move(made)};
+  calls->calls[listsKeyOf(inputs)] = std::move(call);
+}
+
+/// Has later calls like this one run the programs. Nothing happens if they
+/// would not be of the usual kind.
+void rememberAttention(py::args call, py::object first, py::object second,
+                       const Extents &extents,
+                       const std::optional<std::vector<int32_t>> &reads,
+                       const py::object &prepared, intptr_t buffer,
+                       intptr_t stream) {
+  PyObject *args[kCallArgs];
+  takeArguments(call, args, kCallArgs);
+  Inputs inputs;
+  if (readInputs(args, inputs))
+    remember(inputs,
+             {runnableOf(first), runnableOf(second),
+              py::make_tuple(first, second),
+              extentsOf(extents, inputs.count - 3)},
+             {reads, prepared, buffer, stream});
 }
 
 /// Likewise of a gradient.
-void rememberGradient(
-    py::args call, const py::object &program,
-    const std::vector<std::tuple<int32_t, int32_t, int64_t, int32_t>>
-        &extents) {
+void rememberGradient(py::args call, const py::object &program,
+                      const Extents &extents,
+                      const std::optional<std::vector<int32_t>> &reads,
+                      const py::object &prepared, intptr_t buffer,
+                      intptr_t stream) {
   PyObject *args[kGradientArgs];
   takeArguments(call, args, kGradientArgs);
   Inputs inputs;
   if (!readGradientInputs(args, inputs))
     return;
   auto numCaptured = static_cast<int32_t>(PyTuple_GET_SIZE(args[7]));
-  variants()[inputs.variant] = {
-      runnableOf(program), {}, program, extentsOf(extents, numCaptured)};
+  remember(inputs,
+           {runnableOf(program), {}, program, extentsOf(extents, numCaptured)},
+           {reads, prepared, buffer, stream});
 }
 
 PyMethodDef methods[] = {
@@ -687,6 +745,10 @@ PyMethodDef methods[] = {
     {"attention_backward",
      reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&runGradient)),
      METH_FASTCALL, nullptr},
+    {"prepared_attention_backward",
+     reinterpret_cast<PyCFunction>(
+         reinterpret_cast<void (*)()>(&runPreparedGradient)),
+     METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
 } // namespace
@@ -700,10 +762,12 @@ void fa::python::addCalls(py::module_ &m, py::object runError) {
     throw py::error_already_set();
   m.def("remember_attention", &rememberAttention, py::kw_only(),
         py::arg("first"), py::arg("second"), py::arg("extents"),
-        py::arg("prepared") = py::none(), py::arg("buffer") = 0,
-        py::arg("stream") = 0, py::arg("reads") = std::vector<int32_t>());
+        py::arg("reads") = py::none(), py::arg("prepared") = py::none(),
+        py::arg("buffer") = 0, py::arg("stream") = 0);
   m.def("remember_attention_backward", &rememberGradient, py::kw_only(),
-        py::arg("program"), py::arg("extents"));
+        py::arg("program"), py::arg("extents"), py::arg("reads") = py::none(),
+        py::arg("prepared") = py::none(), py::arg("buffer") = 0,
+        py::arg("stream") = 0);
   m.def("prepared_calls", [] {
     return py::capsule(new PreparedCalls, PreparedCalls::name, [](void *calls) {
       delete static_cast<PreparedCalls *>(calls);

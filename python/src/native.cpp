@@ -143,14 +143,21 @@ public:
     return bytes;
   }
 
-  /// A launch with prepared buffers of the caller's.
+  /// A launch with prepared buffers of the caller's, and all others, if there
+  /// is a workspace.
   void launchPrepared(const py::sequence &views, uintptr_t stream,
-                      uintptr_t prepared, bool isPrepared) const {
+                      uintptr_t prepared, bool isPrepared, uintptr_t workspace,
+                      int64_t bytes) const {
     std::vector<fa_rt_tensor> tensors = tensorsOf(views);
-    check(fa_rt_program_launch_prepared(
-        program.get(), tensors.data(), static_cast<int32_t>(tensors.size()),
-        reinterpret_cast<void *>(stream), reinterpret_cast<void *>(prepared),
-        isPrepared));
+    auto count = static_cast<int32_t>(tensors.size());
+    auto *queue = reinterpret_cast<void *>(stream),
+         *lists = reinterpret_cast<void *>(prepared);
+    check(workspace
+              ? fa_rt_program_launch_prepared_in(
+                    program.get(), tensors.data(), count, queue, lists,
+                    isPrepared, reinterpret_cast<void *>(workspace), bytes)
+              : fa_rt_program_launch_prepared(program.get(), tensors.data(),
+                                              count, queue, lists, isPrepared));
   }
 
   const fa_rt_program *get() const { return program.get(); }
@@ -392,6 +399,7 @@ PYBIND11_MODULE(_native, m) {
            py::arg("workspace"), py::arg("bytes"))
       .def("prepared_size", &Program::preparedSize, py::arg("views"))
       .def("launch_prepared", &Program::launchPrepared, py::arg("views"),
-           py::arg("stream"), py::arg("prepared"), py::arg("is_prepared"))
+           py::arg("stream"), py::arg("prepared"), py::arg("is_prepared"),
+           py::arg("workspace") = 0, py::arg("bytes") = 0)
       .def("resources", &Program::resources);
 }

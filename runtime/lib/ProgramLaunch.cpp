@@ -663,6 +663,25 @@ fa_rt_status fa_rt_program_launch_prepared(const fa_rt_program *program,
   });
 }
 
+fa_rt_status fa_rt_program_launch_prepared_in(const fa_rt_program *program,
+                                              const fa_rt_tensor *args,
+                                              int32_t nargs, void *stream,
+                                              void *prepared,
+                                              int32_t is_prepared,
+                                              void *workspace, int64_t bytes) {
+  return guarded([&] {
+    requireNonNull(program, "program");
+    requireNonNull(prepared, "prepared");
+    requireNonNull(workspace, "workspace");
+    CallerMemory memory;
+    memory.prepared = static_cast<char *>(prepared);
+    memory.workspace = static_cast<char *>(workspace);
+    memory.bytes = bytes;
+    launch(*program, args, nargs, static_cast<cu::Stream>(stream), memory,
+           is_prepared != 0);
+  });
+}
+
 namespace {
 /// A CUDA event.
 struct Event {

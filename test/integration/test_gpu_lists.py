@@ -85,6 +85,106 @@ def test_prepared_offsets(qkv):
     assert len(kernels_of(call)) == 1
 
 
+@pytest.fixture
+def same_bits():
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def step_of(qkv, attend):
+    """What computes the output and the gradients of the tensors, by `attend`."""
+    leaves = [x.detach().requires_grad_() for x in qkv]
+    grad = torch.randn_like(leaves[0])
+
+    def step():
+        out = attend(*leaves)
+        return out, *torch.autograd.grad(out, leaves, grad)
+
+    return step
+
+
+def assert_same(found, expected):
+    for x, y in zip(found, expected, strict=True):
+        assert torch.equal(x, y)
+
+
+def test_prepared_lists_serve_gradients(qkv, same_bits):
+    plain = fa.masks.documents(documents(100))
+    mask = fa.prepare(plain)
+
+    def step(of):
+        return step_of(qkv, lambda q, k, v: fa.attention(q, k, v, mask_mod=of))
+
+    torch.manual_seed(0)
+    made = step(plain)
+    torch.manual_seed(0)
+    kept = step(mask)
+    expected = made()
+    for _ in range(3):
+        assert_same(kept(), expected)
+    assert len(mask.lists) == 2
+    # One for the output and one for the gradients makes lists.
+    assert len(kernels_of(kept)) == len(kernels_of(made)) - 2
+
+
+def test_gradients_of_another_array(qkv, same_bits):
+    """A function that names another array than before is of that one."""
+    arrays = [documents(100), documents(30), documents(350)]
+    ids = arrays[0]
+
+    def seen(b, h, q_idx, kv_idx):
+        return ids[q_idx] == ids[kv_idx]
+
+    mask = fa.prepare(seen)
+    torch.manual_seed(0)
+    kept = step_of(qkv, lambda q, k, v: fa.attention(q, k, v, mask_mod=mask))
+    torch.manual_seed(0)
+    made = step_of(qkv, lambda q, k, v: fa.attention(q, k, v, mask_mod=seen))
+    for _ in range(2):
+        for ids in arrays:
+            for _ in range(2):
+                assert_same(kept(), made())
+
+
+def test_prepared_offsets_serve_gradients(qkv, same_bits):
+    """Also with dropout, whose seed is another one each time."""
+    packed = [x[0].transpose(0, 1).contiguous() for x in qkv]
+    offsets = torch.tensor([0, 100, 350, 700], device="cuda", dtype=torch.int32)
+    prepared = fa.prepare(offsets)
+    for options in ({}, {"dropout_p": 0.25}):
+
+        def step(of, options=options):
+            attend = lambda q, k, v: fa.attention_varlen(q, k, v, of, **options)  # noqa: E731
+            return step_of(packed, attend)
+
+        torch.manual_seed(0)
+        made = step(offsets)
+        torch.manual_seed(0)
+        kept = step(prepared)
+        for seed in range(3):
+            torch.manual_seed(seed)
+            expected = made()
+            torch.manual_seed(seed)
+            assert_same(kept(), expected)
+        assert len(kernels_of(kept)) < len(kernels_of(made))
+
+
+def test_gradients_on_streams(qkv, same_bits):
+    mask = fa.prepare(fa.masks.documents(documents(90)))
+    step = step_of(qkv, lambda q, k, v: fa.attention(q, k, v, mask_mod=mask))
+    expected = step()
+    streams = [torch.cuda.Stream() for _ in range(4)]
+    torch.cuda.synchronize()
+    found = []
+    for stream in streams * 3:
+        with torch.cuda.stream(stream):
+            found.append(step())
+    torch.cuda.synchronize()
+    for results in found:
+        assert_same(results, expected)
+
+
 def test_writes_that_pytorch_does_not_count(qkv):
     """Other libraries' kernels and collectives write without a new version."""
     ids = documents(100)
@@ -174,7 +274,7 @@ def test_many_masks(qkv):
             part = [x[:, :, :length] for x in qkv]
             out = fa.attention(*part, mask_mod=mask)
         right.assert_right(out, reference(*part, same(ids[:length])))
-    assert len(mask.lists) == 16
+    assert len(mask.lists) == 32
 
 
 def test_only_what_the_mask_reads_counts(qkv):

@@ -345,6 +345,57 @@ def prepared():
     assert known(*inputs(rows=65)) is None
     _native.forget_calls(calls)
     assert known(q, k, v) is None
+    # What makes no lists is known whether or not a mask was prepared, what makes them is not.
+    rest = (False, None, False, number, (ids,))
+    for reads in (None, made.list_reads):
+        _native.remember_attention(
+            *(q, k, v, *rest), first=made.program(0), second=None, extents=[], reads=reads
+        )
+        assert _native.attention(q, k, v, *rest) is not None
+        assert (known(q, k, v) is None) == (reads is not None)
+
+
+def prepared_gradient():
+    """Lists that are there, of a gradient, whose other buffers lie beside them."""
+    from fa._run.variant import number_of
+
+    q, k, v = inputs()
+    ids, others = Tensor((2, 96), "i32"), Tensor((2, 96), "i32")
+    results = (Tensor((2, 4, 64, 64)), Tensor((2, 4, 64), "f32"), Tensor((2, 4, 64, 64)))
+
+    def mask_mod(b, h, q_idx, kv_idx):
+        return ids[b, q_idx] == ids[b, kv_idx]
+
+    config = AttentionConfig("f16", 4, 2, 64, 64, variant=fa.trace(mask_mod=mask_mod))
+    made = fa.compile(config, "sm_90a", backward="none")
+    assert made.list_reads == (3,)
+    calls, number = _native.prepared_calls(), number_of(config.variant)
+
+    def known(*arrays, of=ids, deterministic=False):
+        rest = (False, None, False, number, (of,), *results, None, deterministic)
+        return _native.prepared_attention_backward(calls, *arrays, *rest)
+
+    def remember(**lists):
+        _native.remember_attention_backward(
+            *(q, k, v, False, None, False, number, (ids,), *results, None, False),
+            program=made.program(0),
+            extents=[],
+            reads=made.list_reads,
+            **lists,
+        )
+
+    assert known(q, k, v) is None
+    remember()  # which makes its own lists
+    assert known(q, k, v) is None
+    remember(prepared=calls, buffer=1 << 20, stream=STREAM)
+    assert [x.shape for x in known(q, k, v)] == [x.shape for x in (q, k, v)]
+    assert known(q, k, v, of=others) is None
+    assert known(q, k, v, deterministic=True) is None
+    assert known(*inputs(keys=97)) is None
+    remember(prepared=calls, buffer=1 << 20, stream=STREAM + 1)
+    assert known(q, k, v) is None  # on another stream
+    _native.forget_calls(calls)
+    assert known(q, k, v) is None
 
 
 def gradient():

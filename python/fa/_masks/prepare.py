@@ -49,8 +49,8 @@ def prepare(x: Any) -> Prepared:
     """x, of whose arrays you promise that their values stay as they are.
 
     What fa makes of these values for a call, which blocks of keys a block of rows
-    sees, is then made once and used again in later calls on a GPU; without this it is
-    made in each call, because the memory of an array can be written by what neither fa
+    sees, is then made once and used again in later calls on a GPU, and so is what their
+    gradients need; without this it is made in each call, because the memory of an array can be written by what neither fa
     nor PyTorch sees. Other arrays, such as q, k and v, may change. If the values do
     change, call `prepare` again; results are wrong otherwise.
 

@@ -14,10 +14,11 @@ import numpy as np
 
 from fa import _native
 from fa._run.arrays import Array, View, compute_type, is_seen, is_torch_tensor, views_of
-from fa._run.call import Call, captured_views, target_of
+from fa._run.call import Call, captured_views, lists_to_remember, target_of
 from fa._run.checks import check, check_captured, check_extents, check_scale
 from fa._run.config import DEFAULT_SCHEDULE, AttentionConfig, Schedule
 from fa._run.kernel import Kernel
+from fa._run.lists import Lists
 from fa._run.variant import is_padded
 
 
@@ -80,6 +81,18 @@ def _check_results(views: Sequence[View], names: Sequence[str], q: View, v: View
             )
 
 
+def known_gradients(prepared: Lists | None, *arguments: Any) -> Any:
+    """The gradients of a call that `_native` knows, else None.
+
+    Args:
+        prepared: lists of a prepared mask.
+        arguments: those of `Call.key`, of `Results`, and whether bits are the same each time.
+    """
+    if prepared is None:
+        return _native.attention_backward(*arguments)
+    return _native.prepared_attention_backward(prepared.calls, *arguments)
+
+
 def differentiate(
     call: Call,
     results: Results,
@@ -107,10 +120,9 @@ def differentiate(
     if deterministic is None:
         deterministic = _is_deterministic(q)
     deterministic = bool(deterministic)
-    # Lists of blocks are made with each gradient.
     is_usual = schedule is None and not wrt and call.is_usual(has_lists=True)
     if is_usual and not has_run and not is_seen((q, k, v, *traced.arrays, *results)):
-        known = _native.attention_backward(*call.key(), *results, deterministic)
+        known = known_gradients(traced.prepared, *call.key(), *results, deterministic)
         if known is not None:
             return list(known)
     has_lse = results.lse_grad is not None
@@ -144,7 +156,9 @@ def differentiate(
             schedule=Schedule.of(schedule) if schedule else DEFAULT_SCHEDULE,
         )
         arguments = [*views, *captured, *of_results, *map(library.view, made)]
-        kernel.run(library, arguments, like=q)
+        kept = kernel.run(library, arguments, traced.prepared, like=q)
+        reads = kernel.list_reads
+        is_usual = is_usual and call.is_usual(kept is not None or reads is None)
         if is_usual and library.is_native:
             _native.remember_attention_backward(
                 *call.key(),
@@ -152,6 +166,8 @@ def differentiate(
                 deterministic,
                 program=kernel.runnable(device),
                 extents=[extent.native() for extent in traced.extents],
+                reads=reads,
+                **lists_to_remember(traced, kept),
             )
     else:
         for array in made:

@@ -90,6 +90,18 @@ def _run(
         return kernel, second, kept
 
 
+def lists_to_remember(traced: Traced, kept: tuple[int, int] | None) -> dict[str, Any]:
+    """What `_native` has to know of lists that were kept, None of none.
+
+    Args:
+        traced: the call's variant, with the mask's `Lists`.
+        kept: where they are, and the stream that they were made on.
+    """
+    if kept is None:
+        return {}
+    return {"prepared": traced.prepared.calls, "buffer": kept[0], "stream": kept[1]}
+
+
 def captured_views(traced: Traced, query: Any, library: Library, to: View) -> list[View]:
     """The captured arrays as arguments of a kernel that runs where `to` is.
 
@@ -175,26 +187,18 @@ def attend(call: Call) -> Any:
         views += map(library.view, results)
         wanted = Schedule.of(schedule) if schedule else DEFAULT_SCHEDULE
         first, second, kept = _run(config, wanted, library, views, traced)
-        if library.is_native and call.is_usual(kept is not None):
+        reads = (second or first).list_reads
+        if library.is_native and call.is_usual(kept is not None or reads is None):
             programs = [first.runnable(device), second and second.runnable(device)]
             if kept is not None and second is not None:
                 programs = [programs[1], None]  # whose lists they are
-            lists = (
-                {
-                    "prepared": traced.prepared.calls,
-                    "buffer": kept[0],
-                    "stream": kept[1],
-                    "reads": (second or first).list_reads,
-                }
-                if kept is not None
-                else {}
-            )
             _native.remember_attention(
                 *call.key(),
                 first=programs[0],
                 second=programs[1],
                 extents=[extent.native() for extent in traced.extents],
-                **lists,
+                reads=reads,
+                **lists_to_remember(traced, kept),
             )
     out = [library.finish(q, result) for result in results]
     return tuple(out) if return_lse else out[0]

@@ -209,13 +209,14 @@ class Kernel:
             _native.synchronize(device, stream)
         stream = library.stream(device)
         program, reads = self.program(device), self.list_reads
+        size = program.workspace_size(native) if like is not None else 0
+        # Freed in the stream's order, or when the call has waited.
+        _owner, pointer = library.workspace(like, size, device) if size else (None, 0)
         kept = None
         if prepared is not None and reads is not None:
-            kept = prepared.launch(program, reads, library, views, stream)
-        size = program.workspace_size(native) if like is not None else 0
-        if size:
-            # Freed in the stream's order, or when the call has waited.
-            _owner, pointer = library.workspace(like, size, device)
+            workspace = (pointer, size)
+            kept = prepared.launch(program, reads, library, views, stream, workspace)
+        if kept is None and size:
             program.launch_in(native, stream, pointer, size)
         elif kept is None:
             program.launch(native, stream)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from fa import _native
 from fa._run.arrays import Library, View
 
-_MOST = 16
+_MOST = 32
 """Lists that one `Lists` keeps."""
 
 
@@ -56,6 +56,7 @@ class Lists:
         library: Library,
         views: list[View],
         stream: int,
+        workspace: tuple[int, int] = (0, 0),
     ) -> tuple[int, int] | None:
         """Runs a kernel with lists that are there, or that then are.
 
@@ -68,6 +69,7 @@ class Lists:
             library: the arguments' library.
             views: the arguments.
             stream: the library's current one.
+            workspace: where other temporary buffers are, and their bytes; 0 for the runtime's.
         """
         # A view with an owner is of a copy that was made for this call.
         if library.name != "torch" or any(views[n].owner is not None for n in reads):
@@ -87,22 +89,28 @@ class Lists:
         if entry is None:
             if torch.cuda.is_current_stream_capturing():
                 return None  # memory of a graph holds nothing before it is replayed
-            return self._make(program, native, key, device, stream)
+            return self._make(program, native, key, device, stream, workspace)
         if entry.stream != stream:
             current = torch.cuda.current_stream(device)
             current.wait_event(entry.event)
             entry.buffer.record_stream(current)
-        program.launch_prepared(native, stream, entry.buffer.data_ptr(), True)
+        program.launch_prepared(native, stream, entry.buffer.data_ptr(), True, *workspace)
         return entry.buffer.data_ptr(), entry.stream
 
     def _make(
-        self, program: Any, native: list[Any], key: Any, device: int, stream: int
+        self,
+        program: Any,
+        native: list[Any],
+        key: Any,
+        device: int,
+        stream: int,
+        workspace: tuple[int, int],
     ) -> tuple[int, int]:
         import torch
 
         size = max(program.prepared_size(native), 1)
         buffer = torch.empty(size, dtype=torch.uint8, device=torch.device("cuda", device))
-        program.launch_prepared(native, stream, buffer.data_ptr(), False)
+        program.launch_prepared(native, stream, buffer.data_ptr(), False, *workspace)
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(device))
         with self._lock:

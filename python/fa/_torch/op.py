@@ -20,10 +20,11 @@ from torch import Tensor
 
 from fa import _native
 from fa._run.arrays import compute_type_of, describe, in_order_of, is_seen
-from fa._run.backward import Results, differentiate
+from fa._run.backward import Results, differentiate, known_gradients
 from fa._run.call import Call, attend
 from fa._run.checks import check, number_of_argument
 from fa._run.dropout import variant_text
+from fa._run.lists import Lists
 from fa._run.variant import NOTHING, Extent, Traced, Variant, is_padded, number_of
 
 _ARGUMENTS = (
@@ -235,10 +236,13 @@ class _Asked(NamedTuple):
     extents: tuple[Extent, ...]
     is_causal: bool
     scale: float | None
+    prepared: Lists | None
+    """Of a prepared mask."""
 
     def of(self, query: Tensor, key: Tensor, value: Tensor, captured: Sequence[Tensor]) -> Call:
         """The call with these tensors, which gives the log-sum-exp, too."""
-        traced = Traced(self.variant, tuple(captured), self.number, self.extents)
+        options = (self.number, self.extents, self.prepared)
+        traced = Traced(self.variant, tuple(captured), *options)
         return Call(query, key, value, traced, self.is_causal, self.scale, True)
 
     def key(self, captured: tuple[Tensor, ...]) -> tuple[Any, ...]:
@@ -258,7 +262,11 @@ class Attention(torch.autograd.Function):
         ctx: Any, asked: _Asked, query: Tensor, key: Tensor, value: Tensor, *captured: Tensor
     ) -> tuple[Tensor, Tensor]:
         # Without a `Call` around what is asked, where that is known.
-        known = _native.attention(query, key, value, *asked.key(captured))
+        arguments = (query, key, value, *asked.key(captured))
+        if asked.prepared is None:
+            known = _native.attention(*arguments)
+        else:
+            known = _native.prepared_attention(asked.prepared.calls, *arguments)
         out, lse = known or attend(asked.of(query, key, value, captured))
         # What is saved is the tensors' only place: hooks may keep them elsewhere.
         ctx.asked = asked
@@ -294,9 +302,8 @@ class Attention(torch.autograd.Function):
             )
         elif not wrt:
             is_deterministic = torch.are_deterministic_algorithms_enabled()
-            gradients = _native.attention_backward(
-                *(query, key, value, *asked.key(tuple(captured))), *results, is_deterministic
-            )
+            arguments = (query, key, value, *asked.key(tuple(captured)), *results)
+            gradients = known_gradients(asked.prepared, *arguments, is_deterministic)
         if gradients is None:
             call = asked.of(query, key, value, captured)
             gradients = differentiate(call, Results(*results), wrt, has_run=True)
@@ -321,10 +328,15 @@ def _text_of(traced: Traced | _Asked) -> str:
     return "" if traced.variant is None else traced.variant.to_text(traced.extents)
 
 
-def record_eager(call: Call) -> tuple[Tensor, Tensor]:
-    """The output and the log-sum-exp of a call that autograd alone has to see."""
+def record_eager(call: Call, lists: Lists | None) -> tuple[Tensor, Tensor]:
+    """The output and the log-sum-exp of a call that autograd alone has to see.
+
+    Args:
+        call: what is asked.
+        lists: of a prepared mask.
+    """
     q, k, v, traced, is_causal, scale = call[:6]
-    asked = _Asked(traced.variant, traced.number, traced.extents, is_causal, scale)
+    asked = _Asked(traced.variant, traced.number, traced.extents, is_causal, scale, lists)
     return Attention.apply(asked, q, k, v, *traced.arrays)
 
 
@@ -335,7 +347,7 @@ def record(call: Call) -> tuple[Tensor, Tensor]:
     if _is_eager((q, k, v, *traced.arrays)):
         types = () if traced.variant is None else traced.variant.captured
         arrays = tuple(map(_with_unit_stride, traced.arrays, types))
-        return record_eager(call._replace(traced=traced._replace(arrays=arrays)))
+        return record_eager(call._replace(traced=traced._replace(arrays=arrays)), traced.prepared)
     options = {"variant": _text_of(traced), "is_causal": call.is_causal, "scale": call.scale}
     return torch.ops.fa.attention_with_lse(q, k, v, list(traced.arrays), **options)
 
@@ -433,7 +445,7 @@ def call(request: Call) -> Any:
             )
     q, k, v = (x.resolve_neg() if isinstance(x, Tensor) else x for x in (q, k, v))
     if records_gradient(q, k, v, *arrays):  # which needs the log-sum-exp
-        traced = Traced(traced.variant, tuple(arrays), traced.number, traced.extents)
+        traced = traced._replace(arrays=tuple(arrays))
         results = record(Call(q, k, v, traced, bool(request.is_causal), factor))
         return results if request.return_lse else results[0]
     text = _text_of(traced)

@@ -325,6 +325,17 @@ FA_RT_API fa_rt_status fa_rt_program_launch_in(const fa_rt_program *program,
                                                void *workspace, int64_t bytes);
 
 /**
+ * fa_rt_program_launch_prepared with the other temporary buffers in device
+ * memory of the caller's, too, as in fa_rt_program_launch_in: `workspace`, of
+ * `bytes`, which are at least those of fa_rt_program_workspace_size.
+ * Errors: those of fa_rt_program_launch.
+ */
+FA_RT_API fa_rt_status fa_rt_program_launch_prepared_in(
+    const fa_rt_program *program, const fa_rt_tensor *args, int32_t nargs,
+    void *stream, void *prepared, int32_t is_prepared, void *workspace,
+    int64_t bytes);
+
+/**
  * Launches once to warm up, then `repeats` times between two events, waits,
  * and writes the mean time of a launch in milliseconds. `repeats` >= 1.
  * Errors: those of fa_rt_program_launch.

@@ -214,6 +214,38 @@ TEST_F(Temp, WorkspaceIsTheCallers) {
   }
 }
 
+TEST_F(Temp, PreparedBuffersAndWorkspaceAreTheCallers) {
+  alignas(256) static unsigned char memory[768];
+  alignas(256) static unsigned char lists[512];
+  Program program = load(preparing());
+  std::vector<fa_rt_tensor> given = args(3, 100);
+  auto run = [&](bool isPrepared, int64_t size) {
+    state().calls.clear();
+    state().launches.clear();
+    return fa_rt_program_launch_prepared_in(program.get(), given.data(), 1,
+                                            nullptr, lists, isPrepared, memory,
+                                            size);
+  };
+  expectError(run(true, 767), FA_RT_INVALID_ARGUMENT,
+              {"at least 768 bytes, got 767"});
+  EXPECT_TRUE(calls().empty());
+  ASSERT_EQ(run(false, 768), FA_RT_OK) << fa_rt_last_error();
+  EXPECT_EQ(calls(), (std::vector<std::string>{"memset 96", "launch part",
+                                               "launch merge"}));
+  auto at = [](const unsigned char *place) {
+    return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(place));
+  };
+  EXPECT_EQ(state().launches[0].params[5], at(lists));
+  EXPECT_EQ(state().launches[1].params[0], at(lists));
+  EXPECT_EQ(state().launches[1].params[12], at(memory));
+  ASSERT_EQ(run(true, 768), FA_RT_OK) << fa_rt_last_error();
+  EXPECT_EQ(calls(), (std::vector<std::string>{"memset 96", "launch merge"}));
+  EXPECT_EQ(state().launches[0].params[0], at(lists));
+  expectError(fa_rt_program_launch_prepared_in(program.get(), given.data(), 1,
+                                               nullptr, lists, 1, nullptr, 768),
+              FA_RT_INVALID_ARGUMENT, {"workspace"});
+}
+
 // One call zeroes what lies side by side in a caller's memory.
 TEST_F(Temp, WorkspaceIsZeroedTogether) {
   alignas(256) static unsigned char memory[768];
