@@ -170,6 +170,33 @@ def test_prepared_offsets_serve_gradients(qkv, same_bits):
         assert len(kernels_of(kept)) < len(kernels_of(made))
 
 
+def test_graphs_of_prepared_masks(qkv, same_bits):
+    """Of calls on the stream that lists were made on or on another one, or of none before."""
+    for warm in ("this", "other", "none"):
+        mask = fa.prepare(fa.masks.documents(documents(110)))
+        plain = fa.masks.documents(documents(110))
+        torch.manual_seed(1)
+        made = step_of(qkv, lambda q, k, v, mask=plain: fa.attention(q, k, v, mask_mod=mask))
+        torch.manual_seed(1)
+        step = step_of(qkv, lambda q, k, v, mask=mask: fa.attention(q, k, v, mask_mod=mask))
+        expected = made()
+        stream = torch.cuda.Stream()
+        if warm == "other":
+            step()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            for _ in range(0 if warm == "none" else 3):
+                step()
+                torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            found = step()
+        for _ in range(2):
+            graph.replay()
+            torch.cuda.synchronize()
+            assert_same(found, expected)
+
+
 def test_gradients_on_streams(qkv, same_bits):
     mask = fa.prepare(fa.masks.documents(documents(90)))
     step = step_of(qkv, lambda q, k, v: fa.attention(q, k, v, mask_mod=mask))

@@ -26,6 +26,8 @@ class _Entry(NamedTuple):
     buffer: Any
     stream: int
     event: Any
+    is_there: bool = False
+    """Whether any stream may use them without waiting."""
 
 
 def reads_of(ptx: str | None) -> tuple[int, ...] | None:
@@ -91,11 +93,24 @@ class Lists:
                 return None  # memory of a graph holds nothing before it is replayed
             return self._make(program, native, key, device, stream, workspace)
         if entry.stream != stream:
-            current = torch.cuda.current_stream(device)
-            current.wait_event(entry.event)
-            entry.buffer.record_stream(current)
+            is_capturing = torch.cuda.is_current_stream_capturing()
+            if is_capturing and not entry.is_there:
+                return None  # a graph waits for nothing from without
+            if not is_capturing:
+                self._wait(key, entry, torch.cuda.current_stream(device))
         program.launch_prepared(native, stream, entry.buffer.data_ptr(), True, *workspace)
         return entry.buffer.data_ptr(), entry.stream
+
+    def _wait(self, key: Any, entry: _Entry, stream: Any) -> None:
+        """Has a stream of PyTorch's wait for lists that were made on another one."""
+        entry.buffer.record_stream(stream)
+        if entry.is_there:
+            return
+        stream.wait_event(entry.event)
+        if entry.event.query():
+            with self._lock:
+                if key in self._entries:
+                    self._entries[key] = entry._replace(is_there=True)
 
     def _make(
         self,
