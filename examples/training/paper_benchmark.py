@@ -324,6 +324,7 @@ def attempt(
             call: Callable[[], Any] = make(p)
             call()
             if graphs:
+                torch.cuda.synchronize()  # what was prepared is there: no graph makes it
                 call = Replay.of(call)
         if p.q.is_cuda:
             torch.cuda.synchronize()

@@ -80,6 +80,8 @@ enum JitOption : int {
 enum JitInput : int { kJitInputPTX = 1 };
 
 constexpr unsigned kHostPortable = 1, kHostMapped = 2;
+/// What a stream is found in: CUstreamCaptureStatus.
+constexpr int kCaptureNone = 0, kCaptureActive = 1;
 
 /// Of tensor maps.
 using TensorMapType = int;

@@ -17,25 +17,43 @@ QueuePool::~QueuePool() {
 void QueuePool::allocate() {
   if (!driver.memHostAlloc || !driver.memFreeHost || !driver.streamIsCapturing)
     return;
-  constexpr size_t kBytes = kSlots * kSlotBytes;
+  constexpr size_t kAll = kSlots + kCapturedSlots, kBytes = kAll * kSlotBytes;
   driver.check(driver.memAlloc(&counters, kBytes), "allocating tile counters");
   driver.check(driver.memsetD8Async(counters, 0, kBytes, nullptr),
                "zeroing tile counters");
   driver.check(driver.streamSynchronize(nullptr), "zeroing tile counters");
-  driver.check(driver.memHostAlloc(&flags, kSlots * sizeof(uint32_t),
+  driver.check(driver.memHostAlloc(&flags, kAll * sizeof(uint32_t),
                                    cu::kHostPortable | cu::kHostMapped),
                "allocating flags of tile counters");
-  for (uint32_t i = 0; i < kSlots; ++i)
+  for (size_t i = 0; i < kAll; ++i)
     new (static_cast<std::atomic<uint32_t> *>(flags) + i)
         std::atomic<uint32_t>(0);
 }
 
 QueuePool::Slot QueuePool::take(cu::Stream stream) {
   Slot slot;
-  int isCapturing = 1;
-  if (!flags ||
-      driver.streamIsCapturing(stream, &isCapturing) != cu::kSuccess ||
-      isCapturing)
+  int capture = 0;
+  if (!flags || driver.streamIsCapturing(stream, &capture) != cu::kSuccess)
+    return slot;
+  auto use = [&](uint32_t index) {
+    std::atomic<uint32_t> *flag =
+        static_cast<std::atomic<uint32_t> *>(flags) + index;
+    slot.counter = static_cast<int64_t>(counters + index * kSlotBytes);
+    // Unified addressing: the host's address is the device's.
+    slot.flag = reinterpret_cast<intptr_t>(flag);
+    return flag;
+  };
+  if (capture == cu::kCaptureActive) {
+    uint32_t number = captured.load(std::memory_order_relaxed);
+    while (number < kCapturedSlots &&
+           !captured.compare_exchange_weak(number, number + 1,
+                                           std::memory_order_relaxed)) {
+    }
+    if (number < kCapturedSlots)
+      use(kSlots + number);
+    return slot;
+  }
+  if (capture != cu::kCaptureNone)
     return slot;
   // The next few: if all are busy a thousand launches are in flight.
   constexpr uint32_t kTries = 16;
@@ -46,10 +64,7 @@ QueuePool::Slot QueuePool::take(cu::Stream stream) {
     uint32_t expected = 0;
     if (!busy->compare_exchange_strong(expected, 1, std::memory_order_acquire))
       continue;
-    slot.counter = static_cast<int64_t>(counters + index * kSlotBytes);
-    // Unified addressing: the host's address is the device's.
-    slot.flag = reinterpret_cast<intptr_t>(busy);
-    slot.busy = busy;
+    slot.busy = use(index);
     return slot;
   }
   return slot;

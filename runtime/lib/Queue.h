@@ -3,7 +3,8 @@
 //
 // The counters that kernels draw the numbers of their tiles from. A launch has
 // one for itself while its kernel runs; the last block to end zeroes it and
-// clears the slot's flag in host memory.
+// clears the slot's flag in host memory. A launch that is captured has one for
+// ever: its graph may run at any time, but not twice at once.
 
 #ifndef FA_RUNTIME_LIB_QUEUE_H
 #define FA_RUNTIME_LIB_QUEUE_H
@@ -20,7 +21,7 @@ class QueuePool {
 public:
   /// Two words: the next tile's number, and how many blocks have ended.
   static constexpr size_t kSlotBytes = 8;
-  static constexpr uint32_t kSlots = 1024;
+  static constexpr uint32_t kSlots = 1024, kCapturedSlots = 1024;
 
   explicit QueuePool(const Driver &driver) : driver(driver) {}
   ~QueuePool();
@@ -36,8 +37,7 @@ public:
     int64_t counter = 0, flag = 0;
     std::atomic<uint32_t> *busy = nullptr;
   };
-  /// A free slot; null addresses where there is none and in a stream that is
-  /// being captured, since a graph may run at any time: the kernel then takes
+  /// A free slot; null addresses where there is none: the kernel then takes
   /// tiles in equal steps. No lock, no waiting.
   Slot take(cu::Stream stream);
   /// After a launch that failed.
@@ -50,7 +50,8 @@ private:
   const Driver &driver;
   cu::DevicePtr counters = 0;
   void *flags = nullptr;
-  std::atomic<uint32_t> next{0};
+  /// The slot to try first, and how many captured launches have.
+  std::atomic<uint32_t> next{0}, captured{0};
 };
 
 } // namespace fa::rt

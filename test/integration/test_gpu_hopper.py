@@ -116,6 +116,32 @@ def test_a_captured_graph_replays():
     assert torch.equal(out, want)
 
 
+def test_graphs_on_two_streams():
+    """Each graph's launches have counters of their own, beside those of calls."""
+    q, k, v = (torch.randn(2, 8, 1100, 64, device="cuda").bfloat16() for _ in range(3))
+    kinds = ({}, {"is_causal": True}, {"mask_mod": fa.masks.sliding_window(90)})
+    wanted = [fa.attention(q, k, v, **kind) for kind in kinds]
+    torch.cuda.synchronize()
+    graphs = []
+    for _ in range(2):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            # Twice the same program in one graph.
+            outs = [fa.attention(q, k, v, **kind) for kind in (*kinds, *kinds)]
+        graphs.append((graph, outs, torch.cuda.Stream()))
+    for _ in range(50):
+        for graph, outs, stream in graphs:
+            with torch.cuda.stream(stream):
+                for out in outs:
+                    out.zero_()
+                graph.replay()
+        direct = [fa.attention(q, k, v, **kind) for kind in kinds]
+        torch.cuda.synchronize()
+        for found in (direct, graphs[0][1], graphs[1][1]):
+            for number, out in enumerate(found):
+                assert torch.equal(out, wanted[number % len(kinds)])
+
+
 VARIANTS = {
     "plain": {},
     "causal": {"is_causal": True},

@@ -50,9 +50,11 @@ def prepare(x: Any) -> Prepared:
 
     What fa makes of these values for a call, which blocks of keys a block of rows
     sees, is then made once and used again in later calls on a GPU, and so is what their
-    gradients need; without this it is made in each call, because the memory of an array can be written by what neither fa
-    nor PyTorch sees. Other arrays, such as q, k and v, may change. If the values do
-    change, call `prepare` again; results are wrong otherwise.
+    gradients need; without this it is made in each call, because the memory of an array
+    can be written by what neither fa nor PyTorch sees. Other arrays, such as q, k and v,
+    may change. If the values do change, call `prepare` again; results are wrong
+    otherwise. A CUDA graph makes its own on another stream than theirs, unless a call
+    there has found them finished.
 
     Args:
         x: a mask function, for `mask_mod` of `fa.attention`, with what it captures

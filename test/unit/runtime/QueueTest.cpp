@@ -106,10 +106,27 @@ TEST_F(Queue, LaunchesInFlightHaveCountersOfTheirOwn) {
   EXPECT_EQ(counters.count(queueOf(program)[0]), 1u);
 }
 
-TEST_F(Queue, NoneInACapturedStream) {
+TEST_F(Queue, ACapturedLaunchHasOneForEver) {
   Program program = load(image());
+  std::set<uint64_t> counters;
   state().behaviour.captureStatus = 1;
+  for (int i = 0; i < 1024; ++i)
+    counters.insert(queueOf(program)[0]);
+  EXPECT_EQ(counters.size(), 1024u);
+  EXPECT_EQ(counters.count(0), 0u);
+  // None is given to another.
   EXPECT_EQ(queueOf(program), (Words{0, 0}));
+  state().behaviour.captureStatus = 0;
+  for (int i = 0; i < 1024; ++i) {
+    Words queue = queueOf(program);
+    ASSERT_NE(queue[0], 0u) << i;
+    EXPECT_EQ(counters.count(queue[0]), 0u) << i;
+    finish(queue);
+  }
+}
+
+TEST_F(Queue, NoneWhereACaptureIsBroken) {
+  Program program = load(image());
   state().behaviour.captureStatus = 2; // invalidated
   EXPECT_EQ(queueOf(program), (Words{0, 0}));
   state().behaviour.captureStatus = 0;
