@@ -170,6 +170,18 @@ def test_prepared_offsets_serve_gradients(qkv, same_bits):
         assert len(kernels_of(kept)) < len(kernels_of(made))
 
 
+def test_gradients_of_copies(qkv, same_bits):
+    """What hooks of autograd's give back is another array, of which nothing was promised."""
+    mask = fa.prepare(fa.masks.documents(documents(100)))
+    step = step_of(qkv, lambda q, k, v: fa.attention(q, k, v, mask_mod=mask))
+    expected = step()
+    made = len(mask.lists)
+    with torch.autograd.graph.save_on_cpu():
+        for _ in range(3):
+            assert_same(step(), expected)
+    assert len(mask.lists) == made
+
+
 def test_graphs_of_prepared_masks(qkv, same_bits):
     """Of calls on the stream that lists were made on or on another one, or of none before."""
     for warm in ("this", "other", "none"):

@@ -250,6 +250,11 @@ class _Asked(NamedTuple):
         return self.is_causal, self.scale, True, self.number, captured
 
 
+def _places(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    """Where the tensors lie in memory."""
+    return tuple([x.data_ptr() for x in tensors])
+
+
 class Attention(torch.autograd.Function):
     """`fa::attention_with_lse` and its gradient where autograd alone has to see the call.
 
@@ -270,6 +275,7 @@ class Attention(torch.autograd.Function):
         out, lse = known or attend(asked.of(query, key, value, captured))
         # What is saved is the tensors' only place: hooks may keep them elsewhere.
         ctx.asked = asked
+        ctx.places = () if asked.prepared is None else _places(captured)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(query, key, value, *captured, out, lse)
         return out, lse
@@ -289,6 +295,8 @@ class Attention(torch.autograd.Function):
             if ctx.needs_input_grad[4 + number] and tensor.is_floating_point()
         ]
         asked, results = ctx.asked, (out, lse, out_grad, lse_grad)
+        if asked.prepared is not None and _places(captured) != ctx.places:
+            asked = asked._replace(prepared=None)  # of copies nobody promised anything
         grads = (out_grad,) if lse_grad is None else (out_grad, lse_grad)
         is_batched = any([torch._C._dispatch_keys(x).has(_BATCHED) for x in grads])
         gradients: Any = None
