@@ -57,18 +57,33 @@ Outcome runOnHost(const fa_kernel *kernel, const fa_rt_tensor *tensors,
   return status == FA_OK ? Outcome::Done : Outcome::Refused;
 }
 
-/// `lists`, if they are given, are used on their stream; on another one the
-/// launch is refused.
+/// The caller's current stream. Refused where `lists`, if they are given, are
+/// not to be used: on another stream than theirs, and in a graph, which may run
+/// when they are gone.
+Outcome streamOf(const Library &library, int32_t device, const Lists *lists,
+                 void *&stream) {
+  if (!currentStream(library, device, stream))
+    return Outcome::Failed;
+  if (!lists)
+    return Outcome::Done;
+  int32_t isCapturing = 0;
+  if (lists->stream != stream)
+    return Outcome::Refused;
+  Outcome asked =
+      outcomeOf(fa_rt_stream_is_capturing(device, stream, &isCapturing));
+  return asked == Outcome::Done && isCapturing ? Outcome::Refused : asked;
+}
+
+/// A launch with `lists`, if they are given.
 Outcome launch(const Library &library, Runnable runnable, int32_t device,
                const fa_rt_tensor *tensors, int32_t count,
                const Lists *lists = nullptr) {
   if (runnable.kernel)
     return runOnHost(runnable.kernel, tensors, count);
   void *stream = nullptr;
-  if (!currentStream(library, device, stream))
-    return Outcome::Failed;
-  if (lists && lists->stream != stream)
-    return Outcome::Refused;
+  if (Outcome found = streamOf(library, device, lists, stream);
+      found != Outcome::Done)
+    return found;
   return outcomeOf(
       lists ? fa_rt_program_launch_prepared(runnable.program, tensors, count,
                                             stream, lists->buffer, 1)
@@ -93,11 +108,12 @@ Outcome launchInOwn(Library &library, Runnable runnable, int32_t device,
   fa_rt_tensor memory;
   py::object owner = py::reinterpret_steal<py::object>(
       allocate(library, 1, &words, FA_RT_F32, device, memory));
-  void *stream = nullptr;
-  if (!owner || !currentStream(library, device, stream))
+  if (!owner)
     return Outcome::Failed;
-  if (lists && lists->stream != stream)
-    return Outcome::Refused;
+  void *stream = nullptr;
+  if (Outcome found = streamOf(library, device, lists, stream);
+      found != Outcome::Done)
+    return found;
   return outcomeOf(
       lists ? fa_rt_program_launch_prepared_in(runnable.program, tensors, count,
                                                stream, lists->buffer, 1,
@@ -253,8 +269,8 @@ struct Programs {
   Runnable first, second;
   py::object owners;
   std::vector<Extent> extents;
-  /// They make lists of blocks, where none are there.
-  bool makeLists = false;
+  /// It makes lists of blocks, where none are there.
+  bool makesLists = false;
 };
 
 using ProgramMap = std::unordered_map<Variant, Programs, HashBytes<Variant>>;
@@ -282,8 +298,8 @@ struct PreparedCalls {
   struct Call {
     Programs programs;
     Lists lists;
-    /// The arguments that the lists were made of, and where they were.
-    std::vector<std::pair<int32_t, const void *>> reads;
+    /// The arguments that the lists were made of, and what these were.
+    std::vector<std::pair<int32_t, fa_rt_tensor>> reads;
 
     bool isOf(const Inputs &inputs) const;
   };
@@ -376,11 +392,18 @@ bool readInputs(PyObject *const *args, Inputs &inputs) {
 
 constexpr Py_ssize_t kCallArgs = 8;
 
+/// Whether two tensors are the same elements of memory.
+static bool isSame(const fa_rt_tensor &x, const fa_rt_tensor &y) {
+  return x.data == y.data && x.dtype == y.dtype && x.rank == y.rank &&
+         std::equal(x.shape, x.shape + x.rank, y.shape) &&
+         std::equal(x.strides, x.strides + x.rank, y.strides);
+}
+
 bool PreparedCalls::Call::isOf(const Inputs &inputs) const {
-  for (const auto &[index, data] : reads)
-    if (index >= inputs.count || inputs.tensors[index].data != data)
-      return false;
-  return true;
+  return std::all_of(reads.begin(), reads.end(), [&](const auto &read) {
+    return read.first < inputs.count &&
+           isSame(inputs.tensors[read.first], read.second);
+  });
 }
 
 ListsKey listsKeyOf(const Inputs &inputs) {
@@ -413,7 +436,7 @@ std::optional<Known> findKnown(const Inputs &inputs,
   }
   if (!programs) {
     auto found = variants().find(inputs.variant);
-    if (found == variants().end() || (prepared && found->second.makeLists))
+    if (found == variants().end() || (prepared && found->second.makesLists))
       return std::nullopt;
     programs = &found->second;
   }
@@ -465,6 +488,21 @@ PyObject *refuseCount(Py_ssize_t expected) {
   return PyErr_Format(PyExc_TypeError, "expected %zd arguments", expected);
 }
 
+/// Null with an exception.
+const PreparedCalls *preparedOf(PyObject *capsule) {
+  return static_cast<const PreparedCalls *>(
+      PyCapsule_GetPointer(capsule, PreparedCalls::name));
+}
+
+/// attention_with(calls, ...): attention by what the calls know.
+PyObject *runAttentionWith(PyObject *, PyObject *const *args,
+                           Py_ssize_t count) {
+  if (count != kCallArgs + 1)
+    return refuseCount(kCallArgs + 1);
+  const PreparedCalls *prepared = preparedOf(args[0]);
+  return prepared ? runKnown(args + 1, prepared) : nullptr;
+}
+
 PyObject *runAttention(PyObject *, PyObject *const *args, Py_ssize_t count) {
   return count == kCallArgs ? runKnown(args, nullptr) : refuseCount(kCallArgs);
 }
@@ -503,12 +541,6 @@ PyObject *runUnseen(PyObject *const *args, const PreparedCalls *prepared) {
 PyObject *runUnseenAttention(PyObject *, PyObject *const *args,
                              Py_ssize_t count) {
   return count == kCallArgs ? runUnseen(args, nullptr) : refuseCount(kCallArgs);
-}
-
-/// Null with an exception.
-const PreparedCalls *preparedOf(PyObject *capsule) {
-  return static_cast<const PreparedCalls *>(
-      PyCapsule_GetPointer(capsule, PreparedCalls::name));
 }
 
 /// prepared_attention(calls, ...): unseen_attention by what the calls know.
@@ -638,9 +670,10 @@ void takeArguments(const py::args &call, PyObject **args, Py_ssize_t count) {
   std::copy_n(&PyTuple_GET_ITEM(call.ptr(), 0), count, args);
 }
 
-std::vector<Extent> extentsOf(
-    const std::vector<std::tuple<int32_t, int32_t, int64_t, int32_t>> &given,
-    int32_t numCaptured) {
+/// Of each: coordinate, array, size, kind, as `Extent` has them.
+using Extents = std::vector<std::tuple<int32_t, int32_t, int64_t, int32_t>>;
+
+std::vector<Extent> extentsOf(const Extents &given, int32_t numCaptured) {
   std::vector<Extent> extents;
   for (const auto &[coordinate, array, size, kind] : given) {
     if (coordinate < 0 || coordinate > 3 || array >= numCaptured ||
@@ -659,8 +692,6 @@ Runnable runnableOf(const py::object &owner) {
   return {programOf(owner), nullptr};
 }
 
-using Extents = std::vector<std::tuple<int32_t, int32_t, int64_t, int32_t>>;
-
 /// Lists of blocks that programs made, or what would make them: the arguments
 /// that they are made of, None where programs make none; where they are, if
 /// `calls` is to know them, and the stream that they are there on.
@@ -671,7 +702,7 @@ struct MadeLists {
 };
 
 void remember(const Inputs &inputs, Programs programs, const MadeLists &made) {
-  programs.makeLists = made.reads.has_value();
+  programs.makesLists = made.reads.has_value();
   if (made.calls.is_none()) {
     variants()[inputs.variant] = std::move(programs);
     return;
@@ -687,7 +718,7 @@ void remember(const Inputs &inputs, Programs programs, const MadeLists &made) {
   for (int32_t index : made.reads.value_or(std::vector<int32_t>())) {
     if (index < 0 || index >= inputs.count)
       throw py::value_error("expected arguments of the call");
-    call.reads.push_back({index, inputs.tensors[index].data});
+    call.reads.push_back({index, inputs.tensors[index]});
   }
   calls->calls[listsKeyOf(inputs)] = std::move(call);
 }
@@ -733,6 +764,10 @@ PyMethodDef methods[] = {
      METH_FASTCALL, nullptr},
     {"attention",
      reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&runAttention)),
+     METH_FASTCALL, nullptr},
+    {"attention_with",
+     reinterpret_cast<PyCFunction>(
+         reinterpret_cast<void (*)()>(&runAttentionWith)),
      METH_FASTCALL, nullptr},
     {"unseen_attention",
      reinterpret_cast<PyCFunction>(

@@ -63,6 +63,19 @@ fa_rt_status fa_rt_copy_to_host(int device, void *to, const void *from,
   });
 }
 
+fa_rt_status fa_rt_stream_is_capturing(int device, void *stream,
+                                       int32_t *is_capturing) {
+  return onDevice(device, [&](const Driver &driver) {
+    requireNonNull(is_capturing, "is_capturing");
+    int status = cu::kCaptureNone;
+    // The default stream gives an error while another one is captured.
+    bool isKnown = driver.streamIsCapturing &&
+                   driver.streamIsCapturing(static_cast<cu::Stream>(stream),
+                                            &status) == cu::kSuccess;
+    *is_capturing = !isKnown || status != cu::kCaptureNone;
+  });
+}
+
 fa_rt_status fa_rt_stream_synchronize(int device, void *stream) {
   return onDevice(device, [&](const Driver &driver) {
     driver.check(driver.streamSynchronize(static_cast<cu::Stream>(stream)),

@@ -21,7 +21,7 @@ class QueuePool {
 public:
   /// Two words: the next tile's number, and how many blocks have ended.
   static constexpr size_t kSlotBytes = 8;
-  static constexpr uint32_t kSlots = 1024, kCapturedSlots = 1024;
+  static constexpr uint32_t kSlots = 1024, kCapturedSlots = 8192;
 
   explicit QueuePool(const Driver &driver) : driver(driver) {}
   ~QueuePool();
@@ -50,7 +50,7 @@ private:
   const Driver &driver;
   cu::DevicePtr counters = 0;
   void *flags = nullptr;
-  /// The slot to try first, and how many captured launches have.
+  /// The slot to try first, and how many slots captured launches have.
   std::atomic<uint32_t> next{0}, captured{0};
 };
 

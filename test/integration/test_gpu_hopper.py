@@ -117,7 +117,7 @@ def test_a_captured_graph_replays():
 
 
 def test_graphs_on_two_streams():
-    """Each graph's launches have counters of their own, beside those of calls."""
+    """Captured launches and calls do not take each other's tiles."""
     q, k, v = (torch.randn(2, 8, 1100, 64, device="cuda").bfloat16() for _ in range(3))
     kinds = ({}, {"is_causal": True}, {"mask_mod": fa.masks.sliding_window(90)})
     wanted = [fa.attention(q, k, v, **kind) for kind in kinds]

@@ -183,8 +183,11 @@ def test_gradients_of_copies(qkv, same_bits):
 
 
 def test_graphs_of_prepared_masks(qkv, same_bits):
-    """Of calls on the stream that lists were made on or on another one, or of none before."""
-    for warm in ("this", "other", "none"):
+    """Of calls on the stream that lists were made on or on another one, or of none before.
+
+    A graph has what makes lists where these are not known to be there.
+    """
+    for warm in ("this", "other", "at once", "none"):
         mask = fa.prepare(fa.masks.documents(documents(110)))
         plain = fa.masks.documents(documents(110))
         torch.manual_seed(1)
@@ -193,11 +196,11 @@ def test_graphs_of_prepared_masks(qkv, same_bits):
         step = step_of(qkv, lambda q, k, v, mask=mask: fa.attention(q, k, v, mask_mod=mask))
         expected = made()
         stream = torch.cuda.Stream()
-        if warm == "other":
+        if warm in ("other", "at once"):
             step()
         torch.cuda.synchronize()
         with torch.cuda.stream(stream):
-            for _ in range(0 if warm == "none" else 3):
+            for _ in range(3 if warm in ("this", "other") else 0):
                 step()
                 torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
@@ -207,6 +210,8 @@ def test_graphs_of_prepared_masks(qkv, same_bits):
             graph.replay()
             torch.cuda.synchronize()
             assert_same(found, expected)
+        own = 0 if warm in ("this", "other") else 2
+        assert len(kernels_of(graph.replay)) == len(kernels_of(made)) - 2 + own
 
 
 def test_gradients_on_streams(qkv, same_bits):

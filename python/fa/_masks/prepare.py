@@ -53,8 +53,9 @@ def prepare(x: Any) -> Prepared:
     gradients need; without this it is made in each call, because the memory of an array
     can be written by what neither fa nor PyTorch sees. Other arrays, such as q, k and v,
     may change. If the values do change, call `prepare` again; results are wrong
-    otherwise. A CUDA graph makes its own on another stream than theirs, unless a call
-    there has found them finished.
+    otherwise. A CUDA graph uses them if they were made on its stream or a call on
+    another one has found them finished, and must then not outlive what this returns;
+    else it makes its own.
 
     Args:
         x: a mask function, for `mask_mod` of `fa.attention`, with what it captures

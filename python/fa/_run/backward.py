@@ -156,7 +156,7 @@ def differentiate(
             schedule=Schedule.of(schedule) if schedule else DEFAULT_SCHEDULE,
         )
         arguments = [*views, *captured, *of_results, *map(library.view, made)]
-        kept = kernel.run(library, arguments, traced.prepared, like=q)
+        kept = kernel.run(library, arguments, traced.prepared, traced.arrays, like=q)
         reads = kernel.list_reads
         is_usual = is_usual and call.is_usual(kept is not None or reads is None)
         if is_usual and library.is_native:

@@ -78,14 +78,14 @@ def _run(
         if target != own:
             kernel.note(f"compiled for {target}, as FA_TARGET says, on a device of {own}")
     try:
-        return kernel, None, kernel.run(library, views, traced.prepared)
+        return kernel, None, kernel.run(library, views, traced.prepared, traced.arrays)
     except ValueError as reason:
         # Kernels without TMA take strides that it cannot express. What is wrong
         # in itself they refuse again.
         if target != "sm_90a" or schedule.options:
             raise
         second = _kernel(config, "sm_90", schedule)
-        kept = second.run(library, views, traced.prepared)
+        kept = second.run(library, views, traced.prepared, traced.arrays)
         second.note(f"compiled beside the kernel of sm_90a, which refused: {reason}")
         return kernel, second, kept
 

@@ -8,7 +8,7 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fa import _native
@@ -16,7 +16,7 @@ from fa._run import cache as _cache
 from fa._run.arrays import Library, View, check_result, views_of
 from fa._run.config import AttentionConfig, Schedule
 from fa._run.environment import cpu_threads, verbose
-from fa._run.lists import Lists, reads_of
+from fa._run.lists import Launch, Lists, reads_of
 
 
 def _notes_of(ptx: str | None) -> list[str]:
@@ -186,6 +186,7 @@ class Kernel:
         library: Library,
         views: list[View],
         prepared: Lists | None = None,
+        captured: Sequence[Any] = (),
         like: Any = None,
     ) -> tuple[int, int] | None:
         """Runs on views of one library and device; their results are writable.
@@ -194,6 +195,7 @@ class Kernel:
             library: the views' library.
             views: inputs, then results.
             prepared: where the kernel's lists are kept, None to make them now.
+            captured: the arrays among the inputs that follow q, k and v.
             like: an array beside which the library allocates temporary buffers; with None
                 they are the runtime's.
 
@@ -214,8 +216,8 @@ class Kernel:
         _owner, pointer = library.workspace(like, size, device) if size else (None, 0)
         kept = None
         if prepared is not None and reads is not None:
-            workspace = (pointer, size)
-            kept = prepared.launch(program, reads, library, views, stream, workspace)
+            launch = Launch(program, native, stream, (pointer, size))
+            kept = prepared.launch(launch, reads, library, views, captured)
         if kept is None and size:
             program.launch_in(native, stream, pointer, size)
         elif kept is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import re
 import threading
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fa import _native
@@ -26,8 +27,33 @@ class _Entry(NamedTuple):
     buffer: Any
     stream: int
     event: Any
+    arrays: tuple[Any, ...]
+    """What they are made of: nothing else lies in their place meanwhile."""
     is_there: bool = False
     """Whether any stream may use them without waiting."""
+
+
+class Launch(NamedTuple):
+    """What a launch is of.
+
+    Attributes:
+        program: the kernel, loaded.
+        native: its arguments' views, as `_native` has them.
+        stream: the arguments' library's current one.
+        workspace: where other temporary buffers are, and their bytes; 0 for the runtime's.
+    """
+
+    program: Any
+    native: list[Any]
+    stream: int
+    workspace: tuple[int, int]
+
+    def run(self, entry: _Entry, is_prepared: bool) -> None:
+        """Runs with lists that are there, or makes them before."""
+        pointer = entry.buffer.data_ptr()
+        self.program.launch_prepared(
+            self.native, self.stream, pointer, is_prepared, *self.workspace
+        )
 
 
 def reads_of(ptx: str | None) -> tuple[int, ...] | None:
@@ -46,6 +72,8 @@ class Lists:
         self.calls = _native.prepared_calls()
         """Calls that `_native` runs by itself with these lists."""
         self._entries: collections.OrderedDict[Any, _Entry] = collections.OrderedDict()
+        self._of_graphs: dict[int, Any] = {}
+        """Buffers that captured launches use, by address."""
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -53,12 +81,11 @@ class Lists:
 
     def launch(
         self,
-        program: Any,
+        launch: Launch,
         reads: tuple[int, ...],
         library: Library,
         views: list[View],
-        stream: int,
-        workspace: tuple[int, int] = (0, 0),
+        captured: Sequence[Any],
     ) -> tuple[int, int] | None:
         """Runs a kernel with lists that are there, or that then are.
 
@@ -66,12 +93,11 @@ class Lists:
         the stream that they were made on.
 
         Args:
-            program: the kernel, loaded.
+            launch: what runs.
             reads: the arguments that its lists are made of, as `reads_of` has them.
             library: the arguments' library.
             views: the arguments.
-            stream: the library's current one.
-            workspace: where other temporary buffers are, and their bytes; 0 for the runtime's.
+            captured: the arrays among them that follow q, k and v.
         """
         # A view with an owner is of a copy that was made for this call.
         if library.name != "torch" or any(views[n].owner is not None for n in reads):
@@ -80,25 +106,28 @@ class Lists:
 
         device = views[0].device
         if device != torch.cuda.current_device():
-            return None  # questions about the current stream are about that one
-        native = [view.native() for view in views]
-        made_of = tuple(native[n] for n in reads)
-        key = (id(program), made_of, *(view[2:] for view in native))
+            # Questions about the current stream are about that one's.
+            with torch.cuda.device(device):
+                return self.launch(launch, reads, library, views, captured)
+        made_of = tuple(launch.native[n] for n in reads)
+        key = (id(launch.program), made_of, *(view[2:] for view in launch.native))
+        is_capturing = torch.cuda.is_current_stream_capturing()
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:
                 self._entries.move_to_end(key)
         if entry is None:
-            if torch.cuda.is_current_stream_capturing():
+            if is_capturing:
                 return None  # memory of a graph holds nothing before it is replayed
-            return self._make(program, native, key, device, stream, workspace)
-        if entry.stream != stream:
-            is_capturing = torch.cuda.is_current_stream_capturing()
-            if is_capturing and not entry.is_there:
+            arrays = tuple(captured[n - 3] for n in reads if 3 <= n < 3 + len(captured))
+            return self._make(launch, key, device, arrays)
+        if is_capturing:
+            if entry.stream != launch.stream and not entry.is_there:
                 return None  # a graph waits for nothing from without
-            if not is_capturing:
-                self._wait(key, entry, torch.cuda.current_stream(device))
-        program.launch_prepared(native, stream, entry.buffer.data_ptr(), True, *workspace)
+            self._of_graphs[entry.buffer.data_ptr()] = entry.buffer
+        elif entry.stream != launch.stream:
+            self._wait(key, entry, torch.cuda.current_stream(device))
+        launch.run(entry, True)
         return entry.buffer.data_ptr(), entry.stream
 
     def _wait(self, key: Any, entry: _Entry, stream: Any) -> None:
@@ -109,28 +138,23 @@ class Lists:
         stream.wait_event(entry.event)
         if entry.event.query():
             with self._lock:
-                if key in self._entries:
+                if self._entries.get(key) is entry:
                     self._entries[key] = entry._replace(is_there=True)
 
     def _make(
-        self,
-        program: Any,
-        native: list[Any],
-        key: Any,
-        device: int,
-        stream: int,
-        workspace: tuple[int, int],
-    ) -> tuple[int, int]:
+        self, launch: Launch, key: Any, device: int, arrays: tuple[Any, ...]
+    ) -> tuple[int, int] | None:
         import torch
 
-        size = max(program.prepared_size(native), 1)
+        size = max(launch.program.prepared_size(launch.native), 1)
         buffer = torch.empty(size, dtype=torch.uint8, device=torch.device("cuda", device))
-        program.launch_prepared(native, stream, buffer.data_ptr(), False, *workspace)
         event = torch.cuda.Event()
+        made = _Entry(buffer, launch.stream, event, arrays)
+        launch.run(made, False)
         event.record(torch.cuda.current_stream(device))
         with self._lock:
-            self._entries[key] = _Entry(buffer, stream, event)
+            entry = self._entries.setdefault(key, made)  # another thread may have been first
             while len(self._entries) > _MOST:
                 self._entries.popitem(last=False)
                 _native.forget_calls(self.calls)  # some of which use its memory
-        return buffer.data_ptr(), stream
+        return entry.buffer.data_ptr(), entry.stream

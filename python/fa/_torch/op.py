@@ -237,7 +237,7 @@ class _Asked(NamedTuple):
     is_causal: bool
     scale: float | None
     prepared: Lists | None
-    """Of a prepared mask."""
+    """Where lists of a prepared mask are kept."""
 
     def of(self, query: Tensor, key: Tensor, value: Tensor, captured: Sequence[Tensor]) -> Call:
         """The call with these tensors, which gives the log-sum-exp, too."""
@@ -271,7 +271,7 @@ class Attention(torch.autograd.Function):
         if asked.prepared is None:
             known = _native.attention(*arguments)
         else:
-            known = _native.prepared_attention(asked.prepared.calls, *arguments)
+            known = _native.attention_with(asked.prepared.calls, *arguments)
         out, lse = known or attend(asked.of(query, key, value, captured))
         # What is saved is the tensors' only place: hooks may keep them elsewhere.
         ctx.asked = asked
@@ -295,8 +295,6 @@ class Attention(torch.autograd.Function):
             if ctx.needs_input_grad[4 + number] and tensor.is_floating_point()
         ]
         asked, results = ctx.asked, (out, lse, out_grad, lse_grad)
-        if asked.prepared is not None and _places(captured) != ctx.places:
-            asked = asked._replace(prepared=None)  # of copies nobody promised anything
         grads = (out_grad,) if lse_grad is None else (out_grad, lse_grad)
         is_batched = any([torch._C._dispatch_keys(x).has(_BATCHED) for x in grads])
         gradients: Any = None
@@ -308,6 +306,8 @@ class Attention(torch.autograd.Function):
                 is_causal=asked.is_causal,
                 scale=asked.scale,
             )
+        elif asked.prepared is not None and _places(captured) != ctx.places:
+            asked = asked._replace(prepared=None)  # of copies nobody promised anything
         elif not wrt:
             is_deterministic = torch.are_deterministic_algorithms_enabled()
             arguments = (query, key, value, *asked.key(tuple(captured)), *results)

@@ -267,9 +267,12 @@ FA_RT_API void fa_rt_program_free(fa_rt_program *program);
  * grid is empty is skipped.
  *
  * A program without temporary buffers takes no lock, allocates nothing, and
- * may be captured into a CUDA graph. Temporary buffers come from the device's
- * stream-ordered allocator and go back to it on the same stream; where the
- * device has none, the call allocates synchronously and waits for the stream.
+ * may be captured into a CUDA graph. A captured launch keeps what says which
+ * tile comes next: graphs that hold it, instantiated twice or cloned, must not
+ * run at the same time, and the program must outlive them. Temporary buffers
+ * come from the device's stream-ordered allocator and go back to it on the same
+ * stream; where the device has none, the call allocates synchronously and waits
+ * for the stream.
  *
  * Errors: INVALID_ARGUMENT, OUT_OF_MEMORY, LAUNCH_FAILED. A fault while the
  * kernel runs shows in a later call, as always with CUDA.
@@ -409,6 +412,10 @@ FA_RT_API fa_rt_status fa_rt_copy_to_device(int device, void *to,
                                             const void *from, size_t bytes);
 FA_RT_API fa_rt_status fa_rt_copy_to_host(int device, void *to,
                                           const void *from, size_t bytes);
+/** Whether work on `stream` is captured into a CUDA graph; 1, too, where the
+ * driver does not say. */
+FA_RT_API fa_rt_status fa_rt_stream_is_capturing(int device, void *stream,
+                                                 int32_t *is_capturing);
 /** Waits for the work on `stream`; LAUNCH_FAILED if it failed. */
 FA_RT_API fa_rt_status fa_rt_stream_synchronize(int device, void *stream);
 

@@ -110,9 +110,9 @@ TEST_F(Queue, ACapturedLaunchHasOneForEver) {
   Program program = load(image());
   std::set<uint64_t> counters;
   state().behaviour.captureStatus = 1;
-  for (int i = 0; i < 1024; ++i)
+  for (int i = 0; i < 8192; ++i)
     counters.insert(queueOf(program)[0]);
-  EXPECT_EQ(counters.size(), 1024u);
+  EXPECT_EQ(counters.size(), 8192u);
   EXPECT_EQ(counters.count(0), 0u);
   // None is given to another.
   EXPECT_EQ(queueOf(program), (Words{0, 0}));
@@ -123,6 +123,22 @@ TEST_F(Queue, ACapturedLaunchHasOneForEver) {
     EXPECT_EQ(counters.count(queue[0]), 0u) << i;
     finish(queue);
   }
+}
+
+TEST_F(Queue, WhetherAStreamIsCaptured) {
+  int32_t is = -1;
+  auto ask = [&] { return fa_rt_stream_is_capturing(0, nullptr, &is); };
+  ASSERT_EQ(ask(), FA_RT_OK) << fa_rt_last_error();
+  EXPECT_EQ(is, 0);
+  state().behaviour.captureStatus = 1;
+  ASSERT_EQ(ask(), FA_RT_OK) << fa_rt_last_error();
+  EXPECT_EQ(is, 1);
+  state().behaviour.captureStatus = 0;
+  state().behaviour.captureResult = 900; // of the default stream, meanwhile
+  ASSERT_EQ(ask(), FA_RT_OK) << fa_rt_last_error();
+  EXPECT_EQ(is, 1);
+  expectError(fa_rt_stream_is_capturing(0, nullptr, nullptr),
+              FA_RT_INVALID_ARGUMENT, {"is_capturing"});
 }
 
 TEST_F(Queue, NoneWhereACaptureIsBroken) {

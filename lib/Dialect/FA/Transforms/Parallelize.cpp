@@ -150,9 +150,9 @@ void GridBuilder::fuseProducers() {
   }
 }
 
-/// Rows of a block that meets no keys. Where all is computed element by element
-/// a block has 8192 elements or half as many: a warp may compute it by itself
-/// while others do not wait for it.
+/// Rows of a block that meets no keys, a power of two. Where all is computed
+/// element by element these are as many as have 8192 elements at most, since a
+/// warp may compute the block by itself; 64 at most in any case.
 static int64_t rowsOfBlock(scf::ForallOp forall) {
   constexpr int64_t most = 64, fewest = 8, elements = 8192;
   auto type = cast<RankedTensorType>(forall.getOutputs()[0].getType());
