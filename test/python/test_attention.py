@@ -272,7 +272,7 @@ def test_strides_that_tma_cannot_express(monkeypatch):
         def __init__(self, target):
             self.target = target
 
-        def run(self, library, views, prepared):
+        def run(self, library, views, prepared, captured):
             assert len(views) == 4 and prepared is None
             asked.append(self.target)
             if self.target == refusing or refusing == "all":
