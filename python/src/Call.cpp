@@ -494,17 +494,20 @@ const PreparedCalls *preparedOf(PyObject *capsule) {
       PyCapsule_GetPointer(capsule, PreparedCalls::name));
 }
 
-/// attention_with(calls, ...): attention by what the calls know.
-PyObject *runAttentionWith(PyObject *, PyObject *const *args,
-                           Py_ssize_t count) {
-  if (count != kCallArgs + 1)
-    return refuseCount(kCallArgs + 1);
-  const PreparedCalls *prepared = preparedOf(args[0]);
-  return prepared ? runKnown(args + 1, prepared) : nullptr;
+/// A method that calls `run` with so many arguments.
+template <auto run, Py_ssize_t expected>
+PyObject *runPlain(PyObject *, PyObject *const *args, Py_ssize_t count) {
+  return count == expected ? run(args, nullptr) : refuseCount(expected);
 }
 
-PyObject *runAttention(PyObject *, PyObject *const *args, Py_ssize_t count) {
-  return count == kCallArgs ? runKnown(args, nullptr) : refuseCount(kCallArgs);
+/// Likewise one that begins with the calls of a prepared mask, of which `run`
+/// uses what they know.
+template <auto run, Py_ssize_t expected>
+PyObject *runPrepared(PyObject *, PyObject *const *args, Py_ssize_t count) {
+  if (count != expected + 1)
+    return refuseCount(expected + 1);
+  const PreparedCalls *prepared = preparedOf(args[0]);
+  return prepared ? run(args + 1, prepared) : nullptr;
 }
 
 /// What stands for a result that only PyTorch's autograd has to see made.
@@ -536,20 +539,6 @@ PyObject *runUnseen(PyObject *const *args, const PreparedCalls *prepared) {
     break;
   }
   return runKnown(args, prepared);
-}
-
-PyObject *runUnseenAttention(PyObject *, PyObject *const *args,
-                             Py_ssize_t count) {
-  return count == kCallArgs ? runUnseen(args, nullptr) : refuseCount(kCallArgs);
-}
-
-/// prepared_attention(calls, ...): unseen_attention by what the calls know.
-PyObject *runPreparedAttention(PyObject *, PyObject *const *args,
-                               Py_ssize_t count) {
-  if (count != kCallArgs + 1)
-    return refuseCount(kCallArgs + 1);
-  const PreparedCalls *prepared = preparedOf(args[0]);
-  return prepared ? runUnseen(args + 1, prepared) : nullptr;
 }
 
 //===----------------------------------------------------------------------===//
@@ -642,21 +631,6 @@ PyObject *runKnownGradient(PyObject *const *args,
   return nullptr;
 }
 
-PyObject *runGradient(PyObject *, PyObject *const *args, Py_ssize_t count) {
-  return count == kGradientArgs ? runKnownGradient(args, nullptr)
-                                : refuseCount(kGradientArgs);
-}
-
-/// prepared_attention_backward(calls, ...): attention_backward by what the
-/// calls know.
-PyObject *runPreparedGradient(PyObject *, PyObject *const *args,
-                              Py_ssize_t count) {
-  if (count != kGradientArgs + 1)
-    return refuseCount(kGradientArgs + 1);
-  const PreparedCalls *prepared = preparedOf(args[0]);
-  return prepared ? runKnownGradient(args + 1, prepared) : nullptr;
-}
-
 //===----------------------------------------------------------------------===//
 // What is remembered
 //===----------------------------------------------------------------------===//
@@ -723,67 +697,43 @@ void remember(const Inputs &inputs, Programs programs, const MadeLists &made) {
   calls->calls[listsKeyOf(inputs)] = std::move(call);
 }
 
-/// Has later calls like this one run the programs. Nothing happens if they
-/// would not be of the usual kind.
-void rememberAttention(py::args call, py::object first, py::object second,
-                       const Extents &extents,
-                       const std::optional<std::vector<int32_t>> &reads,
-                       const py::object &prepared, intptr_t buffer,
-                       intptr_t stream) {
-  PyObject *args[kCallArgs];
-  takeArguments(call, args, kCallArgs);
+/// Has later calls like this one, of so many arguments that `readAll` reads,
+/// run the programs. Nothing happens if they would not be of the usual kind.
+template <bool (*readAll)(PyObject *const *, Inputs &), Py_ssize_t count>
+void rememberCall(py::args call, py::object first, py::object second,
+                  const Extents &extents,
+                  const std::optional<std::vector<int32_t>> &reads,
+                  const py::object &prepared, intptr_t buffer,
+                  intptr_t stream) {
+  PyObject *args[count];
+  takeArguments(call, args, count);
   Inputs inputs;
-  if (readInputs(args, inputs))
-    remember(inputs,
-             {runnableOf(first), runnableOf(second),
-              py::make_tuple(first, second),
-              extentsOf(extents, inputs.count - 3)},
-             {reads, prepared, buffer, stream});
-}
-
-/// Likewise of a gradient.
-void rememberGradient(py::args call, const py::object &program,
-                      const Extents &extents,
-                      const std::optional<std::vector<int32_t>> &reads,
-                      const py::object &prepared, intptr_t buffer,
-                      intptr_t stream) {
-  PyObject *args[kGradientArgs];
-  takeArguments(call, args, kGradientArgs);
-  Inputs inputs;
-  if (!readGradientInputs(args, inputs))
+  if (!readAll(args, inputs))
     return;
   auto numCaptured = static_cast<int32_t>(PyTuple_GET_SIZE(args[7]));
   remember(inputs,
-           {runnableOf(program), {}, program, extentsOf(extents, numCaptured)},
+           {runnableOf(first), runnableOf(second),
+            py::make_tuple(first, second), extentsOf(extents, numCaptured)},
            {reads, prepared, buffer, stream});
 }
 
+using FastCall = PyObject *(PyObject *, PyObject *const *, Py_ssize_t);
+
+PyMethodDef methodOf(const char *name, FastCall *run) {
+  return {name,
+          reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(run)),
+          METH_FASTCALL, nullptr};
+}
+
 PyMethodDef methods[] = {
-    {"launch",
-     reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&launchKernel)),
-     METH_FASTCALL, nullptr},
-    {"attention",
-     reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&runAttention)),
-     METH_FASTCALL, nullptr},
-    {"attention_with",
-     reinterpret_cast<PyCFunction>(
-         reinterpret_cast<void (*)()>(&runAttentionWith)),
-     METH_FASTCALL, nullptr},
-    {"unseen_attention",
-     reinterpret_cast<PyCFunction>(
-         reinterpret_cast<void (*)()>(&runUnseenAttention)),
-     METH_FASTCALL, nullptr},
-    {"prepared_attention",
-     reinterpret_cast<PyCFunction>(
-         reinterpret_cast<void (*)()>(&runPreparedAttention)),
-     METH_FASTCALL, nullptr},
-    {"attention_backward",
-     reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&runGradient)),
-     METH_FASTCALL, nullptr},
-    {"prepared_attention_backward",
-     reinterpret_cast<PyCFunction>(
-         reinterpret_cast<void (*)()>(&runPreparedGradient)),
-     METH_FASTCALL, nullptr},
+    methodOf("launch", &launchKernel),
+    methodOf("attention", &runPlain<runKnown, kCallArgs>),
+    methodOf("attention_with", &runPrepared<runKnown, kCallArgs>),
+    methodOf("unseen_attention", &runPlain<runUnseen, kCallArgs>),
+    methodOf("prepared_attention", &runPrepared<runUnseen, kCallArgs>),
+    methodOf("attention_backward", &runPlain<runKnownGradient, kGradientArgs>),
+    methodOf("prepared_attention_backward",
+             &runPrepared<runKnownGradient, kGradientArgs>),
     {nullptr, nullptr, 0, nullptr}};
 
 } // namespace
@@ -795,14 +745,15 @@ void fa::python::addCalls(py::module_ &m, py::object runError) {
   m.attr("RECORDED") = py::reinterpret_borrow<py::object>(recordedMark);
   if (PyModule_AddFunctions(m.ptr(), methods) != 0)
     throw py::error_already_set();
-  m.def("remember_attention", &rememberAttention, py::kw_only(),
-        py::arg("first"), py::arg("second"), py::arg("extents"),
-        py::arg("reads") = py::none(), py::arg("prepared") = py::none(),
-        py::arg("buffer") = 0, py::arg("stream") = 0);
-  m.def("remember_attention_backward", &rememberGradient, py::kw_only(),
-        py::arg("program"), py::arg("extents"), py::arg("reads") = py::none(),
-        py::arg("prepared") = py::none(), py::arg("buffer") = 0,
-        py::arg("stream") = 0);
+  auto addRemember = [&m](const char *name, auto *remember) {
+    m.def(name, remember, py::kw_only(), py::arg("first"),
+          py::arg("second") = py::none(), py::arg("extents"),
+          py::arg("reads") = py::none(), py::arg("prepared") = py::none(),
+          py::arg("buffer") = 0, py::arg("stream") = 0);
+  };
+  addRemember("remember_attention", &rememberCall<readInputs, kCallArgs>);
+  addRemember("remember_attention_backward",
+              &rememberCall<readGradientInputs, kGradientArgs>);
   m.def("prepared_calls", [] {
     return py::capsule(new PreparedCalls, PreparedCalls::name, [](void *calls) {
       delete static_cast<PreparedCalls *>(calls);

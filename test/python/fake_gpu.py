@@ -378,7 +378,7 @@ def prepared_gradient():
     def remember(**lists):
         _native.remember_attention_backward(
             *(q, k, v, False, None, False, number, (ids,), *results, None, False),
-            program=made.program(0),
+            first=made.program(0),
             extents=[],
             reads=made.list_reads,
             **lists,

@@ -168,6 +168,24 @@ def test_two_threads_make_them_at_once(gpu):
     assert [address for address in Buffer.alive if address] == [8192]
 
 
+def test_another_device_is_asked_about_its_own_stream(gpu, monkeypatch):
+    class OnDevice:
+        def __init__(self, device):
+            self.device = device
+
+        def __enter__(self):
+            self.before, gpu.device = gpu.device, self.device
+
+        def __exit__(self, *error):
+            gpu.device = self.before
+
+    monkeypatch.setattr(torch.cuda, "device", OnDevice)
+    kept, program = _lists.Lists(), Program()
+    gpu.device = 1
+    assert launch(kept, program) == launch(kept, program) == (4096, 1)
+    assert gpu.device == 1 and len(kept) == 1
+
+
 def test_what_cannot_be_kept(gpu):
     kept, program = _lists.Lists(), Program()
     views = [View((100 + n, "f16", (1, 1, 8, 64))) for n in range(4)]

@@ -164,7 +164,7 @@ def differentiate(
                 *call.key(),
                 *(*given, None)[:4],
                 deterministic,
-                program=kernel.runnable(device),
+                first=kernel.runnable(device),
                 extents=[extent.native() for extent in traced.extents],
                 reads=reads,
                 **lists_to_remember(traced, kept),

@@ -143,7 +143,7 @@ class Lists:
 
     def _make(
         self, launch: Launch, key: Any, device: int, arrays: tuple[Any, ...]
-    ) -> tuple[int, int] | None:
+    ) -> tuple[int, int]:
         import torch
 
         size = max(launch.program.prepared_size(launch.native), 1)

@@ -39,10 +39,9 @@ namespace {
 /// A forall over batch and heads as one over blocks of their rows or keys, too.
 class GridBuilder {
 public:
-  GridBuilder(IRRewriter &rewriter, scf::ForallOp forall,
-              const TileSizes &tiles)
-      : rewriter(rewriter), forall(forall), loc(forall.getLoc()), tiles(tiles) {
-  }
+  GridBuilder(IRRewriter &rewriter, scf::ForallOp forall, TileSizes tiles = {})
+      : rewriter(rewriter), forall(forall), loc(forall.getLoc()),
+        tiles(std::move(tiles)) {}
   /// What is computed of rows, each by itself.
   LogicalResult splitRows();
   /// A step of gradients: sums for keys are a block's own, the others are what
@@ -60,7 +59,7 @@ private:
   IRRewriter &rewriter;
   scf::ForallOp forall, grid;
   Location loc;
-  const TileSizes &tiles;
+  TileSizes tiles;
   IRMapping map;
   /// The block's first row or key, and how many it has.
   OpFoldResult first, count;
@@ -361,10 +360,9 @@ struct ParallelizePass : fa::impl::ParallelizePassBase<ParallelizePass> {
     if (!hasSteps)
       return;
     IRRewriter rewriter(&getContext());
-    const TileSizes none;
     for (auto [forall, step] : foralls) {
       if (!step) {
-        if (failed(GridBuilder(rewriter, forall, none).splitRows()))
+        if (failed(GridBuilder(rewriter, forall).splitRows()))
           return signalPassFailure();
         continue;
       }
