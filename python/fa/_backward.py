@@ -11,7 +11,7 @@ from fa._attention import unknown_keywords
 from fa._masks.blocks import block_mask, check_block_mask, is_block_mask
 from fa._masks.prepare import Prepared
 from fa._run.arrays import compute_type_of, is_torch_tensor
-from fa._run.backward import Results, differentiate, is_floating
+from fa._run.backward import Results, differentiate
 from fa._run.call import Call
 from fa._run.dropout import with_dropout
 from fa._run.variant import NOTHING, Traced
@@ -110,8 +110,7 @@ def attention_backward(
     except TraceError as error:  # without fa's own frames
         raise error.with_traceback(users_frames(error.__traceback__)) from error.__cause__
     traced = with_dropout(traced, dropout_p, dropout_seed, q)
-    types = () if traced.variant is None else traced.variant.captured
-    wrt = [number for number, type in enumerate(types) if is_floating(type)]
+    wrt = () if traced.variant is None else traced.variant.floating
     gradients = differentiate(
         Call(q, k, v, traced, is_causal, scale),
         Results(out, lse, out_grad, lse_grad),

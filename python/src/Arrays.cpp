@@ -271,6 +271,8 @@ struct Watch {
   /// Whether torch.autocast converts one of the arrays, likewise.
   int converts(Arrays arrays) const;
   Sight ofTensors(Arrays arrays) const;
+  /// Of all of them, modes and transforms apart.
+  Sight ofAll(std::initializer_list<Arrays> all) const;
 };
 
 /// Null while there is no PyTorch.
@@ -322,25 +324,37 @@ Sight Watch::ofTensors(Arrays arrays) const {
   return sight;
 }
 
-} // namespace
-
-Sight fa::python::sightOf(Arrays inputs, Arrays captured) {
+Sight Watch::ofAll(std::initializer_list<Arrays> all) const {
   Sight sight = Sight::Unseen;
-  if (!watch)
-    return sight;
-  int seen = watch->inGeneral();
-  if (!seen)
-    seen = watch->converts(inputs);
-  if (seen)
-    return seen < 0 ? Sight::Failed : Sight::Seen;
-  for (Arrays arrays : {inputs, captured}) {
-    Sight own = arrays.count ? watch->ofTensors(arrays) : Sight::Unseen;
+  for (Arrays arrays : all) {
+    Sight own = arrays.count ? ofTensors(arrays) : Sight::Unseen;
     if (own == Sight::Failed || own == Sight::Seen)
       return own;
     if (own == Sight::Recorded)
       sight = own;
   }
   return sight;
+}
+
+} // namespace
+
+Sight fa::python::sightOf(Arrays inputs, Arrays captured) {
+  if (!watch)
+    return Sight::Unseen;
+  int seen = watch->inGeneral();
+  if (!seen)
+    seen = watch->converts(inputs);
+  if (seen)
+    return seen < 0 ? Sight::Failed : Sight::Seen;
+  return watch->ofAll({inputs, captured});
+}
+
+Sight fa::python::sightOfGradient(std::initializer_list<Arrays> arguments) {
+  if (!watch)
+    return Sight::Unseen;
+  if (int seen = watch->inGeneral())
+    return seen < 0 ? Sight::Failed : Sight::Seen;
+  return watch->ofAll(arguments);
 }
 
 namespace {

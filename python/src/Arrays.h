@@ -12,6 +12,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <initializer_list>
 #include <vector>
 
 namespace fa::python {
@@ -102,6 +103,9 @@ struct Arrays {
 /// functions captured: Seen, too, where torch.autocast converts one of the
 /// inputs. Failed with an exception.
 Sight sightOf(Arrays inputs, Arrays captured);
+
+/// Of a call's gradient, whose arrays torch.autocast leaves as they are.
+Sight sightOfGradient(std::initializer_list<Arrays> arguments);
 
 } // namespace fa::python
 

@@ -513,16 +513,22 @@ PyObject *runPrepared(PyObject *, PyObject *const *args, Py_ssize_t count) {
 /// What stands for a result that only PyTorch's autograd has to see made.
 PyObject *recordedMark = nullptr;
 
+/// The captured arrays of a call's arguments; nothing if they are no tuple.
+std::optional<Arrays> capturedOf(PyObject *const *args) {
+  PyObject *captured = args[7];
+  if (!PyTuple_Check(captured))
+    return std::nullopt;
+  const Py_ssize_t count = PyTuple_GET_SIZE(captured);
+  return Arrays{count ? &PyTuple_GET_ITEM(captured, 0) : nullptr, count};
+}
+
 /// attention(...) of arrays that nothing but fa has to see; None for others,
 /// too, and `recordedMark` where autograd alone records the call.
 PyObject *runUnseen(PyObject *const *args, const PreparedCalls *prepared) {
-  PyObject *captured = args[7];
-  if (!PyTuple_Check(captured))
+  const std::optional<Arrays> captured = capturedOf(args);
+  if (!captured)
     Py_RETURN_NONE;
-  Arrays of{nullptr, PyTuple_GET_SIZE(captured)};
-  if (of.count)
-    of.first = &PyTuple_GET_ITEM(captured, 0);
-  switch (sightOf({args, 3}, of)) {
+  switch (sightOf({args, 3}, *captured)) {
   case Sight::Failed:
     return nullptr;
   case Sight::Seen:
@@ -597,12 +603,19 @@ bool readGradientInputs(PyObject *const *args, Inputs &inputs) {
 }
 
 /// attention_backward(..., out, lse, out_grad, lse_grad, deterministic) -> the
-/// gradients with respect to q, k and v, or None as `attention`. With
-/// `prepared` what it knows counts.
+/// gradients with respect to q, k and v, or None as `attention` and of arrays
+/// that something but fa has to see. With `prepared` what it knows counts.
 PyObject *runKnownGradient(PyObject *const *args,
                            const PreparedCalls *prepared) {
+  const std::optional<Arrays> captured = capturedOf(args);
+  if (!captured)
+    Py_RETURN_NONE;
+  const Sight sight =
+      sightOfGradient({{args, 3}, *captured, {args + kCallArgs, 4}});
+  if (sight == Sight::Failed)
+    return nullptr;
   Inputs inputs;
-  if (!readGradientInputs(args, inputs))
+  if (sight != Sight::Unseen || !readGradientInputs(args, inputs))
     Py_RETURN_NONE;
   const std::optional<Known> known = findKnown(inputs, prepared);
   if (!known)

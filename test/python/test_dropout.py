@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import right
 from fa import masks, scores
+from fa._run import dropout, seeds
 from fa._run.variant import Variant
 from libraries import (
     DEVICE,
@@ -721,7 +722,73 @@ def tensors(*shape):
 def seed_of(seed):
     """What a call without a seed draws after torch.manual_seed(seed)."""
     torch.manual_seed(seed)
-    return int(torch.randint(0, 2**63 - 1, (), dtype=torch.int64, device=DEVICE))
+    if DEVICE == "cuda":
+        return seeds.seed_at(seed, 0)
+    return int(torch.randint(0, 2**63 - 1, (), dtype=torch.int64))
+
+
+def test_seeds_of_generators_states():
+    """Of one generator by 1, of others far from each other, in 63 bits."""
+    numbers = {seeds.seed_at(seed, 0) for seed in range(1000)}
+    assert len(numbers) == 1000
+    assert min(np.diff(sorted(numbers))) > 1 << 20
+    assert 0.4 < np.mean([number / (1 << 62) for number in numbers]) < 0.6
+    for seed in (0, 1, -1, 1 << 63, (1 << 64) - 1):
+        assert seeds.seed_at(seed, 400) == seeds.seed_at(seed, 0) + 100
+        assert 0 <= seeds.seed_at(seed, (1 << 62) - 4) < 1 << 63
+
+
+@needs_torch
+@pytest.mark.skipif(DEVICE != "cuda", reason="of a GPU's generator")
+def test_draws():
+    """Each is what the generator's state says, whatever else draws, on any stream."""
+    generator, device = torch.cuda.default_generators[0], torch.device("cuda", 0)
+
+    def draw():
+        found = dropout.torch_seed(torch, None, device)
+        assert found.shape == () and found.dtype == torch.int64 and found.device == device
+        return int(found)
+
+    torch.manual_seed(7)
+    state = generator.get_state()
+    found = [draw() for _ in range(3)]
+    assert found == [seeds.seed_at(7, 4 * n) for n in range(3)]
+    torch.rand(1 << 20, device=device)
+    after = generator.get_offset()
+    assert after > 12
+    assert draw() == seeds.seed_at(7, after)
+    generator.set_offset(1 << 40)
+    assert draw() == seeds.seed_at(7, 1 << 40)
+    generator.set_state(state)
+    with torch.inference_mode():
+        assert draw() == found[0]
+    with torch.cuda.stream(torch.cuda.Stream()):
+        assert draw() == found[1]
+    q = torch.randn(1, 1, 8, 16, device=device, dtype=torch.float16, requires_grad=True)
+    fa.attention(q, q, q, dropout_p=0.5).sum().backward()  # keeps its seed
+
+
+@needs_torch
+@pytest.mark.skipif(DEVICE != "cuda", reason="of a GPU's generator")
+def test_checkpoints_draw_again():
+    """What checkpointing computes a second time drops the same weights."""
+    from torch.utils.checkpoint import checkpoint
+
+    q, k, v = (x.requires_grad_() for x in tensors())
+
+    def attend(q, k, v):
+        return fa.attention(q, k, v, dropout_p=0.5)
+
+    def gradients(call):
+        torch.manual_seed(2)
+        out = call()
+        torch.rand(5, device=DEVICE)  # another state for the backward
+        return torch.autograd.grad(out.square().sum(), (q, k, v))
+
+    plain = gradients(lambda: attend(q, k, v))
+    again = gradients(lambda: checkpoint(attend, q, k, v, use_reentrant=False))
+    for one, other in zip(plain, again):
+        assert torch.allclose(one, other, atol=1e-3)
 
 
 SDPA_MASKS = {
@@ -782,7 +849,7 @@ def test_a_call_draws_once(prepares, records):
     assert torch.equal(state, same)
     torch.manual_seed(5)
     for _ in range(3):
-        torch.randint(0, 2**63 - 1, (), dtype=torch.int64, device=DEVICE)
+        dropout.torch_seed(torch, None, torch.device(DEVICE, generator.device.index))
     assert torch.equal(state, generator.get_state())
     seen = {"mask": lambda b, h, i, j: j < np.array([33, 7])[b]}
     right.assert_right(first, expected((q.detach(), k, v), 0.5, seed_of(5), **seen))

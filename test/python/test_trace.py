@@ -551,7 +551,7 @@ def is_kept(**functions):
     both = functions.get("score_mod"), functions.get("mask_mod"), True, "f32"
     found = _memo.fingerprint(*both)
     first = _trace.trace_functions(*both)
-    if found is None or _memo.get(*found) is None:
+    if found is None or _memo.get(found) is None:
         return False
     return _trace.trace_functions(*both).variant is first.variant
 
@@ -633,6 +633,41 @@ def test_values_that_are_read(torch):
         exact = [right.attention(Q, K, V, scale=0.25 * value) for value in (1.0, 3.0)]
         for out, wanted in zip(seen, (exact[0], exact[1], exact[0])):
             right.assert_right(out, wanted, note=name)
+
+
+def test_traces_with_functions_that_fa_made(torch, monkeypatch):
+    """No fingerprint is taken of fa's own where their arrays are described as before; of
+    functions of the user's among them it always is."""
+    taken = []
+
+    def fingerprint(*values, of=_memo.fingerprint):
+        taken.append(values)
+        return of(*values)
+
+    monkeypatch.setattr(_memo, "fingerprint", fingerprint)
+    q, k, v = map(torch.from_numpy, (Q, K, V))
+
+    def attend(mask, seen):
+        before = len(taken)
+        out = fa.attention(q, k, v, mask_mod=mask)
+        right.assert_right(out.numpy(), right.attention(Q, K, V, mask=seen))
+        return len(taken) - before
+
+    lengths = torch.tensor([5, 9], dtype=torch.int32)
+    mask = fa.masks.and_masks(fa.masks.causal, fa.masks.padding(lengths))
+    seen = lambda b, h, i, j: (j <= i) & (j < lengths.numpy()[b])  # noqa: E731
+    counts = [attend(mask, seen) for _ in range(4)]
+    assert counts[0] > 0 and counts[2:] == [0, 0]
+    lengths += 1  # values are no part of a trace
+    assert attend(mask, seen) == 0
+    lengths.data = lengths.long()  # types are
+    assert attend(mask, seen) > 0
+    assert [attend(mask, seen) for _ in range(3)][1:] == [0, 0]
+    window = [2]
+    mask = fa.masks.and_masks(fa.masks.causal, lambda b, h, i, j: i - j <= window[0])
+    for size in (2, 2, 2, 5, 5, 5):
+        window[0] = size
+        assert attend(mask, lambda b, h, i, j: (j <= i) & (i - j <= size)) > 0  # noqa: B023
 
 
 def test_functions_made_anew(torch):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fa import _native
-from fa._run.arrays import Array, View, compute_type, is_seen, is_torch_tensor, views_of
+from fa._run.arrays import Array, View, compute_type, is_torch_tensor, views_of
 from fa._run.call import Call, captured_views, lists_to_remember, target_of
 from fa._run.checks import check, check_captured, check_extents, check_scale
 from fa._run.config import DEFAULT_SCHEDULE, AttentionConfig, Schedule
@@ -32,16 +32,6 @@ class Results(NamedTuple):
     out_grad: Any
     lse_grad: Any = None
     """None: the log-sum-exp was not used."""
-
-
-def is_floating(type: str) -> bool:
-    """Whether a captured array of that type has a gradient."""
-    return type.removesuffix(">").rpartition("x")[2].removeprefix("tensor<") in (
-        "f64",
-        "f32",
-        "f16",
-        "bf16",
-    )
 
 
 @functools.cache
@@ -82,7 +72,7 @@ def _check_results(views: Sequence[View], names: Sequence[str], q: View, v: View
 
 
 def known_gradients(prepared: Lists | None, *arguments: Any) -> Any:
-    """The gradients of a call that `_native` knows, else None.
+    """The gradients of a call that `_native` knows and nobody else has to see, else None.
 
     Args:
         prepared: lists of a prepared mask.
@@ -121,7 +111,7 @@ def differentiate(
         deterministic = _is_deterministic(q)
     deterministic = bool(deterministic)
     is_usual = schedule is None and not wrt and call.is_usual(has_lists=True)
-    if is_usual and not has_run and not is_seen((q, k, v, *traced.arrays, *results)):
+    if is_usual and not has_run:
         known = known_gradients(traced.prepared, *call.key(), *results, deterministic)
         if known is not None:
             return list(known)

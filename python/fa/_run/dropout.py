@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy
 
+from fa._run import seeds
 from fa._run.arrays import is_torch_tensor, library_of
 from fa._run.checks import number_of_argument
 from fa._run.variant import Traced, Variant, number_of
@@ -82,6 +83,9 @@ def _as_int(seed: Any) -> int:
 def torch_seed(torch: Any, seed: Any, device: Any) -> Any:
     """A seed as a tensor without dimensions; torch.compile traces it."""
     if seed is None:
+        drawn = None if torch.compiler.is_dynamo_compiling() else seeds.draw(torch, device)
+        if drawn is not None:
+            return drawn
         return torch.randint(0, (1 << 63) - 1, (), dtype=torch.int64, device=device)
     if isinstance(seed, torch.Tensor):
         if seed.numel() != 1 or seed.dtype not in (torch.int32, torch.int64):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,12 @@ def is_padded(type: str) -> bool:
     one, that dimension is appended.
     """
     return "?x1x" in type
+
+
+def is_floating(type: str) -> bool:
+    """Whether a captured array of that type has a gradient."""
+    element = type.removesuffix(">").rpartition("x")[2].removeprefix("tensor<")
+    return element in ("f64", "f32", "f16", "bf16")
 
 
 COORDINATES = ("b", "h", "q_idx", "kv_idx")
@@ -91,6 +98,11 @@ class Variant:
     dropout: int = 0
     compute_type: str = "f32"
     arrays: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+
+    @functools.cached_property
+    def floating(self) -> tuple[int, ...]:
+        """The numbers of the captured arrays that have gradients."""
+        return tuple([n for n, type in enumerate(self.captured) if is_floating(type)])
 
     def computes_in(self, type: str) -> bool:
         """Whether its functions, if they compute with floats, do so in a type."""

@@ -239,6 +239,11 @@ class _Asked(NamedTuple):
     prepared: Lists | None
     """Where lists of a prepared mask are kept."""
 
+    @property
+    def floating(self) -> tuple[int, ...]:
+        """The numbers of the captured tensors that may have gradients."""
+        return () if self.variant is None else self.variant.floating
+
     def of(self, query: Tensor, key: Tensor, value: Tensor, captured: Sequence[Tensor]) -> Call:
         """The call with these tensors, which gives the log-sum-exp, too."""
         options = (self.number, self.extents, self.prepared)
@@ -282,43 +287,52 @@ class Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, out_grad: Any, lse_grad: Any) -> tuple[Any, ...]:
-        saved = ctx.saved_tensors
+        asked, saved = ctx.asked, ctx.saved_tensors
         query, key, value, *captured, out, lse = saved
-        found: list[Any] = [None] * (4 + len(captured))
-        if out_grad is None:
-            if lse_grad is None:
-                return tuple(found)
-            out_grad = torch.zeros_like(out)
-        wrt = [
-            number
-            for number, tensor in enumerate(captured)
-            if ctx.needs_input_grad[4 + number] and tensor.is_floating_point()
-        ]
-        asked, results = ctx.asked, (out, lse, out_grad, lse_grad)
-        grads = (out_grad,) if lse_grad is None else (out_grad, lse_grad)
-        is_batched = any([torch._C._dispatch_keys(x).has(_BATCHED) for x in grads])
-        gradients: Any = None
-        if torch.compiler.is_compiling() or is_batched or is_seen((*saved, *grads)):
-            gradients = torch.ops.fa.attention_backward(
-                *(query, key, value, captured, *results),
-                wrt=wrt,
-                variant=_text_of(asked),
-                is_causal=asked.is_causal,
-                scale=asked.scale,
-            )
-        elif asked.prepared is not None and _places(captured) != ctx.places:
+        if out_grad is None and lse_grad is None:
+            return (None,) * (4 + len(captured))
+        results = (out, lse, torch.zeros_like(out) if out_grad is None else out_grad, lse_grad)
+        wrt = [number for number in asked.floating if ctx.needs_input_grad[4 + number]]
+        if asked.prepared is not None and _places(captured) != ctx.places:
             asked = asked._replace(prepared=None)  # of copies nobody promised anything
-        elif not wrt:
-            is_deterministic = torch.are_deterministic_algorithms_enabled()
+        gradients: Any = None
+        if not wrt and not torch.compiler.is_compiling():
             arguments = (query, key, value, *asked.key(tuple(captured)), *results)
+            is_deterministic = torch.are_deterministic_algorithms_enabled()
             gradients = known_gradients(asked.prepared, *arguments, is_deterministic)
         if gradients is None:
-            call = asked.of(query, key, value, captured)
-            gradients = differentiate(call, Results(*results), wrt, has_run=True)
-        found[1:4] = gradients[:3]
+            gradients = _gradients((query, key, value), captured, results, asked, wrt)
+        of_captured: list[Any] = [None] * len(captured)
         for number, gradient in zip(wrt, gradients[3:]):
-            found[4 + number] = gradient
-        return tuple(found)
+            of_captured[number] = gradient
+        return (None, *gradients[:3], *of_captured)
+
+
+def _gradients(
+    inputs: tuple[Tensor, Tensor, Tensor],
+    captured: list[Tensor],
+    results: tuple[Any, ...],
+    asked: _Asked,
+    wrt: list[int],
+) -> Sequence[Tensor]:
+    """The gradients of a recorded call that `_native` does not know.
+
+    Args:
+        inputs: query, key and value.
+        captured: what its functions captured.
+        results: out, lse and the gradients with respect to them, of which the last may be None.
+        asked: what the call asked.
+        wrt: numbers of captured tensors whose gradients follow.
+    """
+    tensors = [x for x in (*inputs, *captured, *results) if x is not None]
+    is_batched = any([torch._C._dispatch_keys(x).has(_BATCHED) for x in tensors])
+    if torch.compiler.is_compiling() or is_batched or is_seen(tuple(tensors)):
+        options = {"variant": _text_of(asked), "is_causal": asked.is_causal, "scale": asked.scale}
+        return torch.ops.fa.attention_backward(  # type: ignore[no-any-return]
+            *inputs, captured, *results, wrt=wrt, **options
+        )
+    call = asked.of(*inputs, captured)
+    return differentiate(call, Results(*results), wrt, has_run=True)
 
 
 def _is_eager(tensors: Sequence[Tensor]) -> bool:

@@ -20,6 +20,7 @@ class Made:
         maker: what made it, a function of a module.
         args: what that was given.
         options: likewise, by name.
+        traces: what `memo` keeps of it; no part of what it is.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Made:
         self.maker = maker
         self.args = args
         self.options = options
+        self.traces: dict[Any, Any] = {}
         self.__name__ = maker.__name__
         self.__doc__ = maker.__doc__
 

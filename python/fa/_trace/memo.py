@@ -81,14 +81,38 @@ class _Unknown(Exception):
     """What is read can't be part of a key."""
 
 
+def _tensor_description(tensor: Any) -> tuple[Any, ...]:
+    """What a key has of a tensor."""
+    # Attributes that shadow known names, and what can't be captured.
+    if tensor.__dict__ and not _KNOWN.isdisjoint(tensor.__dict__):
+        raise _Unknown
+    if tensor.layout is not sys.modules["torch"].strided:
+        raise _Unknown
+    shape = tensor.shape
+    has_unit_stride = not shape or shape[-1] <= 1 or tensor.stride(-1) == 1
+    return tensor.dtype, shape, tensor.device, has_unit_stride
+
+
+def _array_description(array: Any) -> tuple[Any, ...]:
+    """Likewise of an array of NumPy."""
+    if type(array) is not np.ndarray or array.ndim == 0:
+        raise _Unknown  # whose value could be read without notice
+    shape = array.shape
+    has_unit_stride = shape[-1] <= 1 or array.strides[-1] == array.itemsize
+    return array.dtype, shape, None, has_unit_stride
+
+
 class _Fingerprint:
     """The key of functions, and the arrays that they may read, in order."""
 
-    __slots__ = ("key", "arrays", "fields", "unknown", "_seen", "_is_handed")
+    __slots__ = ("key", "arrays", "is_fixed", "fields", "unknown", "_seen", "_is_handed")
 
     def __init__(self) -> None:
         self.key: list[Any] = []
         self.arrays: list[Any] = []
+        self.is_fixed = True
+        """Whether the key is another one only when an array is: nothing else that was added
+        can change."""
         self.fields: set[str] | None = None
         """Of NamedTuples that were added."""
         self.unknown: set[str] | None = None
@@ -118,6 +142,7 @@ class _Fingerprint:
         self.key.append(value.hex())  # tells -0.0 from 0.0; NaN equals itself
 
     def _sequence(self, value: Any) -> None:
+        self.is_fixed = self.is_fixed and type(value) is tuple
         self.key.append((type(value), len(value)))
         for item in value:
             self.add(item)
@@ -129,6 +154,7 @@ class _Fingerprint:
         self._is_handed = before
 
     def _partial(self, partial: functools.partial[Any]) -> None:
+        self.is_fixed = False
         is_handed = self._is_handed
         self.key += (functools.partial, len(partial.args), len(partial.keywords))
         self.add(partial.func)
@@ -171,27 +197,16 @@ class _Fingerprint:
         return number is not None
 
     def _tensor(self, tensor: Any) -> None:
-        if self._is_seen(id(tensor)):
-            return
-        # Attributes that shadow known names, and what can't be captured.
-        if tensor.__dict__ and not _KNOWN.isdisjoint(tensor.__dict__):
-            raise _Unknown
-        if tensor.layout is not sys.modules["torch"].strided:
-            raise _Unknown
-        shape = tensor.shape
-        has_unit_stride = not shape or shape[-1] <= 1 or tensor.stride(-1) == 1
-        self._keep(tensor, tensor.dtype, shape, tensor.device, has_unit_stride)
+        if not self._is_seen(id(tensor)):
+            self._keep(tensor, _tensor_description(tensor))
 
     def _array(self, array: Any) -> None:
-        if type(array) is not np.ndarray or array.ndim == 0 or not self._is_handed:
+        if not self._is_handed:
             raise _Unknown  # whose values could be read without notice
-        if self._is_seen(id(array)):
-            return
-        shape = array.shape
-        has_unit_stride = shape[-1] <= 1 or array.strides[-1] == array.itemsize
-        self._keep(array, array.dtype, shape, None, has_unit_stride)
+        if not self._is_seen(id(array)):
+            self._keep(array, _array_description(array))
 
-    def _keep(self, array: Any, *description: Any) -> None:
+    def _keep(self, array: Any, description: tuple[Any, ...]) -> None:
         self._seen[id(array)] = len(self.arrays)
         self.arrays.append(array)
         self.key += description
@@ -215,6 +230,7 @@ class _Fingerprint:
         self.key.append(code)
         # fa's own functions hand all that they have over, others what is theirs.
         within = root == "fa"
+        self.is_fixed = self.is_fixed and within
         add = self.add
         for name in () if within else names(code):  # nobody changes fa's globals
             if name in space:
@@ -285,8 +301,18 @@ class Known(NamedTuple):
 _known: dict[tuple[Any, ...], Known] = {}
 
 
-def fingerprint(*values: Any) -> tuple[tuple[Any, ...], list[Any]] | None:
-    """(key, arrays) of functions and numbers; None if nothing is certain."""
+class Fingerprint(NamedTuple):
+    """What a trace is kept under."""
+
+    key: tuple[Any, ...]
+    arrays: list[Any]
+    """Those that the functions may read, which are no part of the key."""
+    is_fixed: bool
+    """Whether the same functions have another key only when an array is another one."""
+
+
+def fingerprint(*values: Any) -> Fingerprint | None:
+    """That of functions and numbers; None if nothing is certain."""
     result = _Fingerprint()
     try:
         for value in values:
@@ -295,27 +321,65 @@ def fingerprint(*values: Any) -> tuple[tuple[Any, ...], list[Any]] | None:
             return None
     except (_Unknown, RecursionError):
         return None
-    return tuple(result.key), result.arrays
+    return Fingerprint(tuple(result.key), result.arrays, result.is_fixed)
 
 
-def get(key: tuple[Any, ...], arrays: list[Any]) -> Traced | None:
+def get(found: Fingerprint) -> Traced | None:
     """The trace of a fingerprint, if it was kept."""
-    known = _known.get(key)
+    known = _known.get(found.key)
     if known is None:
         return None
-    captured = tuple([arrays[place] for place in known.order])
+    captured = tuple([found.arrays[place] for place in known.order])
     return Traced(known.variant, captured, known.number, known.extents)
 
 
-def put(key: tuple[Any, ...], arrays: list[Any], traced: Traced) -> None:
+def put(found: Fingerprint, traced: Traced) -> None:
     """Keeps a trace whose captured arrays are among the fingerprint's."""
-    places = {id(array): place for place, array in enumerate(arrays)}
+    places = {id(array): place for place, array in enumerate(found.arrays)}
     order = tuple(places.get(id(array), -1) for array in traced.arrays)
     if -1 in order:
         return  # computed by the function
     if len(_known) >= _LIMIT:
         _known.clear()
-    _known[key] = Known(traced.variant, order, traced.number, traced.extents)
+    _known[found.key] = Known(traced.variant, order, traced.number, traced.extents)
+
+
+class _Owned(NamedTuple):
+    """The trace of a function that fa made."""
+
+    arrays: tuple[tuple[Any, Any, tuple[Any, ...]], ...]
+    """Each that the function may read, with what describes it, and how it was described."""
+    traced: Traced
+
+
+def get_own(made: Made, how: tuple[Any, ...]) -> Traced | None:
+    """The trace of a function that fa made, if `put_own` kept it and its arrays are described
+    as they were. No fingerprint is taken: that takes the host several times as long.
+
+    Args:
+        made: the function.
+        how: all else that its trace depends on.
+    """
+    owned = made.traces.get(how)
+    if owned is None:
+        return None
+    try:
+        for array, describe, description in owned.arrays:
+            if describe(array) != description:
+                return None
+    except _Unknown:
+        return None
+    return owned.traced  # type: ignore[no-any-return]
+
+
+def put_own(made: Made, how: tuple[Any, ...], found: Fingerprint, traced: Traced) -> None:
+    """Keeps the trace of a function, of that fingerprint, with the function."""
+    if found.is_fixed:
+        described = [
+            (x, _array_description if type(x) is np.ndarray else _tensor_description)
+            for x in found.arrays
+        ]
+        made.traces[how] = _Owned(tuple([(x, of, of(x)) for x, of in described]), traced)
 
 
 # --- Which tensors' values are read ------------------------------------------------

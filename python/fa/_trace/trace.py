@@ -31,7 +31,7 @@ from fa._trace.captured import (
     lift,
 )
 from fa._trace.errors import TraceError, collected, error, is_caught_by_user, users_frames
-from fa._trace.made import plain
+from fa._trace.made import Made, plain
 from fa._trace.numbers import note_traced
 from fa._trace.scalars import (
     COORDINATE_NAMES,
@@ -326,20 +326,29 @@ def trace_functions(
     found = memo.fingerprint(*asked)
     if found is None:
         return trace_both(*asked)
-    known = memo.get(*found)
+    known = memo.get(found)
     if known is not None:
         return known
     with memo.watch() as watch:
         traced, is_certain = _trace_both(*asked)
     if watch.is_certain and is_certain:
-        memo.put(*found, traced)
+        memo.put(found, traced)
     return traced
 
 
 def known_functions(score_mod: Any, mask_mod: Any, query: Any) -> Traced | None:
     """What functions that were traced before became; None for others."""
-    found = memo.fingerprint(score_mod, mask_mod, is_torch_tensor(query), compute_type_of(query))
-    return None if found is None else memo.get(*found)
+    of_query = is_torch_tensor(query), compute_type_of(query)
+    made = mask_mod if score_mod is None else score_mod if mask_mod is None else None
+    is_own = type(made) is Made
+    how = (score_mod is None, *of_query)
+    known = memo.get_own(made, how) if is_own else None
+    if known is None:
+        found = memo.fingerprint(score_mod, mask_mod, *of_query)
+        known = None if found is None else memo.get(found)
+        if is_own and found is not None and known is not None:
+            memo.put_own(made, how, found, known)
+    return known
 
 
 def trace(
