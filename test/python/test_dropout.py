@@ -16,8 +16,8 @@ import naive
 import numpy as np
 import pytest
 import right
-from fa import masks, scores
-from fa._run import dropout, seeds
+from fa import _native, masks, scores
+from fa._run import dropout
 from fa._run.variant import Variant
 from libraries import (
     DEVICE,
@@ -722,50 +722,55 @@ def tensors(*shape):
 def seed_of(seed):
     """What a call without a seed draws after torch.manual_seed(seed)."""
     torch.manual_seed(seed)
-    if DEVICE == "cuda":
-        return seeds.seed_at(seed, 0)
-    return int(torch.randint(0, 2**63 - 1, (), dtype=torch.int64))
+    return randint(DEVICE)
 
 
-def test_seeds_of_generators_states():
-    """Of one generator by 1, of others far from each other, in 63 bits."""
-    numbers = {seeds.seed_at(seed, 0) for seed in range(1000)}
-    assert len(numbers) == 1000
-    assert min(np.diff(sorted(numbers))) > 1 << 20
-    assert 0.4 < np.mean([number / (1 << 62) for number in numbers]) < 0.6
-    for seed in (0, 1, -1, 1 << 63, (1 << 64) - 1):
-        assert seeds.seed_at(seed, 400) == seeds.seed_at(seed, 0) + 100
-        assert 0 <= seeds.seed_at(seed, (1 << 62) - 4) < 1 << 63
+def randint(device):
+    """What an operator of PyTorch's draws."""
+    return int(torch.randint(0, 2**63 - 1, (), dtype=torch.int64, device=device))
+
+
+def test_seeds_of_generators():
+    """Philox4x32-10, by the vectors of its authors' library (Random123), of keys and counters
+    of which PyTorch has half; below 2**63 - 1."""
+    assert _native.seed_of(0, 0) == 0x6627E8D5E169C58D
+    drawn = [_native.seed_of(seed, 4 * n) for seed in (0, 1, 1 << 63) for n in range(500)]
+    assert len(set(drawn)) == 1500 and max(drawn) < (1 << 63) - 1
+    assert 0.47 < np.mean([x / (1 << 63) for x in drawn]) < 0.53
+    for seed, offset in ((0, 0), (7, 400), ((1 << 64) - 5, (1 << 36) + 4)):
+        counter = (offset // 4 % 2**32, offset // 4 >> 32, 0, 0)
+        words = naive.philox(counter, (seed % 2**32, seed >> 32), rounds=10)
+        wanted = (int(words[0]) << 32 | int(words[1])) % ((1 << 63) - 1)
+        assert _native.seed_of(seed, offset) == wanted
 
 
 @needs_torch
 @pytest.mark.skipif(DEVICE != "cuda", reason="of a GPU's generator")
 def test_draws():
-    """Each is what the generator's state says, whatever else draws, on any stream."""
+    """Each is what an operator draws, whatever else draws, on any stream."""
     generator, device = torch.cuda.default_generators[0], torch.device("cuda", 0)
 
-    def draw():
-        found = dropout.torch_seed(torch, None, device)
-        assert found.shape == () and found.dtype == torch.int64 and found.device == device
-        return int(found)
+    def compare(set_state):
+        set_state()
+        wanted = [randint(device) for _ in range(3)]
+        state = generator.get_state()
+        set_state()
+        found = [dropout.torch_seed(torch, None, device) for _ in range(3)]
+        assert torch.equal(generator.get_state(), state)
+        assert all(x.shape == () and x.dtype == torch.int64 for x in found)
+        assert [int(x) for x in found] == wanted
 
-    torch.manual_seed(7)
-    state = generator.get_state()
-    found = [draw() for _ in range(3)]
-    assert found == [seeds.seed_at(7, 4 * n) for n in range(3)]
+    for seed in (0, 7, -1, (1 << 64) - 1):
+        compare(lambda: torch.manual_seed(seed))  # noqa: B023
+    for offset in (8, (1 << 34) - 4, 1 << 40):
+        compare(lambda: generator.set_offset(offset))  # noqa: B023
     torch.rand(1 << 20, device=device)
-    after = generator.get_offset()
-    assert after > 12
-    assert draw() == seeds.seed_at(7, after)
-    generator.set_offset(1 << 40)
-    assert draw() == seeds.seed_at(7, 1 << 40)
-    generator.set_state(state)
+    state = generator.get_state()
+    compare(lambda: generator.set_state(state))
     with torch.inference_mode():
-        assert draw() == found[0]
+        compare(lambda: torch.manual_seed(3))
     with torch.cuda.stream(torch.cuda.Stream()):
-        assert draw() == found[1]
-    q = torch.randn(1, 1, 8, 16, device=device, dtype=torch.float16, requires_grad=True)
-    fa.attention(q, q, q, dropout_p=0.5).sum().backward()  # keeps its seed
+        compare(lambda: torch.manual_seed(4))
 
 
 @needs_torch
