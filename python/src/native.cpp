@@ -6,7 +6,6 @@
 #include "Call.h"
 #include "Compiler.h"
 #include "DLPack.h"
-#include "Seeds.h"
 #include "fa-runtime/fa_runtime.h"
 
 #include <pybind11/pybind11.h>
@@ -337,7 +336,6 @@ PYBIND11_MODULE(_native, m) {
   py::register_exception<CompileError>(m, "CompileError", PyExc_ValueError);
   py::register_exception<RunError>(m, "RunError", PyExc_RuntimeError);
   fa::python::addCalls(m, m.attr("RunError"));
-  fa::python::addSeeds(m, m.attr("RunError"));
   m.attr("__version__") = FA_VERSION;
   m.def("compiler_path", &Compiler::path);
   m.def("compiler_is_loaded", &Compiler::isLoaded);

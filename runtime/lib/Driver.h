@@ -58,8 +58,8 @@ namespace fa::rt {
   X(eventElapsedTime, "cuEventElapsedTime", (float *, cu::Event, cu::Event))
 
 // Null where the driver is older: the first five came with CUDA 11.2, the next
-// with 12.4, the one after it with 12.0, the last one with 11.7; the others are
-// older than all drivers that load what needs them.
+// with 12.4, the one after it with 12.0; the others are older than all drivers
+// that load what needs them.
 #define FA_RT_DRIVER_OPTIONAL(X)                                               \
   X(memAllocAsync, "cuMemAllocAsync", (cu::DevicePtr *, size_t, cu::Stream))   \
   X(memFreeAsync, "cuMemFreeAsync", (cu::DevicePtr, cu::Stream))               \
@@ -76,9 +76,7 @@ namespace fa::rt {
      int))                                                                     \
   X(memHostAlloc, "cuMemHostAlloc", (void **, size_t, unsigned))               \
   X(memFreeHost, "cuMemFreeHost", (void *))                                    \
-  X(streamIsCapturing, "cuStreamIsCapturing", (cu::Stream, int *))             \
-  X(streamWriteValue64, "cuStreamWriteValue64_v2",                             \
-    (cu::Stream, cu::DevicePtr, uint64_t, unsigned))
+  X(streamIsCapturing, "cuStreamIsCapturing", (cu::Stream, int *))
 
 /// The driver's entry points. One object, immutable once made.
 struct Driver {

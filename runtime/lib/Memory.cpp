@@ -76,24 +76,6 @@ fa_rt_status fa_rt_stream_is_capturing(int device, void *stream,
   });
 }
 
-fa_rt_status fa_rt_stream_write_i64(int device, void *stream, void *to,
-                                    int64_t value) {
-  return onDevice(device, [&](const Driver &driver) {
-    requireNonNull(to, "the device address");
-    cu::Result result = driver.streamWriteValue64
-                            ? driver.streamWriteValue64(
-                                  static_cast<cu::Stream>(stream), toDevice(to),
-                                  static_cast<uint64_t>(value), 0)
-                            : cu::kNotSupported;
-    if (result == cu::kNotSupported)
-      fail(FA_RT_DRIVER_TOO_OLD,
-           "the driver or device %d has no cuStreamWriteValue64 (CUDA 11.7); "
-           "write the number with a kernel or a copy",
-           device);
-    driver.check(result, "writing a number in a stream's order");
-  });
-}
-
 fa_rt_status fa_rt_stream_synchronize(int device, void *stream) {
   return onDevice(device, [&](const Driver &driver) {
     driver.check(driver.streamSynchronize(static_cast<cu::Stream>(stream)),

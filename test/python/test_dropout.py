@@ -16,8 +16,7 @@ import naive
 import numpy as np
 import pytest
 import right
-from fa import _native, masks, scores
-from fa._run import dropout
+from fa import masks, scores
 from fa._run.variant import Variant
 from libraries import (
     DEVICE,
@@ -722,78 +721,7 @@ def tensors(*shape):
 def seed_of(seed):
     """What a call without a seed draws after torch.manual_seed(seed)."""
     torch.manual_seed(seed)
-    return randint(DEVICE)
-
-
-def randint(device):
-    """What an operator of PyTorch's draws."""
-    return int(torch.randint(0, 2**63 - 1, (), dtype=torch.int64, device=device))
-
-
-def test_seeds_of_generators():
-    """Philox4x32-10, by the vectors of its authors' library (Random123), of keys and counters
-    of which PyTorch has half; below 2**63 - 1."""
-    assert _native.seed_of(0, 0) == 0x6627E8D5E169C58D
-    drawn = [_native.seed_of(seed, 4 * n) for seed in (0, 1, 1 << 63) for n in range(500)]
-    assert len(set(drawn)) == 1500 and max(drawn) < (1 << 63) - 1
-    assert 0.47 < np.mean([x / (1 << 63) for x in drawn]) < 0.53
-    for seed, offset in ((0, 0), (7, 400), ((1 << 64) - 5, (1 << 36) + 4)):
-        counter = (offset // 4 % 2**32, offset // 4 >> 32, 0, 0)
-        words = naive.philox(counter, (seed % 2**32, seed >> 32), rounds=10)
-        wanted = (int(words[0]) << 32 | int(words[1])) % ((1 << 63) - 1)
-        assert _native.seed_of(seed, offset) == wanted
-
-
-@needs_torch
-@pytest.mark.skipif(DEVICE != "cuda", reason="of a GPU's generator")
-def test_draws():
-    """Each is what an operator draws, whatever else draws, on any stream."""
-    generator, device = torch.cuda.default_generators[0], torch.device("cuda", 0)
-
-    def compare(set_state):
-        set_state()
-        wanted = [randint(device) for _ in range(3)]
-        state = generator.get_state()
-        set_state()
-        found = [dropout.torch_seed(torch, None, device) for _ in range(3)]
-        assert torch.equal(generator.get_state(), state)
-        assert all(x.shape == () and x.dtype == torch.int64 for x in found)
-        assert [int(x) for x in found] == wanted
-
-    for seed in (0, 7, -1, (1 << 64) - 1):
-        compare(lambda: torch.manual_seed(seed))  # noqa: B023
-    for offset in (8, (1 << 34) - 4, 1 << 40):
-        compare(lambda: generator.set_offset(offset))  # noqa: B023
-    torch.rand(1 << 20, device=device)
-    state = generator.get_state()
-    compare(lambda: generator.set_state(state))
-    with torch.inference_mode():
-        compare(lambda: torch.manual_seed(3))
-    with torch.cuda.stream(torch.cuda.Stream()):
-        compare(lambda: torch.manual_seed(4))
-
-
-@needs_torch
-@pytest.mark.skipif(DEVICE != "cuda", reason="of a GPU's generator")
-def test_checkpoints_draw_again():
-    """What checkpointing computes a second time drops the same weights."""
-    from torch.utils.checkpoint import checkpoint
-
-    q, k, v = (x.requires_grad_() for x in tensors())
-
-    def attend(q, k, v):
-        return fa.attention(q, k, v, dropout_p=0.5)
-
-    def gradients(call):
-        torch.manual_seed(2)
-        out = call()
-        torch.rand(5, device=DEVICE)  # another state for the backward
-        return torch.autograd.grad(out.square().sum(), (q, k, v))
-
-    plain = gradients(lambda: attend(q, k, v))
-    again = gradients(lambda: checkpoint(attend, q, k, v, use_reentrant=False))
-    for one, other in zip(plain, again):
-        assert torch.allclose(one, other, atol=1e-3)
+    return int(torch.randint(0, 2**63 - 1, (), dtype=torch.int64, device=DEVICE))
 
 
 SDPA_MASKS = {
@@ -854,7 +782,7 @@ def test_a_call_draws_once(prepares, records):
     assert torch.equal(state, same)
     torch.manual_seed(5)
     for _ in range(3):
-        dropout.torch_seed(torch, None, torch.device(DEVICE, generator.device.index))
+        torch.randint(0, 2**63 - 1, (), dtype=torch.int64, device=DEVICE)
     assert torch.equal(state, generator.get_state())
     seen = {"mask": lambda b, h, i, j: j < np.array([33, 7])[b]}
     right.assert_right(first, expected((q.detach(), k, v), 0.5, seed_of(5), **seen))

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy
 
-from fa._run import seeds
 from fa._run.arrays import is_torch_tensor, library_of
 from fa._run.checks import number_of_argument
 from fa._run.variant import Traced, Variant, number_of
@@ -83,9 +82,6 @@ def _as_int(seed: Any) -> int:
 def torch_seed(torch: Any, seed: Any, device: Any) -> Any:
     """A seed as a tensor without dimensions; torch.compile traces it."""
     if seed is None:
-        drawn = None if torch.compiler.is_dynamo_compiling() else seeds.draw(torch, device)
-        if drawn is not None:
-            return drawn
         return torch.randint(0, (1 << 63) - 1, (), dtype=torch.int64, device=device)
     if isinstance(seed, torch.Tensor):
         if seed.numel() != 1 or seed.dtype not in (torch.int32, torch.int64):
@@ -128,6 +124,11 @@ def with_seed_type(
     return replace(base, captured=(*base.captured, type), dropout=dropped, arrays=())
 
 
+_DRAWN: dict[tuple[int, float], tuple[Variant, int]] = {}
+"""By a variant's number and a probability: that with dropout by a seed that PyTorch draws, and
+its number. A call asks it, and hashes no variant."""
+
+
 @functools.lru_cache(4096)
 def _numbered(variant: Variant | None, dropped: int, type: str) -> tuple[Variant, int]:
     result = with_seed_type(variant, dropped, type)
@@ -156,8 +157,18 @@ def with_dropout(traced: Traced, dropout_p: float, seed: Any, like: Any) -> Trac
         seed: what the user gave; None for a random one.
         like: the query.
     """
+    is_drawn = seed is None and traced.number >= 0 and is_torch_tensor(like)
+    known = _DRAWN.get((traced.number, dropout_p)) if is_drawn else None
+    if known is not None:
+        drawn = torch_seed(sys.modules["torch"], None, like.device)
+        return Traced(known[0], (*traced.arrays, drawn), known[1], traced.extents)
     dropped = dropped_of(dropout_p)
-    return add_dropout(traced, dropped, _seed_array(seed, like)) if dropped else traced
+    if not dropped:
+        return traced
+    made = add_dropout(traced, dropped, _seed_array(seed, like))
+    if is_drawn and made.number >= 0 and made.variant is not None:
+        _DRAWN[traced.number, float(dropout_p)] = made.variant, made.number
+    return made
 
 
 @functools.cache

@@ -416,11 +416,6 @@ FA_RT_API fa_rt_status fa_rt_copy_to_host(int device, void *to,
  * driver does not say. */
 FA_RT_API fa_rt_status fa_rt_stream_is_capturing(int device, void *stream,
                                                  int32_t *is_capturing);
-/** Writes a number to device memory, 8 bytes at a multiple of 8, behind what
- * `stream` has to do and before what it is given next; no kernel does it.
- * Errors: DRIVER_TOO_OLD where driver or device cannot. */
-FA_RT_API fa_rt_status fa_rt_stream_write_i64(int device, void *stream,
-                                              void *to, int64_t value);
 /** Waits for the work on `stream`; LAUNCH_FAILED if it failed. */
 FA_RT_API fa_rt_status fa_rt_stream_synchronize(int device, void *stream);
 

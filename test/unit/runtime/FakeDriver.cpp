@@ -494,18 +494,6 @@ int cuStreamIsCapturing(void *, int *status) {
   *status = state.behaviour.captureStatus;
   return ended("cuStreamIsCapturing", state.behaviour.captureResult);
 }
-int cuStreamWriteValue64_v2(void *, uint64_t to, uint64_t value, unsigned) {
-  std::lock_guard<std::mutex> lock(state.mutex);
-  record(("write " + std::to_string(value)).c_str());
-  if (state.behaviour.writeResult || !isCurrentContextPrimary())
-    return ended("cuStreamWriteValue64", state.behaviour.writeResult
-                                             ? state.behaviour.writeResult
-                                             : kInvalidContext);
-  auto found = state.memory.upper_bound(to);
-  if (to % 8 || found == state.memory.begin())
-    return ended("cuStreamWriteValue64", kInvalidValue);
-  return kSuccess;
-}
 int cuStreamSynchronize(void *) {
   std::lock_guard<std::mutex> lock(state.mutex);
   record("synchronize");

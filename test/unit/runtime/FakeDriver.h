@@ -67,8 +67,6 @@ struct Behaviour {
   int synchronizeResult = 0;
   /// What cuStreamIsCapturing says: 1 is CU_STREAM_CAPTURE_STATUS_ACTIVE.
   int captureStatus = 0, captureResult = 0;
-  /// Of cuStreamWriteValue64; 801 is CUDA_ERROR_NOT_SUPPORTED.
-  int writeResult = 0;
   /// Of cuMemHostAlloc.
   int hostAllocResult = 0;
   /// The result of encoding a tensor map, if its arguments are good.

@@ -141,23 +141,6 @@ TEST_F(Queue, WhetherAStreamIsCaptured) {
               FA_RT_INVALID_ARGUMENT, {"is_capturing"});
 }
 
-TEST_F(Queue, ANumberIsWrittenInAStreamsOrder) {
-  void *data = nullptr;
-  ASSERT_EQ(fa_rt_alloc(0, 8, &data), FA_RT_OK) << fa_rt_last_error();
-  ASSERT_EQ(fa_rt_stream_write_i64(0, nullptr, data, 1234567890123), FA_RT_OK)
-      << fa_rt_last_error();
-  EXPECT_EQ(state().calls.back(), "write 1234567890123");
-  expectError(fa_rt_stream_write_i64(0, nullptr, nullptr, 1),
-              FA_RT_INVALID_ARGUMENT, {"device address"});
-  expectError(
-      fa_rt_stream_write_i64(0, nullptr, static_cast<char *>(data) + 4, 1),
-      FA_RT_DRIVER_REJECTED, {"writing a number"});
-  state().behaviour.writeResult = 801; // CUDA_ERROR_NOT_SUPPORTED
-  expectError(fa_rt_stream_write_i64(0, nullptr, data, 1), FA_RT_DRIVER_TOO_OLD,
-              {"cuStreamWriteValue64", "kernel"});
-  EXPECT_EQ(fa_rt_free(0, data), FA_RT_OK);
-}
-
 TEST_F(Queue, NoneWhereACaptureIsBroken) {
   Program program = load(image());
   state().behaviour.captureStatus = 2; // invalidated
