@@ -451,7 +451,8 @@ def race_training(args: argparse.Namespace) -> dict[str, Any]:
             f"{found['aim']}), worst {found['worst']:.3f}"
         )
     print(f"{time.monotonic() - begin:.0f} s", flush=True)
-    return dict(training=True, rounds=args.rounds, rows=rows, summary=summary, complete=complete)
+    how = {"rounds": args.rounds, "waiting_cycles": timer.cycles}
+    return dict(training=True, **how, rows=rows, summary=summary, complete=complete)
 
 
 # --- Host time and first calls -----------------------------------------------------

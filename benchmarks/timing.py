@@ -119,7 +119,8 @@ def backward(out: Any, inputs: Sequence[Any]) -> Callable[[], object]:
 
 def gradient_error(shape: Shape) -> float:
     """The largest error of fa's three gradients, of two heads, as a share of what is allowed
-    by the tests' rule (test/python/right.py)."""
+    by the tests' rule (test/python/right.py). Of the same gradient of the output each time, as
+    tests have them: the largest error of 16-bit gradients is a matter of luck (docs/right.md)."""
     import fa
     import naive
     import right
@@ -128,7 +129,8 @@ def gradient_error(shape: Shape) -> float:
     q, k, v = leaves(*(x[:1, :2] for x in shape.inputs()))
     naive.telling(*(x.detach() for x in (q, k, v)))
     out = fa.attention(q, k, v, is_causal=shape.causal)
-    grad = torch.randn_like(out)
+    generator = torch.Generator("cuda").manual_seed(1)
+    grad = torch.randn(out.shape, generator=generator, device="cuda", dtype=out.dtype)
 
     def formula(*tensors: Any, dtype: str | None = None) -> Any:
         mask = (lambda b, h, i, j: j <= i) if shape.causal else None

@@ -789,6 +789,22 @@ def test_a_call_draws_once(prepares, records):
 
 
 @needs_torch
+def test_drawn_seeds_of_several_variants():
+    """Calls that fa knows: each probability with each function, in turns."""
+    q, k, v = tensors()
+    own = masks.padding(torch.tensor([33, 7], dtype=torch.int32, device=DEVICE))
+    lengths = np.array([33, 7])
+    seen = {"mask": lambda b, h, i, j: j < lengths[b]}
+    for turn in range(3):
+        for probability in (0.1, 0.5, 1 / 256):
+            for mask, formulas in ((None, {}), (own, seen)):
+                drawn = seed_of(turn)
+                torch.manual_seed(turn)
+                out = fa.attention(q, k, v, mask_mod=mask, dropout_p=probability)
+                right.assert_right(out, expected((q, k, v), probability, drawn, **formulas))
+
+
+@needs_torch
 def test_sdpa_of_other_ranks():
     for shape in ((7, 16), (3, 7, 16), (2, 3, 4, 7, 16)):
         q = torch.randn(shape, device=DEVICE)

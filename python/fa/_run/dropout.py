@@ -124,9 +124,11 @@ def with_seed_type(
     return replace(base, captured=(*base.captured, type), dropout=dropped, arrays=())
 
 
-_DRAWN: dict[tuple[int, float], tuple[Variant, int]] = {}
+_drawn: dict[tuple[int, float], tuple[Variant, int]] = {}
 """By a variant's number and a probability: that with dropout by a seed that PyTorch draws, and
 its number. A call asks it, and hashes no variant."""
+_LIMIT = 4096
+"""Of these; then all are forgotten."""
 
 
 @functools.lru_cache(4096)
@@ -158,7 +160,7 @@ def with_dropout(traced: Traced, dropout_p: float, seed: Any, like: Any) -> Trac
         like: the query.
     """
     is_drawn = seed is None and traced.number >= 0 and is_torch_tensor(like)
-    known = _DRAWN.get((traced.number, dropout_p)) if is_drawn else None
+    known = _drawn.get((traced.number, dropout_p)) if is_drawn else None
     if known is not None:
         drawn = torch_seed(sys.modules["torch"], None, like.device)
         return Traced(known[0], (*traced.arrays, drawn), known[1], traced.extents)
@@ -167,7 +169,9 @@ def with_dropout(traced: Traced, dropout_p: float, seed: Any, like: Any) -> Trac
         return traced
     made = add_dropout(traced, dropped, _seed_array(seed, like))
     if is_drawn and made.number >= 0 and made.variant is not None:
-        _DRAWN[traced.number, float(dropout_p)] = made.variant, made.number
+        if len(_drawn) >= _LIMIT:
+            _drawn.clear()
+        _drawn[traced.number, float(dropout_p)] = made.variant, made.number
     return made
 
 
