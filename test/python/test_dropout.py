@@ -805,6 +805,19 @@ def test_drawn_seeds_of_several_variants():
 
 
 @needs_torch
+def test_probabilities_of_other_classes():
+    """Also where fa knows a call with the number that they are."""
+    q, k, v = tensors()
+    for p in (0.5, np.float64(0.5), np.float32(0.5), np.array(0.5)):
+        drawn = seed_of(2)
+        torch.manual_seed(2)
+        right.assert_right(fa.attention(q, k, v, dropout_p=p), expected((q, k, v), 0.5, drawn))
+    for p in ([0.5], 0.5 + 0j, "0.5"):
+        with pytest.raises(TypeError, match="expected dropout_p"):
+            fa.attention(q, k, v, dropout_p=p)
+
+
+@needs_torch
 def test_sdpa_of_other_ranks():
     for shape in ((7, 16), (3, 7, 16), (2, 3, 4, 7, 16)):
         q = torch.randn(shape, device=DEVICE)

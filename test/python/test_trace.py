@@ -663,11 +663,21 @@ def test_traces_with_functions_that_fa_made(torch, monkeypatch):
     lengths.data = lengths.long()  # types are
     assert attend(mask, seen) > 0
     assert [attend(mask, seen) for _ in range(3)][1:] == [0, 0]
+    mask.function = fa.masks.causal
+    assert attend(mask, lambda b, h, i, j: j <= i) > 0
     window = [2]
-    mask = fa.masks.and_masks(fa.masks.causal, lambda b, h, i, j: i - j <= window[0])
-    for size in (2, 2, 2, 5, 5, 5):
-        window[0] = size
-        assert attend(mask, lambda b, h, i, j: (j <= i) & (i - j <= size)) > 0  # noqa: B023
+    within = {
+        "function": lambda b, h, i, j: i - j <= window[0],
+        "partial": functools.partial(lambda size, b, h, i, j: i - j <= size[0], window),
+    }
+    for function in within.values():
+        mask = fa.masks.and_masks(fa.masks.causal, function)
+        for size in (2, 2, 2, 5, 5, 5):
+            window[0] = size
+            assert attend(mask, lambda b, h, i, j: (j <= i) & (i - j <= size)) > 0  # noqa: B023
+    bias = fa.scores.t5_bias(torch.ones(32, len(Q[0])))
+    before = [(fa.attention(q, k, v, score_mod=bias), len(taken))[1] for _ in range(4)]
+    assert before[1] == before[3]
 
 
 def test_functions_made_anew(torch):

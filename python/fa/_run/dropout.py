@@ -159,7 +159,8 @@ def with_dropout(traced: Traced, dropout_p: float, seed: Any, like: Any) -> Trac
         seed: what the user gave; None for a random one.
         like: the query.
     """
-    is_drawn = seed is None and traced.number >= 0 and is_torch_tensor(like)
+    is_drawn = seed is None and type(dropout_p) is float  # what else it is, is refused or converted
+    is_drawn = is_drawn and traced.number >= 0 and is_torch_tensor(like)
     known = _drawn.get((traced.number, dropout_p)) if is_drawn else None
     if known is not None:
         drawn = torch_seed(sys.modules["torch"], None, like.device)
@@ -171,7 +172,7 @@ def with_dropout(traced: Traced, dropout_p: float, seed: Any, like: Any) -> Trac
     if is_drawn and made.number >= 0 and made.variant is not None:
         if len(_drawn) >= _LIMIT:
             _drawn.clear()
-        _drawn[traced.number, float(dropout_p)] = made.variant, made.number
+        _drawn[traced.number, dropout_p] = made.variant, made.number
     return made
 
 

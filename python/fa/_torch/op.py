@@ -293,10 +293,11 @@ class Attention(torch.autograd.Function):
             return (None,) * (4 + len(captured))
         results = (out, lse, torch.zeros_like(out) if out_grad is None else out_grad, lse_grad)
         wrt = [number for number in asked.floating if ctx.needs_input_grad[4 + number]]
-        if asked.prepared is not None and _places(captured) != ctx.places:
-            asked = asked._replace(prepared=None)  # of copies nobody promised anything
         gradients: Any = None
-        if not wrt and not torch.compiler.is_compiling():
+        is_eager = not torch.compiler.is_compiling()
+        if is_eager and asked.prepared is not None and _places(captured) != ctx.places:
+            asked = asked._replace(prepared=None)  # of copies nobody promised anything
+        if is_eager and not wrt:
             arguments = (query, key, value, *asked.key(tuple(captured)), *results)
             is_deterministic = torch.are_deterministic_algorithms_enabled()
             gradients = known_gradients(asked.prepared, *arguments, is_deterministic)

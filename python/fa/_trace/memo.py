@@ -26,6 +26,7 @@ import builtins
 import functools
 import sys
 import types
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,14 +103,28 @@ def _array_description(array: Any) -> tuple[Any, ...]:
     return array.dtype, shape, None, has_unit_stride
 
 
+_Described = tuple[Any, Callable[[Any], tuple[Any, ...]], tuple[Any, ...]]
+"""An array, what describes it, and how it was described."""
+
+
 class _Fingerprint:
     """The key of functions, and the arrays that they may read, in order."""
 
-    __slots__ = ("key", "arrays", "is_fixed", "fields", "unknown", "_seen", "_is_handed")
+    __slots__ = (
+        "key",
+        "arrays",
+        "described",
+        "is_fixed",
+        "fields",
+        "unknown",
+        "_seen",
+        "_is_handed",
+    )
 
     def __init__(self) -> None:
         self.key: list[Any] = []
         self.arrays: list[Any] = []
+        self.described: list[_Described] = []
         self.is_fixed = True
         """Whether the key is another one only when an array is: nothing else that was added
         can change."""
@@ -198,17 +213,19 @@ class _Fingerprint:
 
     def _tensor(self, tensor: Any) -> None:
         if not self._is_seen(id(tensor)):
-            self._keep(tensor, _tensor_description(tensor))
+            self._keep(tensor, _tensor_description)
 
     def _array(self, array: Any) -> None:
         if not self._is_handed:
             raise _Unknown  # whose values could be read without notice
         if not self._is_seen(id(array)):
-            self._keep(array, _array_description(array))
+            self._keep(array, _array_description)
 
-    def _keep(self, array: Any, description: tuple[Any, ...]) -> None:
+    def _keep(self, array: Any, describe: Callable[[Any], tuple[Any, ...]]) -> None:
+        description = describe(array)
         self._seen[id(array)] = len(self.arrays)
         self.arrays.append(array)
+        self.described.append((array, describe, description))
         self.key += description
 
     def _function(self, function: types.FunctionType) -> None:
@@ -307,6 +324,8 @@ class Fingerprint(NamedTuple):
     key: tuple[Any, ...]
     arrays: list[Any]
     """Those that the functions may read, which are no part of the key."""
+    described: tuple[_Described, ...]
+    """They, and what is."""
     is_fixed: bool
     """Whether the same functions have another key only when an array is another one."""
 
@@ -321,7 +340,8 @@ def fingerprint(*values: Any) -> Fingerprint | None:
             return None
     except (_Unknown, RecursionError):
         return None
-    return Fingerprint(tuple(result.key), result.arrays, result.is_fixed)
+    described = tuple(result.described)
+    return Fingerprint(tuple(result.key), result.arrays, described, result.is_fixed)
 
 
 def get(found: Fingerprint) -> Traced | None:
@@ -347,8 +367,9 @@ def put(found: Fingerprint, traced: Traced) -> None:
 class _Owned(NamedTuple):
     """The trace of a function that fa made."""
 
-    arrays: tuple[tuple[Any, Any, tuple[Any, ...]], ...]
-    """Each that the function may read, with what describes it, and how it was described."""
+    function: Any
+    described: tuple[_Described, ...]
+    """The arrays that the function may read."""
     traced: Traced
 
 
@@ -361,10 +382,10 @@ def get_own(made: Made, how: tuple[Any, ...]) -> Traced | None:
         how: all else that its trace depends on.
     """
     owned = made.traces.get(how)
-    if owned is None:
+    if owned is None or owned.function is not made.function:
         return None
     try:
-        for array, describe, description in owned.arrays:
+        for array, describe, description in owned.described:
             if describe(array) != description:
                 return None
     except _Unknown:
@@ -375,11 +396,7 @@ def get_own(made: Made, how: tuple[Any, ...]) -> Traced | None:
 def put_own(made: Made, how: tuple[Any, ...], found: Fingerprint, traced: Traced) -> None:
     """Keeps the trace of a function, of that fingerprint, with the function."""
     if found.is_fixed:
-        described = [
-            (x, _array_description if type(x) is np.ndarray else _tensor_description)
-            for x in found.arrays
-        ]
-        made.traces[how] = _Owned(tuple([(x, of, of(x)) for x, of in described]), traced)
+        made.traces[how] = _Owned(made.function, found.described, traced)
 
 
 # --- Which tensors' values are read ------------------------------------------------
