@@ -137,13 +137,14 @@ def relative_position(table: Any) -> Score:
 
 def _t5_thresholds(exact: int, buckets: int, max_distance: int) -> tuple[int, ...]:
     """Distances at which the buckets of the logarithmic half begin, but the first."""
-    ratio, thresholds = max_distance / exact, list[int]()
+    thresholds: tuple[int, ...] = ()
+    ratio = max_distance / exact
     for k in range(1, buckets - exact):
         least = exact * ratio ** (k / (buckets - exact))
         # What should be an integer is not missed by a rounding.
         near = round(least)
-        thresholds.append(near if abs(least - near) < 1e-9 * near else math.ceil(least))
-    return tuple(thresholds)
+        thresholds += (near if abs(least - near) < 1e-9 * near else math.ceil(least),)
+    return thresholds
 
 
 @picklable
