@@ -124,13 +124,6 @@ def with_seed_type(
     return replace(base, captured=(*base.captured, type), dropout=dropped, arrays=())
 
 
-_drawn: dict[tuple[int, float], tuple[Variant, int]] = {}
-"""By a variant's number and a probability: that with dropout by a seed that PyTorch draws, and
-its number. A call asks it, and hashes no variant."""
-_LIMIT = 4096
-"""Of these; then all are forgotten."""
-
-
 @functools.lru_cache(4096)
 def _numbered(variant: Variant | None, dropped: int, type: str) -> tuple[Variant, int]:
     result = with_seed_type(variant, dropped, type)
@@ -159,21 +152,8 @@ def with_dropout(traced: Traced, dropout_p: float, seed: Any, like: Any) -> Trac
         seed: what the user gave; None for a random one.
         like: the query.
     """
-    is_drawn = seed is None and type(dropout_p) is float  # what else it is, is refused or converted
-    is_drawn = is_drawn and traced.number >= 0 and is_torch_tensor(like)
-    known = _drawn.get((traced.number, dropout_p)) if is_drawn else None
-    if known is not None:
-        drawn = torch_seed(sys.modules["torch"], None, like.device)
-        return Traced(known[0], (*traced.arrays, drawn), known[1], traced.extents)
     dropped = dropped_of(dropout_p)
-    if not dropped:
-        return traced
-    made = add_dropout(traced, dropped, _seed_array(seed, like))
-    if is_drawn and made.number >= 0 and made.variant is not None:
-        if len(_drawn) >= _LIMIT:
-            _drawn.clear()
-        _drawn[traced.number, dropout_p] = made.variant, made.number
-    return made
+    return add_dropout(traced, dropped, _seed_array(seed, like)) if dropped else traced
 
 
 @functools.cache

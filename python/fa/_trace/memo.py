@@ -110,20 +110,10 @@ _Described = tuple[Any, Callable[[Any], tuple[Any, ...]], tuple[Any, ...]]
 class _Fingerprint:
     """The key of functions, and the arrays that they may read, in order."""
 
-    __slots__ = (
-        "key",
-        "arrays",
-        "described",
-        "is_fixed",
-        "fields",
-        "unknown",
-        "_seen",
-        "_is_handed",
-    )
+    __slots__ = ("key", "described", "is_fixed", "fields", "unknown", "_seen", "_is_handed")
 
     def __init__(self) -> None:
         self.key: list[Any] = []
-        self.arrays: list[Any] = []
         self.described: list[_Described] = []
         self.is_fixed = True
         """Whether the key is another one only when an array is: nothing else that was added
@@ -223,8 +213,7 @@ class _Fingerprint:
 
     def _keep(self, array: Any, describe: Callable[[Any], tuple[Any, ...]]) -> None:
         description = describe(array)
-        self._seen[id(array)] = len(self.arrays)
-        self.arrays.append(array)
+        self._seen[id(array)] = len(self.described)
         self.described.append((array, describe, description))
         self.key += description
 
@@ -322,10 +311,8 @@ class Fingerprint(NamedTuple):
     """What a trace is kept under."""
 
     key: tuple[Any, ...]
-    arrays: list[Any]
-    """Those that the functions may read, which are no part of the key."""
     described: tuple[_Described, ...]
-    """They, and what is."""
+    """The arrays that the functions may read, which are no part of the key themselves."""
     is_fixed: bool
     """Whether the same functions have another key only when an array is another one."""
 
@@ -340,8 +327,7 @@ def fingerprint(*values: Any) -> Fingerprint | None:
             return None
     except (_Unknown, RecursionError):
         return None
-    described = tuple(result.described)
-    return Fingerprint(tuple(result.key), result.arrays, described, result.is_fixed)
+    return Fingerprint(tuple(result.key), tuple(result.described), result.is_fixed)
 
 
 def get(found: Fingerprint) -> Traced | None:
@@ -349,13 +335,13 @@ def get(found: Fingerprint) -> Traced | None:
     known = _known.get(found.key)
     if known is None:
         return None
-    captured = tuple([found.arrays[place] for place in known.order])
+    captured = tuple([found.described[place][0] for place in known.order])
     return Traced(known.variant, captured, known.number, known.extents)
 
 
 def put(found: Fingerprint, traced: Traced) -> None:
     """Keeps a trace whose captured arrays are among the fingerprint's."""
-    places = {id(array): place for place, array in enumerate(found.arrays)}
+    places = {id(array): place for place, (array, *_) in enumerate(found.described)}
     order = tuple(places.get(id(array), -1) for array in traced.arrays)
     if -1 in order:
         return  # computed by the function
