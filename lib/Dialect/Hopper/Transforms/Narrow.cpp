@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The pass hopper-narrow: a tile that a product takes rounded is kept rounded
-// where it would wait for another product's result.
+// where it would wait for another product's result and registers cannot hold
+// both forms of it until then.
 
 #include "Pressure.h"
 
@@ -26,30 +27,19 @@ public:
   LoopTiles(scf::ForOp loop, ConsumersOp role)
       : body(*loop.getBody()), warpgroups(role.getWarpgroups()),
         most(role.getRegisters() - role.getSpare()) {}
-  bool fit() const;
   void narrow();
 
 private:
   llvm::SetVector<Operation *> productsBefore(Value value) const;
-  bool waitsForMore(linalg::GenericOp user, Value tile) const;
+  llvm::SetVector<Operation *> awaitedBy(linalg::GenericOp user,
+                                         Value tile) const;
+  bool fit(Value tile, Value rounded,
+           const llvm::SetVector<Operation *> &awaited) const;
 
   Block &body;
   int64_t warpgroups, most;
 };
 } // namespace
-
-/// Whether threads can hold what the loop carries and all that its products
-/// give at the same time.
-bool LoopTiles::fit() const {
-  int64_t all = 0;
-  for (Value carried : body.getArguments())
-    all += registersOf(carried, warpgroups);
-  for (auto product : body.getOps<WgmmaOp>())
-    if (product.getInits().empty())
-      for (Value result : product.getResults())
-        all += registersOf(result, warpgroups);
-  return all <= most;
-}
 
 /// A tile as what it is rounded to, element by element.
 static bool isRounding(linalg::GenericOp op) {
@@ -91,14 +81,28 @@ llvm::SetVector<Operation *> LoopTiles::productsBefore(Value value) const {
   return products;
 }
 
-/// Whether an operation also waits for a product that the tile does not need.
-bool LoopTiles::waitsForMore(linalg::GenericOp user, Value tile) const {
-  llvm::SetVector<Operation *> own = productsBefore(tile);
-  return llvm::any_of(user->getOperands(), [&](Value operand) {
-    return llvm::any_of(productsBefore(operand), [&](Operation *product) {
-      return !own.contains(product);
-    });
-  });
+/// The products that an operation waits for and the tile does not need.
+llvm::SetVector<Operation *> LoopTiles::awaitedBy(linalg::GenericOp user,
+                                                  Value tile) const {
+  llvm::SetVector<Operation *> awaited, own = productsBefore(tile);
+  for (Value operand : user->getOperands())
+    awaited.set_union(productsBefore(operand));
+  awaited.set_subtract(own);
+  return awaited;
+}
+
+/// Whether threads can hold a tile and its rounding, which a product in flight
+/// reads, beside what the loop carries and the results that are awaited.
+bool LoopTiles::fit(Value tile, Value rounded,
+                    const llvm::SetVector<Operation *> &awaited) const {
+  int64_t all =
+      registersOf(tile, warpgroups) + registersOf(rounded, warpgroups);
+  for (Value carried : body.getArguments())
+    all += registersOf(carried, warpgroups);
+  for (Operation *product : awaited)
+    for (Value result : product->getResults())
+      all += registersOf(result, warpgroups);
+  return all <= most;
 }
 
 /// The user reads the rounded tile in place of the tile.
@@ -169,11 +173,18 @@ void LoopTiles::narrow() {
     if (!made || made->getBlock() != &body || !isInRegisters(tile))
       continue;
     SmallVector<linalg::GenericOp> later;
-    for (Operation *user : tile.getUsers())
-      if (auto generic = dyn_cast<linalg::GenericOp>(user);
-          generic && generic != round && waitsForMore(generic, tile))
-        later.push_back(generic);
-    if (later.empty())
+    llvm::SetVector<Operation *> awaited;
+    for (Operation *user : tile.getUsers()) {
+      auto generic = dyn_cast<linalg::GenericOp>(user);
+      if (!generic || generic == round)
+        continue;
+      llvm::SetVector<Operation *> products = awaitedBy(generic, tile);
+      if (products.empty())
+        continue;
+      later.push_back(generic);
+      awaited.set_union(products);
+    }
+    if (later.empty() || fit(tile, round.getResult(0), awaited))
       continue;
     round->moveAfter(made);
     for (linalg::GenericOp user : later) {
@@ -190,10 +201,7 @@ namespace {
 struct NarrowTiles : public fa::hopper::impl::NarrowTilesPassBase<NarrowTiles> {
   void runOnOperation() override {
     getOperation().walk([](ConsumersOp role) {
-      role.walk([&](scf::ForOp loop) {
-        if (LoopTiles tiles(loop, role); !tiles.fit())
-          tiles.narrow();
-      });
+      role.walk([&](scf::ForOp loop) { LoopTiles(loop, role).narrow(); });
     });
   }
 };
