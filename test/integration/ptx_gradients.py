@@ -152,11 +152,16 @@ LIMITS = {
         # Where two iterations overlap before the loop and behind it.
         "f16 D=128 Dv=128 causal": Limit(8, 0),
         "bf16 D=128 Dv=128": Limit(8, 0),
-        # What the producer's 24 registers do not hold while its warps compute what follows.
+        # What the producer's 24 registers do not hold while its warps zero and compute what
+        # follows.
         "bf16 D=16 Dv=16": Limit(8, 0),
-        "bf16 D=32 Dv=32": Limit(8, 0),
-        "bf16 D=32 Dv=32 causal": Limit(8, 0),
-        "bf16 D=64 Dv=128": Limit(8, 0),
+        "bf16 D=32 Dv=32": Limit(16, 0),
+        "bf16 D=32 Dv=32 causal": Limit(16, 0),
+        "bf16 D=64 Dv=128": Limit(16, 0),
+        "bf16 D=64 Dv=64": Limit(8, 0),
+        "bf16 D=64 Dv=64 causal": Limit(8, 0),
+        "bf16 D=64 Dv=64 softcap": Limit(8, 0),
+        "bf16 D=64 Dv=64 causal documents": Limit(8, 0),
         # More than the rule allows, though not in steady loops: loaded for each query head.
         "bf16 D=32 Dv=32 grouped": Limit(40, 0),
         # In steady loops. The first is 1.03 times as fast as where it spills nothing. The second

@@ -10,6 +10,7 @@
 
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
 
 using namespace mlir;
 using namespace fa::nvidia;
@@ -302,10 +303,8 @@ LogicalResult KernelEmitter::emitCopiedElementLoop(const ElementOrder &order,
   return success();
 }
 
-LogicalResult KernelEmitter::emitElements(scf::ForallOp forall, Value thread,
-                                          int64_t threads, unsigned steps,
-                                          Value scratch) {
-  // Slices of memory, and scalars.
+/// Slices of memory, and scalars.
+LogicalResult KernelEmitter::emitSlices(scf::ForallOp forall) {
   for (Operation &op : forall.getBody()->without_terminator()) {
     if (isa<linalg::LinalgOp>(op) && !isa<linalg::FillOp>(op))
       continue;
@@ -314,6 +313,78 @@ LogicalResult KernelEmitter::emitElements(scf::ForallOp forall, Value thread,
     if (failed(emitOp(&op)))
       return failure();
   }
+  return success();
+}
+
+/// Zeros in all of a slice whose rows lie one behind the other.
+void KernelEmitter::zeroRows(const GlobalSlice &slice, int64_t cols, Value rows,
+                             Value thread, int64_t threads) {
+  constexpr int64_t width = 4;
+  Type type = slice.base->type.getElementType();
+  Value first = elementPointer(*slice.base, slice.offsets);
+  Value zeros = arith::ConstantOp::create(
+      b, loc, b.getZeroAttr(VectorType::get({width}, type)));
+  auto loop = scf::ForOp::create(b, loc, toIndex(mulC(thread, width)),
+                                 mulC(rows, cols), index(width * threads));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(loop.getBody());
+  Value to = LLVM::GEPOp::create(
+      b, loc, globalPointer(), type, first,
+      ArrayRef<LLVM::GEPArg>{toI64(loop.getInductionVar())});
+  LLVM::StoreOp::create(b, loc, zeros, to,
+                        width * type.getIntOrFloatBitWidth() / 8);
+}
+
+/// Whether the rows of a slice lie one behind the other, and all its columns
+/// are of the tensor.
+static bool hasDenseRows(const GlobalSlice &slice, int64_t cols) {
+  unsigned last = slice.base->type.getRank() - 1;
+  return slice.dims.size() == 2 && slice.dims[0] + 1 == last &&
+         slice.dims[1] == last && !slice.valid[1] &&
+         getConstantIntValue(slice.base->strides[last - 1]) == cols;
+}
+
+LogicalResult KernelEmitter::emitZeros(scf::ForallOp forall, Value thread,
+                                       int64_t threads,
+                                       ArrayRef<unsigned> zeroed) {
+  if (failed(emitSlices(forall)))
+    return failure();
+  SmallVector<Value> loaded;
+  for (Operation &op : forall.getTerminator().getYieldingOps())
+    collectLoaded(cast<tensor::ParallelInsertSliceOp>(op).getSource(), view,
+                  loaded);
+  for (Value v : loaded) {
+    FailureOr<TileValue> t = tile(v);
+    if (failed(t))
+      return failure();
+    const GlobalSlice slice = t->slice;
+    if (!llvm::is_contained(zeroed, slice.base->buffer))
+      continue;
+    auto shape = cast<RankedTensorType>(v.getType()).getShape();
+    if (shape[1] % 4 == 0 && hasDenseRows(slice, shape[1])) {
+      zeroRows(slice, shape[1],
+               slice.valid[0] ? slice.valid[0] : index(shape[0]), thread,
+               threads);
+      continue;
+    }
+    TileValue zeros;
+    zeros.kind = TileValue::Kind::Splat;
+    zeros.splat = arith::ConstantOp::create(
+        b, loc, b.getZeroAttr(slice.base->type.getElementType()));
+    tiles[v] = zeros;
+    if (failed(emitElementLoop(
+            {thread, threads, shape[1], shape[0] * shape[1], /*width=*/1}, {},
+            v, slice, /*steps=*/1)))
+      return failure();
+  }
+  return success();
+}
+
+LogicalResult KernelEmitter::emitElements(scf::ForallOp forall, Value thread,
+                                          int64_t threads, unsigned steps,
+                                          Value scratch) {
+  if (failed(emitSlices(forall)))
+    return failure();
   for (Operation &op : forall.getTerminator().getYieldingOps()) {
     auto insert = cast<tensor::ParallelInsertSliceOp>(op);
     Value source = insert.getSource(), whole = source;

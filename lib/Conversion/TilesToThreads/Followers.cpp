@@ -9,6 +9,13 @@
 // which a word in global memory counts, and computes. Numbers are drawn in the
 // order of groups, and whoever is waited for runs or comes to it without
 // waiting for a follower: only warps that have nothing else to do wait.
+//
+// The sums that followers read are zeroed in the launch as well, where nothing
+// else reads them: who draws a number writes zeros to what that block reads,
+// and waits for one and computes it that was drawn so long before that its
+// group's blocks have come. So L2 holds zeros until they are added to. The
+// producer starts a tile when its group's are written, which another word
+// counts.
 
 #include "KernelEmitter.h"
 
@@ -33,6 +40,14 @@ static int64_t additionsOfBlock(const BlockView &view) {
                 : view.warps();
 }
 
+/// A word of global memory counts what has been done so far, by the thread with
+/// number 0.
+void KernelEmitter::countBy(Value word, Value number) {
+  ptx("{\n.reg .pred p;\nsetp.eq.s32 p, $1, 0;\n"
+      "@p red.release.gpu.global.add.u32 [$0], 1;\n}",
+      "l,r,~{memory}", {word, number}, {});
+}
+
 /// What this warp, or the adder, has added to its group's sums is in memory,
 /// and counted.
 void KernelEmitter::countAddition(const TileGrid &grid, scf::ForallOp forall) {
@@ -45,10 +60,28 @@ void KernelEmitter::countAddition(const TileGrid &grid, scf::ForallOp forall) {
     ptx("cp.async.bulk.wait_group 0;", "~{memory}", {}, {});
   else
     endAdditions();
-  Value who = role == Role::Adder ? i32(0) : lane();
-  ptx("{\n.reg .pred p;\nsetp.eq.s32 p, $1, 0;\n"
-      "@p red.release.gpu.global.add.u32 [$0], 1;\n}",
-      "l,r,~{memory}", {word, who}, {});
+  countBy(word, role == Role::Adder ? i32(0) : lane());
+}
+
+/// Until a word of global memory has counted so much, with a look at it every
+/// `sleep` ns: others have the memory meanwhile. Of a thread.
+void KernelEmitter::waitForCount(Value word, Value expected, int64_t sleep) {
+  OpBuilder::InsertionGuard guard(b);
+  auto loop = scf::WhileOp::create(b, loc, TypeRange(), ValueRange());
+  b.createBlock(&loop.getBefore());
+  Value count = ptx("ld.acquire.gpu.global.u32 $0, [$1];", "=r,l,~{memory}",
+                    word, b.getI32Type())
+                    .front();
+  scf::ConditionOp::create(b, loc, less(count, expected), ValueRange());
+  b.createBlock(&loop.getAfter());
+  ptx(("nanosleep.u32 " + Twine(sleep) + ";").str(), "~{memory}", {}, {});
+  scf::YieldOp::create(b, loc);
+}
+
+/// What a group's followers read is zero. Of a thread.
+void KernelEmitter::waitForZeros(const FollowerGrid &follower, Value group) {
+  waitForCount(addC(follower.wordsOf(group), FollowerGrid::zeroCountOffset),
+               toI32(follower.followersOfGroup()), /*sleep=*/100);
 }
 
 /// All of a group's blocks have added what they add. Of a warp.
@@ -60,16 +93,13 @@ void KernelEmitter::waitForGroup(const FollowerGrid &follower, Value group) {
     OpBuilder::InsertionGuard guard(b);
     enterWhere(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, lane(),
                                      i32(0)));
-    auto loop = scf::WhileOp::create(b, loc, TypeRange(), ValueRange());
-    b.createBlock(&loop.getBefore());
-    Value count = ptx("ld.acquire.gpu.global.u32 $0, [$1];", "=r,l,~{memory}",
-                      word, b.getI32Type())
-                      .front();
-    scf::ConditionOp::create(b, loc, less(count, expected), ValueRange());
-    b.createBlock(&loop.getAfter());
-    // Others have the memory meanwhile.
-    ptx("nanosleep.u32 1000;", "~{memory}", {}, {});
-    scf::YieldOp::create(b, loc);
+    waitForCount(word, expected, /*sleep=*/1000);
+    if (follower.zero) {
+      // Where no block adds, none has waited for these.
+      enterWhere(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                       expected, i32(0)));
+      waitForZeros(follower, group);
+    }
   }
   syncWarp();
 }
@@ -82,8 +112,22 @@ Value KernelEmitter::drawFrom(Value address) {
       .front();
 }
 
-/// Draws blocks of the follower and computes them, until there are none. Of a
-/// warp, with its scratch or null.
+/// Writes zeros to what a block reads, and counts it. Of a warp.
+LogicalResult KernelEmitter::emitZeros(const FollowerGrid &follower,
+                                       Value number) {
+  auto [group, numbers] = follower.decode(toIndex(number));
+  if (failed(follower.zero(numbers, lane())))
+    return failure();
+  // What is added to them comes from shared memory, by TMA.
+  ptx("fence.proxy.async.global;", "~{memory}", {}, {});
+  syncWarp();
+  countBy(addC(follower.wordsOf(group), FollowerGrid::zeroCountOffset), lane());
+  return success();
+}
+
+/// Draws blocks of the follower and computes them, until there are none; before
+/// it waits for one it zeroes what another, so far ahead, will read. Of a warp,
+/// with its scratch or null.
 LogicalResult KernelEmitter::emitFollowers(const FollowerGrid &follower,
                                            Value scratch) {
   Type word = b.getI32Type();
@@ -105,18 +149,33 @@ LogicalResult KernelEmitter::emitFollowers(const FollowerGrid &follower,
   auto loop = scf::WhileOp::create(b, loc, word, ValueRange(draw()));
   OpBuilder::InsertionGuard guard(b);
   Block *test = b.createBlock(&loop.getBefore(), {}, word, loc);
-  Value number = test->getArgument(0);
-  scf::ConditionOp::create(b, loc, less(number, toI32(follower.count())),
-                           number);
+  Value number = test->getArgument(0), end = toI32(follower.count());
+  if (follower.zero)
+    end = add(end, toI32(follower.ahead()));
+  scf::ConditionOp::create(b, loc, less(number, end), number);
   Block *body = b.createBlock(&loop.getAfter(), {}, word, loc);
   number = body->getArgument(0);
-  auto [group, numbers] = follower.decode(toIndex(number));
-  waitForGroup(follower, group);
-  bool isConsumer = role == Role::Consumers;
-  if (failed(follower.emit(numbers, lane(),
-                           isConsumer ? stepsOfConsumers : stepsOfProducer,
-                           scratch)))
-    return failure();
+  if (follower.zero) {
+    OpBuilder::InsertionGuard inner(b);
+    enterWhere(less(number, toI32(follower.count())));
+    if (failed(emitZeros(follower, number)))
+      return failure();
+  }
+  {
+    OpBuilder::InsertionGuard inner(b);
+    if (follower.zero) {
+      number = arith::SubIOp::create(b, loc, number, toI32(follower.ahead()));
+      enterWhere(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::sge,
+                                       number, i32(0)));
+    }
+    auto [group, numbers] = follower.decode(toIndex(number));
+    waitForGroup(follower, group);
+    bool isConsumer = role == Role::Consumers;
+    if (failed(follower.emit(numbers, lane(),
+                             isConsumer ? stepsOfConsumers : stepsOfProducer,
+                             scratch)))
+      return failure();
+  }
   scf::YieldOp::create(b, loc, draw());
   return success();
 }

@@ -36,9 +36,9 @@ struct Turns {
 /// is computed where it is asked for: no register keeps it while tiles are
 /// computed.
 struct FollowerGrid {
-  /// How many there are, and how many blocks of the kernel before a group has
-  /// (index).
-  std::function<mlir::Value()> count, blocksOfGroup;
+  /// How many there are, how many of them a group has, and how many blocks of
+  /// the kernel before (index).
+  std::function<mlir::Value()> count, followersOfGroup, blocksOfGroup;
   /// The group of a block by its number (all index), and its induction
   /// variables.
   std::function<std::pair<mlir::Value, llvm::SmallVector<mlir::Value>>(
@@ -46,11 +46,12 @@ struct FollowerGrid {
       decode;
   /// The group of a block of the kernel before, by its induction variables.
   std::function<mlir::Value(llvm::ArrayRef<mlir::Value>)> groupOf;
-  /// The address (i64) of a group's two words of 32 bits in global memory: of
-  /// the first group the number that is drawn next, and how often blocks have
-  /// counted themselves.
+  /// The address (i64) of a group's words of 32 bits in global memory: of the
+  /// first group the number that is drawn next, how often blocks have counted
+  /// themselves, and, where warps zero sums, of how many followers.
   std::function<mlir::Value(mlir::Value)> wordsOf;
-  static constexpr int64_t words = 2, countOffset = 4;
+  static constexpr int64_t words = 2, wordsWithZeros = 4, countOffset = 4,
+                           zeroCountOffset = 8;
   /// Where the scratch of the first of the producer's warps lies in shared
   /// memory; -1: they have none.
   int64_t scratch;
@@ -60,6 +61,12 @@ struct FollowerGrid {
   std::function<mlir::LogicalResult(llvm::ArrayRef<mlir::Value>, mlir::Value,
                                     unsigned, mlir::Value)>
       emit;
+  /// Zeroes the sums that a block reads, likewise; null where they are zero
+  /// before the launch.
+  std::function<mlir::LogicalResult(llvm::ArrayRef<mlir::Value>, mlir::Value)>
+      zero;
+  /// How many blocks before it is computed a block's sums are zeroed (index).
+  std::function<mlir::Value()> ahead;
 };
 
 /// How a block comes by its tiles.
@@ -117,6 +124,10 @@ public:
     return emitElements(forall, threadId(), view.threads(), stepsOfBlock,
                         /*scratch=*/{});
   }
+  /// Writes zeros where such a block reads one of these buffers.
+  mlir::LogicalResult emitZeros(mlir::scf::ForallOp forall, mlir::Value thread,
+                                int64_t threads,
+                                llvm::ArrayRef<unsigned> zeroed);
   /// The number of the block among those that have begun (index), by a counter
   /// in global memory.
   mlir::Value drawNumber(mlir::Value counter);
@@ -438,6 +449,9 @@ private:
                                               mlir::Type type, unsigned width);
   void padElements(llvm::MutableArrayRef<mlir::Value> values,
                    mlir::Value inside, const GlobalSlice &slice);
+  mlir::LogicalResult emitSlices(mlir::scf::ForallOp forall);
+  void zeroRows(const GlobalSlice &slice, int64_t cols, mlir::Value rows,
+                mlir::Value thread, int64_t threads);
   mlir::LogicalResult emitElementLoop(const ElementOrder &order,
                                       llvm::ArrayRef<mlir::Value> loaded,
                                       mlir::Value source,
@@ -453,9 +467,14 @@ private:
                      const GlobalSlice &dest, const Elements &at);
 
   //--- Kernels that follow in the same launch (Followers.cpp)
+  void countBy(mlir::Value word, mlir::Value number);
   void countAddition(const TileGrid &grid, mlir::scf::ForallOp forall);
   mlir::Value drawFrom(mlir::Value address);
+  void waitForCount(mlir::Value word, mlir::Value expected, int64_t sleep);
+  void waitForZeros(const FollowerGrid &follower, mlir::Value group);
   void waitForGroup(const FollowerGrid &follower, mlir::Value group);
+  mlir::LogicalResult emitZeros(const FollowerGrid &follower,
+                                mlir::Value number);
   mlir::LogicalResult emitFollowers(const FollowerGrid &follower,
                                     mlir::Value scratch);
   mlir::LogicalResult emitFollowersOfProducer(mlir::scf::ForallOp forall,

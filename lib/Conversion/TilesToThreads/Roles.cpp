@@ -443,6 +443,12 @@ LogicalResult KernelEmitter::emitProducerTiles(scf::ForallOp forall,
     Value own = tiles.body->getArgument(0), next;
     if (!grid.turns)
       next = drawTile(grid, own);
+    if (grid.follower && grid.follower->zero) {
+      SmallVector<Value> numbers;
+      for (Value iv : forall.getInductionVars())
+        numbers.push_back(scalar(iv));
+      waitForZeros(*grid.follower, grid.follower->groupOf(numbers));
+    }
     if (failed(emitBlock(*forall.getBody())))
       return failure();
     if (grid.turns)

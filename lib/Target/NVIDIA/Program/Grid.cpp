@@ -183,10 +183,10 @@ Value KernelBuilder::sectionOfSums(
   return section;
 }
 
-FollowerGrid KernelBuilder::gridOfFollower(scf::ForallOp before,
-                                           scf::ForallOp follower,
-                                           KernelEmitter &emitter,
-                                           const GlobalTensor &words) {
+FollowerGrid
+KernelBuilder::gridOfFollower(scf::ForallOp before, scf::ForallOp follower,
+                              KernelEmitter &emitter, const GlobalTensor &words,
+                              int64_t wordsOfGroup, int64_t section) {
   // What bounds are made of is known already.
   auto countsOf = [this, &emitter](scf::ForallOp forall) {
     SmallVector<Value> counts;
@@ -197,6 +197,30 @@ FollowerGrid KernelBuilder::gridOfFollower(scf::ForallOp before,
   FollowerGrid grid;
   grid.count = [=] { return total(countsOf(follower)); };
   grid.blocksOfGroup = [=] { return countsOf(before).back(); };
+  // There may be no group where nobody has asked for a block.
+  grid.followersOfGroup = [=]() -> Value {
+    SmallVector<Value> own = countsOf(before), its = countsOf(follower);
+    Value groups =
+        arith::MaxUIOp::create(b, loc, total(ArrayRef(own).drop_back()),
+                               arith::ConstantIndexOp::create(b, loc, 1));
+    return arith::DivUIOp::create(b, loc, total(its), groups);
+  };
+  // So many that all groups of a section are zeroed before its blocks wait for
+  // each other's, and about as many as blocks that run and those that are drawn
+  // next add to.
+  grid.ahead = [=, followersOfGroup = grid.followersOfGroup]() -> Value {
+    constexpr int64_t perBlock = 6;
+    Value running = arith::IndexCastOp::create(
+        b, loc, b.getIndexType(),
+        NVVM::GridDimXOp::create(b, loc, b.getI32Type()));
+    return arith::AddIOp::create(
+        b, loc,
+        arith::MulIOp::create(
+            b, loc, followersOfGroup(),
+            arith::ConstantIndexOp::create(b, loc, section + 1)),
+        arith::MulIOp::create(
+            b, loc, running, arith::ConstantIndexOp::create(b, loc, perBlock)));
+  };
   grid.decode = [=](Value number) {
     SmallVector<Value> own = countsOf(before), its = countsOf(follower);
     Value groups = total(ArrayRef(own).drop_back());
@@ -216,7 +240,7 @@ FollowerGrid KernelBuilder::gridOfFollower(scf::ForallOp before,
   grid.wordsOf = [=](Value group) {
     Value first = arith::MulIOp::create(
         b, loc, arith::IndexCastOp::create(b, loc, b.getI64Type(), group),
-        arith::ConstantIntOp::create(b, loc, FollowerGrid::words, 64));
+        arith::ConstantIntOp::create(b, loc, wordsOfGroup, 64));
     Value address =
         LLVM::GEPOp::create(b, loc, words.pointer.getType(), b.getI32Type(),
                             words.pointer, ArrayRef<LLVM::GEPArg>{first});

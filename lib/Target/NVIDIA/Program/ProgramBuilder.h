@@ -50,6 +50,8 @@ private:
   void sameSize(mlir::Value tensor, unsigned dim, mlir::Value bound);
   llvm::SmallVector<std::string> header();
   std::string preparesOf(mlir::scf::ForallOp forall);
+  llvm::SmallVector<unsigned> zeroedInLaunch(mlir::scf::ForallOp forall,
+                                             mlir::scf::ForallOp follower);
   unsigned addWords(mlir::scf::ForallOp forall,
                     llvm::ArrayRef<std::string> sizes);
 
@@ -104,11 +106,12 @@ struct KernelBuilder {
                 llvm::ArrayRef<mlir::Value> counts, const GlobalTensor &words,
                 int64_t wordsPerBlock, bool backwards);
   /// How warps come by the blocks of a kernel that follows another, without how
-  /// these are emitted: `words` has FollowerGrid::words for each group.
+  /// these are emitted: `words` has so many of 32 bits for each group, and
+  /// blocks of `section` groups run side by side.
   FollowerGrid gridOfFollower(mlir::scf::ForallOp before,
                               mlir::scf::ForallOp follower,
-                              KernelEmitter &emitter,
-                              const GlobalTensor &words);
+                              KernelEmitter &emitter, const GlobalTensor &words,
+                              int64_t wordsOfGroup, int64_t section);
   mlir::Value
   sectionOfSums(mlir::scf::ForallOp forall, int64_t l2Bytes,
                 llvm::function_ref<const GlobalTensor *(mlir::Value)> tensorOf);
