@@ -937,7 +937,7 @@ def test_no_query_heads():
     found = torch.autograd.grad(fa.attention(q[:, :0], k, v).sum(), (q, k, v))
     assert [x.shape for x in found] == [x.shape for x in (q, k, v)]
     assert not any(x.any() for x in found)
-    own = [x.detach().numpy() for x in (q[:, :0], k, v)]
+    own = [x.detach().cpu().numpy() for x in (q[:, :0], k, v)]
     results = fa.attention(*own, return_lse=True)
     found = fa.attention_backward(*own, *results, results[0])
     assert not found.k.any() and not found.v.any()

@@ -57,10 +57,10 @@ def OrderStepsPass : Pass<"hopper-order", "::mlir::func::FuncOp"> {
 def NarrowTilesPass : Pass<"hopper-narrow", "::mlir::func::FuncOp"> {
   let summary = "tiles that products round wait rounded";
   let description = [{
-    A loop's products read 16-bit roundings of what is computed in f32. Where
-    threads cannot hold what the loop carries and the results of all its products
-    at the same time, what has to wait for another product's result reads the
-    rounded tile too: half as many registers hold it. So attention's gradient
+    A loop's products read 16-bit roundings of what is computed in f32. What has
+    to wait for another product's result reads the rounded tile, too, where
+    threads cannot hold the tile, its rounding and that result beside what the
+    loop carries: half as many registers hold it. So attention's gradient
     dS = P * (dP - D) is computed of the P that dV's product reads.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect"];
