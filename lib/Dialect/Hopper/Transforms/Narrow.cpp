@@ -3,7 +3,7 @@
 //
 // The pass hopper-narrow: a tile that a product takes rounded is kept rounded
 // where it would wait for another product's result and registers cannot hold
-// both forms of it until then.
+// both.
 
 #include "Pressure.h"
 
@@ -33,8 +33,7 @@ private:
   llvm::SetVector<Operation *> productsBefore(Value value) const;
   llvm::SetVector<Operation *> awaitedBy(linalg::GenericOp user,
                                          Value tile) const;
-  bool fit(Value tile, Value rounded,
-           const llvm::SetVector<Operation *> &awaited) const;
+  bool fit(Value tile, const llvm::SetVector<Operation *> &awaited) const;
 
   Block &body;
   int64_t warpgroups, most;
@@ -91,12 +90,11 @@ llvm::SetVector<Operation *> LoopTiles::awaitedBy(linalg::GenericOp user,
   return awaited;
 }
 
-/// Whether threads can hold a tile and its rounding, which a product in flight
-/// reads, beside what the loop carries and the results that are awaited.
-bool LoopTiles::fit(Value tile, Value rounded,
+/// Whether threads can hold a tile beside what the loop carries and the results
+/// that are awaited. It is rounded when these have been used.
+bool LoopTiles::fit(Value tile,
                     const llvm::SetVector<Operation *> &awaited) const {
-  int64_t all =
-      registersOf(tile, warpgroups) + registersOf(rounded, warpgroups);
+  int64_t all = registersOf(tile, warpgroups);
   for (Value carried : body.getArguments())
     all += registersOf(carried, warpgroups);
   for (Operation *product : awaited)
@@ -184,7 +182,7 @@ void LoopTiles::narrow() {
       later.push_back(generic);
       awaited.set_union(products);
     }
-    if (later.empty() || fit(tile, round.getResult(0), awaited))
+    if (later.empty() || fit(tile, awaited))
       continue;
     round->moveAfter(made);
     for (linalg::GenericOp user : later) {

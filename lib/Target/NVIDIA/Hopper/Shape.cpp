@@ -168,7 +168,7 @@ static constexpr MeasuredChoice kMeasured[] = {
     {64, 128, 128, false, true, true, 48, 48, 2, false},
     {80, 64, 64, false, true, false, 40, 40, 2, false},
     {96, 128, 64, false, true, true, 48, 48, 2, false},
-    {128, 128, 64, false, false, true, 48, 48, 3, true},
+    {128, 128, 64, false, false, true, 32, 32, 3, true},
     {128, 128, 80, false, true, true, 56, 24, 2, true},
     {160, 64, 64, false, true, true, 72, 72, 2, false},
     {192, 64, 64, false, false, true, 40, 40, 2, false},

@@ -59,9 +59,9 @@ def NarrowTilesPass : Pass<"hopper-narrow", "::mlir::func::FuncOp"> {
   let description = [{
     A loop's products read 16-bit roundings of what is computed in f32. What has
     to wait for another product's result reads the rounded tile, too, where
-    threads cannot hold the tile, its rounding and that result beside what the
-    loop carries: half as many registers hold it. So attention's gradient
-    dS = P * (dP - D) is computed of the P that dV's product reads.
+    threads cannot hold the tile and that result beside what the loop carries:
+    half as many registers hold it. So attention's gradient dS = P * (dP - D) is
+    computed of the P that dV's product reads.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect"];
 }
