@@ -94,7 +94,7 @@ def test_bad_ptx_is_an_error():
 @pytest.mark.parametrize("dim,rows,keys", [(64, 64, 128), (64, 128, 128), (128, 64, 128)])
 @pytest.mark.parametrize("words", ["", "causal", "grouped", "grouped causal"])
 def test_gradients_of_tiles_assemble(words, dim, rows, keys):
-    """Nothing is serialised, and no steady loop has local memory; 32 bytes have what the
+    """Nothing is serialised, and no steady loop has local memory but one; 32 bytes have what the
     producer's 24 registers do not hold between query heads, 16 what they do not hold while its
     warps zero and compute what follows. After its roles have parted a block has no barrier of all
     its threads, at which consumers would wait for the producer for ever."""
@@ -104,7 +104,10 @@ def test_gradients_of_tiles_assemble(words, dim, rows, keys):
     schedule = {"rows": rows, "keys": keys}
     text = fa.compile(config, "sm_90a", backward="all", schedule=schedule).asm["ptx"]
     rows = check_ptx.assemble_all([("gradient", text)], "sm_90a", {})
-    assert len(rows) == 2 and not [str(row) for row in rows if row.messages or row.looped]
+    # Two instructions are 1.03 times as fast as none and 24 bytes outside the loop (benchmarks/HISTORY.md,
+    # "Where P waits in f32").
+    looped = 2 if dim == 128 and "grouped" not in words else 0
+    assert len(rows) == 2 and not [str(row) for row in rows if row.messages or row.looped > looped]
     assert max(row.stack for row in rows) <= (32 if "grouped" in words else 16)
     (kernel,) = [part for part in text.split(".entry") if "setmaxnreg" in part]
     before, after = kernel.split("setmaxnreg", 1)
