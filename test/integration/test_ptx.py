@@ -104,8 +104,8 @@ def test_gradients_of_tiles_assemble(words, dim, rows, keys):
     schedule = {"rows": rows, "keys": keys}
     text = fa.compile(config, "sm_90a", backward="all", schedule=schedule).asm["ptx"]
     rows = check_ptx.assemble_all([("gradient", text)], "sm_90a", {})
-    # Two instructions are 1.03 times as fast as none and 24 bytes outside the loop (benchmarks/HISTORY.md,
-    # "Where P waits in f32").
+    # Two instructions are 1.03 times as fast as none and 24 bytes outside the loop
+    # (benchmarks/HISTORY.md, "Where P waits in f32").
     looped = 2 if dim == 128 and "grouped" not in words else 0
     assert len(rows) == 2 and not [str(row) for row in rows if row.messages or row.looped > looped]
     assert max(row.stack for row in rows) <= (32 if "grouped" in words else 16)

@@ -395,6 +395,12 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
       return failure();
     // With scalars as they are known here, not in a role.
     KernelEmitter bounds = emitter, following(*itsView, k.b, loc, shared);
+    auto emitterOf = [&](ArrayRef<Value> numbers) {
+      KernelEmitter one = following;
+      for (auto [iv, value] : llvm::zip(follower.getInductionVars(), numbers))
+        one.bindScalar(iv, value);
+      return one;
+    };
     if (follower) {
       bindTensors(following, follower);
       tiles.follower = k.gridOfFollower(
@@ -405,9 +411,7 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
                                                tensorOf[taken]->pointer);
       tiles.follower->emit = [&](ArrayRef<Value> numbers, Value thread,
                                  unsigned steps, Value scratch) {
-        KernelEmitter one = following;
-        for (auto [iv, value] : llvm::zip(follower.getInductionVars(), numbers))
-          one.bindScalar(iv, value);
+        KernelEmitter one = emitterOf(numbers);
         LogicalResult emitted =
             one.emitElements(follower, thread, 32, steps, scratch);
         emitter.alignedBuffers.insert(one.alignedBuffers.begin(),
@@ -416,11 +420,7 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
       };
       if (!zeroed.empty())
         tiles.follower->zero = [&](ArrayRef<Value> numbers, Value thread) {
-          KernelEmitter one = following;
-          for (auto [iv, value] :
-               llvm::zip(follower.getInductionVars(), numbers))
-            one.bindScalar(iv, value);
-          return one.emitZeros(follower, thread, 32, zeroed);
+          return emitterOf(numbers).emitZeros(follower, thread, 32, zeroed);
         };
     }
     if (failed(emitter.emitSpecialized(forall, tiles)))
