@@ -124,51 +124,119 @@ bool BlockProgram::isComputed(Value value) const {
              value.getDefiningOp());
 }
 
-/// Whether an operation of a block computes element by element.
-static bool isOfElements(Operation &op) {
-  auto isTile = [](Type type) {
-    auto tile = dyn_cast<RankedTensorType>(type);
-    return !tile || tile.getRank() == 2;
-  };
-  if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op))
-    return llvm::all_of(op.getResultTypes(),
-                        [](Type type) {
-                          auto tile = dyn_cast<RankedTensorType>(type);
-                          return tile && tile.getRank() == 2 &&
-                                 tile.hasStaticShape();
-                        }) &&
-           linalgOp.getNumReductionLoops() == 0 &&
-           llvm::all_of(linalgOp.getIndexingMapsArray(),
-                        [](AffineMap map) {
-                          return map.isIdentity() || map.getNumResults() == 0;
-                        }) &&
-           !op.walk([](RandomBitsOp) {
-                return WalkResult::interrupt();
-              }).wasInterrupted();
-  if (isa<tensor::ExtractSliceOp, tensor::PadOp, tensor::CastOp>(op))
-    return isTile(op.getResult(0).getType());
+/// Whether an operation on tensors makes no random bits, and has static results
+/// of that rank and operands of the same shape, or of one value throughout.
+static bool isOfOneShape(linalg::LinalgOp op, int64_t rank) {
+  return llvm::all_of(op->getResultTypes(),
+                      [&](Type type) {
+                        auto tile = dyn_cast<RankedTensorType>(type);
+                        return tile && tile.getRank() == rank &&
+                               tile.hasStaticShape();
+                      }) &&
+         op.getNumReductionLoops() == 0 &&
+         llvm::all_of(op.getIndexingMapsArray(),
+                      [](AffineMap map) {
+                        return map.isIdentity() || map.getNumResults() == 0;
+                      }) &&
+         !op->walk([](RandomBitsOp) {
+              return WalkResult::interrupt();
+            }).wasInterrupted();
+}
+
+/// Whether an operation of a block computes nothing on tensors: it makes one,
+/// cuts one of at most that rank out of another, or is of scalars.
+static bool computesNoTile(Operation &op, int64_t leastRank) {
+  if (isa<tensor::ExtractSliceOp, tensor::PadOp, tensor::CastOp>(op)) {
+    auto tile = dyn_cast<RankedTensorType>(op.getResult(0).getType());
+    return !tile || (tile.getRank() >= leastRank && tile.getRank() <= 2);
+  }
   return isa<tensor::EmptyOp>(op) ||
          (op.getNumRegions() == 0 && isMemoryEffectFree(&op) &&
           llvm::none_of(op.getResultTypes(),
                         [](Type type) { return isa<TensorType>(type); }));
 }
 
+/// Whether all that a block stores is of that rank, and computed: maybe more of
+/// it than is stored.
+static bool storesComputed(const BlockProgram &program, int64_t rank) {
+  auto inserts = program.getForall().getTerminator().getYieldingOps();
+  return !inserts.empty() && llvm::all_of(inserts, [&](Operation &op) {
+    auto insert = dyn_cast<tensor::ParallelInsertSliceOp>(op);
+    if (!insert || insert.getSourceType().getRank() != rank ||
+        program.isGlobal(insert.getSource()))
+      return false;
+    Value tile = insert.getSource();
+    if (auto slice = tile.getDefiningOp<tensor::ExtractSliceOp>())
+      tile = slice.getSource();
+    return isa_and_present<linalg::LinalgOp>(tile.getDefiningOp());
+  });
+}
+
 bool BlockProgram::isElementwise() const {
-  Block &body = *forall.getBody();
-  auto inserts = forall.getTerminator().getYieldingOps();
-  return !inserts.empty() &&
-         llvm::all_of(body.without_terminator(), isOfElements) &&
-         llvm::all_of(inserts, [&](Operation &op) {
-           auto insert = dyn_cast<tensor::ParallelInsertSliceOp>(op);
-           if (!insert || insert.getSourceType().getRank() != 2 ||
-               isGlobal(insert.getSource()))
-             return false;
-           // Of a tile that is larger than what is stored of it.
-           Value tile = insert.getSource();
-           if (auto slice = tile.getDefiningOp<tensor::ExtractSliceOp>())
-             tile = slice.getSource();
-           return isa_and_present<linalg::LinalgOp>(tile.getDefiningOp());
-         });
+  return storesComputed(*this, 2) &&
+         llvm::all_of(forall.getBody()->without_terminator(),
+                      [](Operation &op) {
+                        auto linalgOp = dyn_cast<linalg::LinalgOp>(op);
+                        return linalgOp ? isOfOneShape(linalgOp, 2)
+                                        : computesNoTile(op, 2);
+                      });
+}
+
+/// Whether it reduces rows, of whole tiles.
+static bool isRowReduction(linalg::LinalgOp op) {
+  if (op.getNumLoops() != 2 || op.getNumReductionLoops() != 1 ||
+      op.hasDynamicShape() ||
+      op.getIteratorTypesArray()[1] != utils::IteratorType::reduction)
+    return false;
+  MLIRContext *context = op.getContext();
+  AffineMap ofRow = AffineMap::get(2, 0, getAffineDimExpr(0, context));
+  return llvm::all_of(op->getOpOperands(), [&](OpOperand &operand) {
+    AffineMap map = op.getMatchingIndexingMap(&operand);
+    return op.isDpsInit(&operand) ? map == ofRow : map.isIdentity();
+  });
+}
+
+std::optional<SharedRows> BlockProgram::findSharedRows() const {
+  if (!storesComputed(*this, 1))
+    return std::nullopt;
+  constexpr int64_t vectorBits = 128, warpLanes = 32;
+  SharedRows shared;
+  SmallVector<int64_t> vectors;
+  int64_t bits = 0;
+  for (Operation &op : forall.getBody()->without_terminator()) {
+    auto linalgOp = dyn_cast<linalg::LinalgOp>(op);
+    if (!linalgOp) {
+      if (!computesNoTile(op, 1))
+        return std::nullopt;
+      continue;
+    }
+    for (Value operand : op.getOperands())
+      if (auto type = dyn_cast<RankedTensorType>(operand.getType());
+          type && type.getRank() == 2 && isLoadedTile(operand))
+        bits = std::max<int64_t>(bits, type.getElementTypeBitWidth());
+    if (isRowReduction(linalgOp)) {
+      SmallVector<int64_t> sizes = linalgOp.getStaticLoopRanges();
+      if (shared.rows && (shared.rows != sizes[0] || shared.cols != sizes[1]))
+        return std::nullopt;
+      shared.rows = sizes[0];
+      shared.cols = sizes[1];
+    } else if (isOfOneShape(linalgOp, 1)) {
+      vectors.push_back(
+          cast<RankedTensorType>(op.getResult(0).getType()).getDimSize(0));
+    } else if (!isOfOneShape(linalgOp, 2)) {
+      return std::nullopt;
+    }
+  }
+  if ((bits != 16 && bits != 32) ||
+      llvm::any_of(vectors, [&](int64_t size) { return size != shared.rows; }))
+    return std::nullopt;
+  shared.width = vectorBits / bits;
+  if (shared.cols == 0 || shared.cols % shared.width)
+    return std::nullopt;
+  int64_t parts = shared.cols / shared.width;
+  shared.lanes = std::min<int64_t>(warpLanes, parts & -parts);
+  return shared.rows * shared.lanes % warpLanes ? std::nullopt
+                                                : std::optional(shared);
 }
 
 bool BlockProgram::addsTiles() const {

@@ -49,6 +49,14 @@ bool boundsDependOn(mlir::scf::ForallOp forall, mlir::Value value);
 /// waits before it begins, counted back in the grid's last dimension; 0: none.
 std::optional<int64_t> findOrder(mlir::scf::ForallOp forall);
 
+/// How threads take a block that computes numbers of rows: lanes of a warp
+/// share a row, and load `width` elements that lie side by side at a time.
+struct SharedRows {
+  int64_t rows = 0, cols = 0, width = 0, lanes = 0;
+  /// Warps that have a row for each of their lanes, at most.
+  int64_t mostWarps() const { return rows * lanes / 32; }
+};
+
 /// Where the tensors of a block's program live.
 class BlockProgram {
 public:
@@ -69,6 +77,10 @@ public:
   /// Whether all that a block stores are tiles of two dimensions that are
   /// computed element by element of such tiles in memory. Walks it.
   bool isElementwise() const;
+  /// If all that the block stores are vectors with a number for each row, which
+  /// are computed of rows of tiles in memory and of such vectors, and rows are
+  /// whole vectors of 16 bytes. Walks it.
+  std::optional<SharedRows> findSharedRows() const;
   /// Blocks add tiles to sums that they share, as a gradient's do. Walks it.
   bool addsTiles() const;
 

@@ -45,6 +45,13 @@ FailureOr<BlockView> BlockView::of(scf::ForallOp forall) {
            << hopper::teamsOf(forall) << ", got " << view.teams();
   if (view.isElementwise())
     return view;
+  if (std::optional<SharedRows> rows = view.findSharedRows()) {
+    if (rows->mostWarps() % view.warps())
+      return forall.emitOpError("expected warps to divide ")
+             << rows->mostWarps() << " (" << rows->rows << " rows of "
+             << rows->lanes << " lanes), got " << view.warps();
+    return view;
+  }
   view.collectTiles();
   if (failed(hopper::verifyAdders(forall)) ||
       failed(hopper::verifyOrder(forall)) || failed(view.verifyTiles()) ||

@@ -98,6 +98,9 @@ public:
   bool isLoaded(mlir::Value value) const { return program.isLoadedTile(value); }
   /// Blocks compute element by element: no thread holds a tile. Walks it.
   bool isElementwise() const { return program.isElementwise(); }
+  std::optional<SharedRows> findSharedRows() const {
+    return program.findSharedRows();
+  }
   /// Whether the block reads or computes 16-bit numbers. Walks it.
   bool isOfShortTypes() const { return program.isOfShortTypes(); }
 

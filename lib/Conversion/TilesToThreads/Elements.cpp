@@ -6,7 +6,7 @@
 // by side in memory where these are sure to be aligned, and load some before
 // they compute.
 
-#include "KernelEmitter.h"
+#include "Elements.h"
 
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -15,24 +15,17 @@
 using namespace mlir;
 using namespace fa::nvidia;
 
-/// Of the elements of a row that begin at a column, those that a thread takes:
-/// their places, and what has been computed of them.
-struct KernelEmitter::Elements {
-  Value row, col;
-  unsigned width;
-  DenseMap<Value, SmallVector<Value>> known;
-};
-
 /// Where elements of a slice lie, of which those outside are moved to its
 /// border; and whether they are inside, null where all are.
 std::pair<Value, Value> KernelEmitter::elementsPointer(const GlobalSlice &slice,
                                                        const Elements &at) {
-  SmallVector<Value> coords{at.row, at.col}, indices(slice.offsets);
+  SmallVector<Value> indices(slice.offsets);
   Value inside;
-  for (auto [d, c] : llvm::enumerate(coords)) {
+  for (auto [d, dim] : llvm::enumerate(slice.dims)) {
+    Value c = d == 0 ? at.row : at.col;
     if (Value limit = slice.valid[d])
       c = clamp(c, limit, inside);
-    indices[slice.dims[d]] = add(indices[slice.dims[d]], c);
+    indices[dim] = add(indices[dim], c);
   }
   return {elementPointer(*slice.base, indices), inside};
 }
@@ -74,6 +67,11 @@ FailureOr<SmallVector<Value>> KernelEmitter::elementsOf(Value v, Elements &at) {
     return it->second;
   SmallVector<Value> values;
   auto op = v.getDefiningOp<linalg::LinalgOp>();
+  if (op && op.getNumReductionLoops()) {
+    if (failed(reduceRow(op, at)))
+      return failure();
+    return at.known[v];
+  }
   if (op && !isa<linalg::FillOp>(*op)) {
     if (failed(checkBody(op)))
       return failure();
@@ -97,7 +95,8 @@ FailureOr<SmallVector<Value>> KernelEmitter::elementsOf(Value v, Elements &at) {
       SmallVector<Value> ofOne;
       for (auto &values : args)
         ofOne.push_back(values[i]);
-      auto computed = cloneBody(op, ofOne, yielded, at.row, addC(at.col, i));
+      auto computed = cloneBody(op, ofOne, yielded, at.row,
+                                at.col ? addC(at.col, i) : Value());
       if (failed(computed))
         return failure();
       values.push_back(computed->front());
@@ -131,12 +130,13 @@ FailureOr<SmallVector<Value>> KernelEmitter::elementsOf(Value v, Elements &at) {
 void KernelEmitter::storeElements(ArrayRef<Value> values,
                                   const GlobalSlice &dest, const Elements &at) {
   OpBuilder::InsertionGuard guard(b);
-  SmallVector<Value> coords{at.row, at.col}, indices(dest.offsets);
+  SmallVector<Value> indices(dest.offsets);
   Value inside;
-  for (auto [d, c] : llvm::enumerate(coords)) {
+  for (auto [d, dim] : llvm::enumerate(dest.dims)) {
+    Value c = d == 0 ? at.row : at.col;
     if (Value limit = dest.valid[d])
       inside = both(inside, less(c, limit));
-    indices[dest.dims[d]] = add(indices[dest.dims[d]], c);
+    indices[dim] = add(indices[dim], c);
   }
   enterWhere(inside);
   Value pointer = elementPointer(*dest.base, indices);
@@ -155,9 +155,8 @@ void KernelEmitter::storeElements(ArrayRef<Value> values,
                         /*alignment=*/values.size() * bits / 8);
 }
 
-/// The tiles of memory that an element is computed of.
-static void collectLoaded(Value v, const BlockView &view,
-                          SmallVectorImpl<Value> &loaded) {
+void fa::nvidia::collectLoaded(Value v, const BlockView &view,
+                               SmallVectorImpl<Value> &loaded) {
   if (view.isLoaded(v)) {
     if (!llvm::is_contained(loaded, v))
       loaded.push_back(v);
@@ -199,8 +198,11 @@ KernelEmitter::Elements KernelEmitter::elementsFrom(const ElementOrder &order,
     row = divC(first, order.cols);
     col = add(remC(first, order.cols), own);
   }
-  return {toIndex(row), toIndex(col), order.width,
-          DenseMap<Value, SmallVector<Value>>()};
+  Elements at;
+  at.row = toIndex(row);
+  at.col = toIndex(col);
+  at.width = order.width;
+  return at;
 }
 
 /// Each thread loads what it needs for some steps before it computes.
@@ -380,6 +382,28 @@ LogicalResult KernelEmitter::emitZeros(scf::ForallOp forall, Value thread,
   return success();
 }
 
+/// Where what a block computes is stored.
+FailureOr<GlobalSlice>
+KernelEmitter::placeOfResult(tensor::ParallelInsertSliceOp insert) {
+  Value whole = insert.getSource();
+  if (tensor::ExtractSliceOp slice = cutOfComputed(whole, view))
+    whole = slice.getSource();
+  IRMapping map;
+  FailureOr<TileValue> to = tile(insert.getDest());
+  if (failed(to))
+    return failure();
+  FailureOr<GlobalSlice> dest =
+      cutSlice(*to, cast<OffsetSizeAndStrideOpInterface>(insert.getOperation()),
+               insert.getDroppedDims(), map, {});
+  if (failed(dest))
+    return failure();
+  auto type = cast<RankedTensorType>(whole.getType());
+  for (unsigned d = 0; d < dest->dims.size(); ++d)
+    if (!dest->valid[d] && dest->shape[d] < type.getDimSize(d))
+      dest->valid[d] = index(dest->shape[d]);
+  return dest;
+}
+
 LogicalResult KernelEmitter::emitElements(scf::ForallOp forall, Value thread,
                                           int64_t threads, unsigned steps,
                                           Value scratch) {
@@ -388,21 +412,12 @@ LogicalResult KernelEmitter::emitElements(scf::ForallOp forall, Value thread,
   for (Operation &op : forall.getTerminator().getYieldingOps()) {
     auto insert = cast<tensor::ParallelInsertSliceOp>(op);
     Value source = insert.getSource(), whole = source;
-    IRMapping map;
-    FailureOr<TileValue> to = tile(insert.getDest());
-    if (failed(to))
-      return failure();
-    FailureOr<GlobalSlice> dest =
-        cutSlice(*to, cast<OffsetSizeAndStrideOpInterface>(op),
-                 insert.getDroppedDims(), map, {});
+    FailureOr<GlobalSlice> dest = placeOfResult(insert);
     if (failed(dest))
       return failure();
     if (tensor::ExtractSliceOp slice = cutOfComputed(source, view))
       whole = slice.getSource();
     auto type = cast<RankedTensorType>(whole.getType());
-    for (unsigned d = 0; d < 2; ++d)
-      if (!dest->valid[d] && dest->shape[d] < type.getDimSize(d))
-        dest->valid[d] = index(dest->shape[d]);
     SmallVector<Value> loaded;
     collectLoaded(source, view, loaded);
     // Four elements together, if each tile of memory has them so.

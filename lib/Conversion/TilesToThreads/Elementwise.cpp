@@ -359,33 +359,56 @@ KernelEmitter::findPackedMaxima(Value tile, const FragmentLayout &layout,
   return success();
 }
 
-/// A reduction along the rows: over the thread's registers, then over the quad,
-/// then with the initial value.
-LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
+FailureOr<KernelEmitter::RowReduction>
+KernelEmitter::matchRowReduction(linalg::LinalgOp op) {
   SmallVector<AffineMap> maps = op.getIndexingMapsArray();
   unsigned inputs = op.getNumDpsInputs(), outs = op.getNumDpsInits();
   bool rows = op.getNumLoops() == 2 && op.getNumReductionLoops() == 1 &&
               op.getIteratorTypesArray()[1] == utils::IteratorType::reduction;
-  SmallVector<int64_t> ranges = op.getStaticLoopRanges();
   for (unsigned i = 0; rows && i < outs; ++i)
     rows = maps[inputs + i].getNumResults() == 1 &&
            maps[inputs + i].getDimPosition(0) == 0;
   if (!rows || failed(checkBody(op)))
     return op->emitOpError("cannot be distributed: of reductions only those "
                            "along a tile's rows (dimension 1) can");
-  FragmentLayout layout = view.wholeRows(ranges[0], ranges[1]);
-  FragmentLayout vector = layout.alongRows();
-
-  SmallVector<Operation *> combiners;
-  SmallVector<Value> mapped(outs);
+  RowReduction reduction;
+  reduction.mapped.resize(outs);
   for (unsigned i = 0; i < outs; ++i)
-    if (Operation *c = matchCombiner(op, i, mapped[i]))
-      combiners.push_back(c);
-  if (combiners.size() != outs || !llvm::all_of(combiners, isAssociative))
+    if (Operation *c = matchCombiner(op, i, reduction.mapped[i]))
+      reduction.combiners.push_back(c);
+  if (reduction.combiners.size() != outs ||
+      !llvm::all_of(reduction.combiners, isAssociative))
     return op->emitOpError("cannot be distributed: expected each result to be "
                            "one associative operation on the accumulator, such "
                            "as a sum or a maximum; compute the rest in an "
                            "elementwise operation");
+  return reduction;
+}
+
+SmallVector<Value> KernelEmitter::combine(const RowReduction &reduction,
+                                          ArrayRef<Value> x,
+                                          ArrayRef<Value> acc) {
+  SmallVector<Value> results;
+  for (auto [i, combiner] : llvm::enumerate(reduction.combiners)) {
+    IRMapping map;
+    bool accFirst = combiner->getOperand(1) == reduction.mapped[i];
+    map.map(combiner->getOperand(0), accFirst ? acc[i] : x[i]);
+    map.map(combiner->getOperand(1), accFirst ? x[i] : acc[i]);
+    results.push_back(b.clone(*combiner, map)->getResult(0));
+  }
+  return results;
+}
+
+/// A reduction along the rows: over the thread's registers, then over the quad,
+/// then with the initial value.
+LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
+  FailureOr<RowReduction> reduction = matchRowReduction(op);
+  if (failed(reduction))
+    return failure();
+  unsigned outs = op.getNumDpsInits();
+  SmallVector<int64_t> ranges = op.getStaticLoopRanges();
+  FragmentLayout layout = view.wholeRows(ranges[0], ranges[1]);
+  FragmentLayout vector = layout.alongRows();
 
   // The rest of the body maps an element first.
   auto elementOf = [&](unsigned reg) -> FailureOr<SmallVector<Value>> {
@@ -396,21 +419,9 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
         return failure();
       args.push_back(*v);
     }
-    return cloneBody(op, args, mapped, rowOf(layout, reg), colOf(layout, reg),
-                     combiners);
+    return cloneBody(op, args, reduction->mapped, rowOf(layout, reg),
+                     colOf(layout, reg), reduction->combiners);
   };
-  auto combine = [&](ArrayRef<Value> x, ArrayRef<Value> acc) {
-    SmallVector<Value> results;
-    for (unsigned i = 0; i < outs; ++i) {
-      IRMapping map;
-      bool accFirst = combiners[i]->getOperand(1) == mapped[i];
-      map.map(combiners[i]->getOperand(0), accFirst ? acc[i] : x[i]);
-      map.map(combiners[i]->getOperand(1), accFirst ? x[i] : acc[i]);
-      results.push_back(b.clone(*combiners[i], map)->getResult(0));
-    }
-    return results;
-  };
-
   operandRegs.clear();
   SmallVector<SmallVector<Value>> results(outs,
                                           SmallVector<Value>(vector.numRegs()));
@@ -418,9 +429,10 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
   // thread has no registers to spare.
   bool twoChains = view.consumers() != nullptr;
   SmallVector<SmallVector<Value>> chains(2 * vector.numRegs());
-  OpOperand *packed =
-      twoChains ? matchPackedMaximum(op, combiners[0], mapped[0], layout)
-                : nullptr;
+  OpOperand *packed = twoChains
+                          ? matchPackedMaximum(op, reduction->combiners[0],
+                                               reduction->mapped[0], layout)
+                          : nullptr;
   if (packed && failed(findPackedMaxima(packed->get(), layout, chains)))
     return failure();
   for (unsigned r = 0, e = packed ? 0 : layout.numRegs(); r < e; ++r) {
@@ -433,7 +445,7 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
       acc = *element;
       continue;
     }
-    SmallVector<Value> next = combine(*element, acc);
+    SmallVector<Value> next = combine(*reduction, *element, acc);
     if (layout.regCol(r) + 8 > layout.cols()) // may lie in the padding
       for (unsigned i = 0; i < outs; ++i)
         next[i] = arith::SelectOp::create(
@@ -445,12 +457,12 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
   for (unsigned v = 0; v < vector.numRegs(); ++v) {
     partial.push_back(chains[2 * v]);
     if (twoChains)
-      partial.back() = combine(chains[2 * v + 1], chains[2 * v]);
+      partial.back() = combine(*reduction, chains[2 * v + 1], chains[2 * v]);
     for (unsigned distance : {1, 2}) {
       SmallVector<Value> other;
       for (Value x : partial[v])
         other.push_back(shuffle(x, distance));
-      partial[v] = combine(other, partial[v]);
+      partial[v] = combine(*reduction, other, partial[v]);
     }
     SmallVector<Value> init;
     for (OpOperand &operand : op.getDpsInitsMutable()) {
@@ -459,7 +471,7 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
         return failure();
       init.push_back((*regs)[v]);
     }
-    SmallVector<Value> last = combine(partial[v], init);
+    SmallVector<Value> last = combine(*reduction, partial[v], init);
     for (unsigned i = 0; i < outs; ++i)
       results[i][v] = last[i];
   }

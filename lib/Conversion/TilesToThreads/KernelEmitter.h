@@ -128,6 +128,8 @@ public:
   mlir::LogicalResult emitZeros(mlir::scf::ForallOp forall, mlir::Value thread,
                                 int64_t threads,
                                 llvm::ArrayRef<unsigned> zeroed);
+  /// Emits a block that computes numbers of rows, which lanes share (Rows.cpp).
+  mlir::LogicalResult emitRows(mlir::scf::ForallOp forall);
   /// The number of the block among those that have begun (index), by a counter
   /// in global memory.
   mlir::Value drawNumber(mlir::Value counter);
@@ -410,6 +412,17 @@ private:
   mlir::FailureOr<llvm::SmallVector<mlir::Value>>
   elements(mlir::linalg::LinalgOp op, const FragmentLayout &layout,
            unsigned reg);
+  /// A reduction of rows: of each result the operation that combines it with
+  /// what the rest of the body makes of an element.
+  struct RowReduction {
+    llvm::SmallVector<mlir::Operation *> combiners;
+    llvm::SmallVector<mlir::Value> mapped;
+  };
+  /// Reports others.
+  mlir::FailureOr<RowReduction> matchRowReduction(mlir::linalg::LinalgOp op);
+  llvm::SmallVector<mlir::Value> combine(const RowReduction &reduction,
+                                         llvm::ArrayRef<mlir::Value> x,
+                                         llvm::ArrayRef<mlir::Value> acc);
   /// The value of the lane whose number differs by this bit.
   mlir::Value shuffle(mlir::Value v, unsigned distance);
   mlir::FailureOr<mlir::Value> operandElement(mlir::linalg::LinalgOp op,
@@ -465,6 +478,13 @@ private:
                                                              Elements &at);
   void storeElements(llvm::ArrayRef<mlir::Value> values,
                      const GlobalSlice &dest, const Elements &at);
+  mlir::FailureOr<GlobalSlice>
+  placeOfResult(mlir::tensor::ParallelInsertSliceOp insert);
+
+  //--- Rows that lanes share (Rows.cpp)
+  mlir::LogicalResult reduceRow(mlir::linalg::LinalgOp op, Elements &at);
+  Elements rowOfLane(const SharedRows &shared, mlir::Value row,
+                     mlir::Value lane, unsigned width);
 
   //--- Kernels that follow in the same launch (Followers.cpp)
   void countBy(mlir::Value word, mlir::Value number);

@@ -5,14 +5,16 @@
 
 #include "fa/Dialect/FA/IR/FA.h"
 
+#include <numeric>
+
 using namespace mlir;
 using namespace fa;
 using namespace fa::nvidia;
 
 /// Warps of a block that lists blocks of keys.
 static constexpr unsigned kListWarps = 16;
-/// And of one that computes element by element.
-static constexpr unsigned kElementWarps = 4;
+/// And of one that computes element by element, or numbers of rows, at most.
+static constexpr unsigned kElementWarps = 4, kRowWarps = 8;
 
 LogicalResult AmperePlan::compute() {
   if (!program.getForall().getBody()->getOps<ListBlocksOp>().empty()) {
@@ -23,6 +25,11 @@ LogicalResult AmperePlan::compute() {
   }
   if (program.isElementwise()) {
     numWarps = options.warps ? options.warps : kElementWarps;
+    return success();
+  }
+  if (std::optional<SharedRows> rows = program.findSharedRows()) {
+    numWarps = options.warps ? options.warps
+                             : std::gcd<int64_t>(kRowWarps, rows->mostWarps());
     return success();
   }
   collectVectorLoads();
@@ -54,7 +61,7 @@ static RankedTensorType inShared(Type type, const PlannedLoad &load) {
 
 void AmperePlan::apply() {
   if (!program.getForall().getBody()->getOps<ListBlocksOp>().empty() ||
-      program.isElementwise()) {
+      program.isElementwise() || program.findSharedRows()) {
     writeBlock(program, *options.target, numWarps, /*teams=*/1, smemBytes);
     return;
   }

@@ -445,8 +445,9 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
                                    wordsPerBlock,
                                    /*backwards=*/false),
                          *apart);
-    if (view->isElementwise() ? failed(emitter.emitElements(forall))
-                              : failed(emitter.emitBlock(*forall.getBody())))
+    if (view->isElementwise()    ? failed(emitter.emitElements(forall))
+        : view->findSharedRows() ? failed(emitter.emitRows(forall))
+                                 : failed(emitter.emitBlock(*forall.getBody())))
       return failure();
     if (apart)
       emitter.endTurns();
