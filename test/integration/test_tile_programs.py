@@ -61,12 +61,18 @@ def elements(x, y):
     return (product + torch.arange(40) / 40).to(x.dtype), product[:, :33]
 
 
+def rows(x, y, v):
+    """rows.mlir: sums of x y over columns, less v, and the largest of x."""
+    return (x * y[:, 1:-1]).sum(1) - v, x.amax(1)
+
+
 PROGRAMS = {
     "gemm": (gemm, torch.bfloat16, [torch.bfloat16]),
     "mlp": (mlp, torch.float16, [torch.float16]),
     "backward": (backward, torch.bfloat16, [torch.bfloat16, torch.bfloat16, torch.float32]),
     "linear": (linear, torch.bfloat16, [torch.bfloat16]),
     "elements": (elements, torch.bfloat16, [torch.bfloat16, torch.float32]),
+    "rows": (rows, torch.bfloat16, [torch.float32, torch.bfloat16]),
 }
 """The formula, the type of matrices that are given, and those of results."""
 
@@ -81,6 +87,7 @@ def inputs(name, rows, depth):
         "backward": [(256, 64)] * 4,
         "linear": [(rows, 64)] * 3,
         "elements": [(rows, 40)] * 2,
+        "rows": [(rows, 48), (rows, 50), (rows,)],
     }[name]
     first, *weights = (torch.randn(shape, generator=generator) for shape in shapes)
     if name == "backward":
@@ -88,7 +95,7 @@ def inputs(name, rows, depth):
     else:
         weights = [x / max(len(x), 1) ** 0.5 if x.dim() == 2 else x for x in weights]
     tensors = [x.to(dtype) if x.dim() == 2 else x for x in (first, *weights)]
-    if name == "elements":
+    if name in ("elements", "rows"):
         tensors[1] = tensors[1].float() * depth
     if name == "backward":
         q, k, v, out_grad = (x.double() for x in tensors)
@@ -113,6 +120,9 @@ def inputs(name, rows, depth):
         ("elements", 48, 4),
         ("elements", 1, 4),
         ("elements", 61, 4),
+        ("rows", 48, 4),
+        ("rows", 1, 4),
+        ("rows", 61, 4),
     ],
 )
 def test_programs(name, rows, depth, way):

@@ -49,7 +49,8 @@ FailureOr<BlockView> BlockView::of(scf::ForallOp forall) {
     if (rows->mostWarps() % view.warps())
       return forall.emitOpError("expected warps to divide ")
              << rows->mostWarps() << " (" << rows->rows << " rows of "
-             << rows->lanes << " lanes), got " << view.warps();
+             << rows->lanes << " lanes), got " << view.warps()
+             << "; choose another number, or leave it out";
     return view;
   }
   view.collectTiles();

@@ -1,5 +1,8 @@
 // RUN: fa-opt %s --fa-schedule-ampere --fa-tiles-to-threads | FileCheck %s
 // RUN: fa-opt %s --fa-schedule-ampere --fa-tiles-to-threads --canonicalize --cse | FileCheck %s --check-prefix=COUNT
+// RUN: not fa-opt %inputs/tiles/rows.mlir --fa-schedule-ampere=warps=2 --fa-tiles-to-threads 2>&1 | FileCheck %s --check-prefix=ROWS
+
+// ROWS: error: 'scf.forall' op expected warps to divide 3 (24 rows of 4 lanes), got 2; choose another number, or leave it out
 
 // One contraction: both operands by cp.async, ldmatrix, mma.sync; the result is
 // stored for the rows and columns that exist.
