@@ -574,26 +574,22 @@ static TileSizes chooseForWgmma(const TargetInfo &target,
 /// whole boxes of 16.
 static bool dividesInTwo(int64_t cols) { return cols % 32 == 0 || cols == 16; }
 
-/// Whether gradients keep no more than the weights and theirs, one loop is all
-/// that a block runs, and what is computed for an element takes few registers:
-/// a score function, or a mask. With both ptxas may run one product after the
-/// other (C7512), and spills what is read for each element.
-static bool isLight(const TileProblem &p) {
-  int64_t mostTests = p.scoreFunction ? 1 : 4;
-  return p.maskTests <= mostTests &&
-         !(p.elementReads || p.blockMask || p.dropout || p.otherTerms ||
-           p.keepsProducts || p.sharesKeys);
+/// Whether gradients keep no more than the weights and theirs, no tile is cut
+/// but the last ones, and one loop is all that a block runs.
+static bool isPlain(const TileProblem &p) {
+  return !(p.scoreFunction || p.elementReads || p.maskTests || p.blockMask ||
+           p.dropout || p.otherTerms || p.keepsProducts || p.sharesKeys);
 }
 
 /// Rows of gradients at head dim 128: 80, of which dQ is computed transposed,
-/// take all registers, and are 3 to 9% faster than 64 of long sequences. Of a
+/// take all registers, and are 5 to 9% faster than 64 of long sequences. Of a
 /// short one the last tile would compute more for nothing.
-static int64_t rowsOfLight(const TileProblem &p) {
+static int64_t rowsOfPlain(const TileProblem &p) {
   constexpr int64_t most = 80, fewer = 64;
   bool isFitting =
       !p.queryLength || 100 * llvm::alignTo(*p.queryLength, most) <=
                             105 * llvm::alignTo(*p.queryLength, fewer);
-  return p.headDim == 128 && p.valueDim == 128 && isLight(p) && isFitting
+  return p.headDim == 128 && p.valueDim == 128 && isPlain(p) && isFitting
              ? most
              : fewer;
 }
@@ -618,7 +614,7 @@ chooseGradientsForWgmma(const TargetInfo &target, const TileProblem &p) {
     s.keys = 128;
   } else if (d <= 128 && divides) {
     bool isFull = p.keepsProducts && d > 96;
-    s.rows = isFull ? 128 : rowsOfLight(p);
+    s.rows = isFull ? 128 : rowsOfPlain(p);
     s.keys = isFull ? 64 : 128;
   } else if (d <= 128 || (divides && dividesInTwo(p.valueDim))) {
     s.rows = s.keys = 64;
