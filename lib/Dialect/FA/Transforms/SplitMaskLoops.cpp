@@ -41,7 +41,6 @@ public:
   std::string run();
 
 private:
-  bool hasGap() const;
   void setLowerBound(BoundBuilder &bounds);
   void setUpperBound(BoundBuilder &bounds, const Bound &end);
   void skipUnseen(BoundBuilder &bounds);
@@ -68,25 +67,12 @@ private:
 // The rewrite
 //===----------------------------------------------------------------------===//
 
-/// Whether tiles lie in a gap between the keys seen. Without an end on both
-/// sides it is none; the bounds have dealt with it.
-bool LoopSplitter::hasGap() const {
-  const KeyInterval &unseen = intervals.unseen;
-  std::optional<int64_t> length = unseen.getMaxLength();
-  return !(unseen.isNothing() || unseen.lo.isNegInf() || unseen.hi.isPosInf() ||
-           masked.step != masked.keys || (length && *length < masked.step));
-}
-
-/// Where there is a gap, which is of whole tiles, at one of the tiles there are
-/// without a mask; else as late as vectors of memory that are read along with
-/// tiles stay aligned (80 rows of a gradient begin at multiples of 16).
 void LoopSplitter::setLowerBound(BoundBuilder &bounds) {
   if (intervals.visited.lo.isNegInf())
     return;
-  int64_t unit = hasGap() ? masked.step : masked.step & -masked.step;
   Bound zero = Bound::affine(builder.getAffineConstantExpr(0));
   Bound start =
-      Bound::max(align(intervals.visited.lo, unit, /*up=*/false), zero);
+      Bound::max(align(intervals.visited.lo, masked.step, /*up=*/false), zero);
   loop.setLowerBound(
       getValueOrCreateConstantIndexOp(builder, loc, bounds.build(start)));
   done += "it starts later, ";
@@ -104,9 +90,12 @@ void LoopSplitter::setUpperBound(BoundBuilder &bounds, const Bound &end) {
 /// Leaves out the tiles that lie in the gap between the keys seen: the loop
 /// counts tiles, and from the gap on a tile's first key is further on.
 void LoopSplitter::skipUnseen(BoundBuilder &bounds) {
-  if (!hasGap())
-    return;
   const KeyInterval &unseen = intervals.unseen;
+  std::optional<int64_t> length = unseen.getMaxLength();
+  // Without an end on both sides it is no gap; the bounds have dealt with it.
+  if (unseen.isNothing() || unseen.lo.isNegInf() || unseen.hi.isPosInf() ||
+      masked.step != masked.keys || (length && *length < masked.step))
+    return;
   auto value = [&](const Bound &bound) {
     return getValueOrCreateConstantIndexOp(builder, loc, bounds.build(bound));
   };
