@@ -182,18 +182,13 @@ bool BlockProgram::isElementwise() const {
                       });
 }
 
-/// Whether it reduces rows, of whole tiles.
+/// Whether it reduces rows of static tiles, each element where it lies.
 static bool isRowReduction(linalg::LinalgOp op) {
-  if (op.getNumLoops() != 2 || op.getNumReductionLoops() != 1 ||
-      op.hasDynamicShape() ||
-      op.getIteratorTypesArray()[1] != utils::IteratorType::reduction)
-    return false;
-  MLIRContext *context = op.getContext();
-  AffineMap ofRow = AffineMap::get(2, 0, getAffineDimExpr(0, context));
-  return llvm::all_of(op->getOpOperands(), [&](OpOperand &operand) {
-    AffineMap map = op.getMatchingIndexingMap(&operand);
-    return op.isDpsInit(&operand) ? map == ofRow : map.isIdentity();
-  });
+  auto generic = dyn_cast<linalg::GenericOp>(op.getOperation());
+  return generic && reducesRows(generic) && !op.hasDynamicShape() &&
+         llvm::all_of(op.getDpsInputOperands(), [&](OpOperand *operand) {
+           return op.getMatchingIndexingMap(operand).isIdentity();
+         });
 }
 
 std::optional<SharedRows> BlockProgram::findSharedRows() const {

@@ -92,7 +92,7 @@ LogicalResult KernelEmitter::emitRows(scf::ForallOp forall) {
   }
   // One element at a time where vectors are not sure to be aligned.
   unsigned width = shared.width;
-  int64_t numTiles = 0;
+  int64_t tilesRead = 0;
   for (Value v : loaded) {
     FailureOr<TileValue> t = tile(v);
     if (failed(t))
@@ -100,7 +100,7 @@ LogicalResult KernelEmitter::emitRows(scf::ForallOp forall) {
     const GlobalSlice &slice = t->slice;
     if (slice.dims.size() != 2)
       continue;
-    ++numTiles;
+    ++tilesRead;
     unsigned bytes = slice.base->type.getElementTypeBitWidth() / 8;
     if (!takesVectors(slice, shared.cols, slice.valid[1], bytes))
       width = 1;
@@ -111,8 +111,9 @@ LogicalResult KernelEmitter::emitRows(scf::ForallOp forall) {
   const int64_t atATime = view.threads() / shared.lanes,
                 ofThread = shared.rows / atATime,
                 vectors =
-                    numTiles * shared.cols / (shared.width * shared.lanes);
-  int64_t steps = std::clamp<int64_t>(mostVectors / vectors, 1, ofThread);
+                    tilesRead * shared.cols / (shared.width * shared.lanes);
+  int64_t steps = std::clamp<int64_t>(
+      mostVectors / std::max<int64_t>(vectors, 1), 1, ofThread);
   while (ofThread % steps)
     --steps;
   Value lane = remC(threadId(), shared.lanes),
