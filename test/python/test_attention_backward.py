@@ -210,12 +210,12 @@ def gradient_of(dim, score_mod, chip="sm_90", dtype="bf16", **options):
 
 
 def tile_of(kernel):
-    """Rows and keys of a gradient's step, and the threads of its block."""
+    """Rows and keys of a gradient's step, and the threads of its block, of the second kernel."""
     step = re.search(
         r"fa\.softmax_grad.*?tensor<(\d+)x(\d+)xf32>", kernel.stages["fa-pad-tiles"], re.S
     )
     blocks = [int(n) for n in re.findall(r"//!fa.launch.* block=(\d+)", kernel.asm["ptx"])]
-    return tuple(map(int, step.groups())), max(blocks)
+    return tuple(map(int, step.groups())), blocks[1]
 
 
 SLOPES = scores.alibi(np.zeros(8, np.float32))
