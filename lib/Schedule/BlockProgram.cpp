@@ -7,6 +7,7 @@
 #include "fa/Dialect/FA/IR/Matchers.h"
 
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 using namespace mlir;
@@ -143,12 +144,30 @@ static bool isOfOneShape(linalg::LinalgOp op, int64_t rank) {
             }).wasInterrupted();
 }
 
+/// Whether a value is a tensor in memory, or cut out of one.
+static bool isOfMemory(const BlockProgram &program, Value value) {
+  Operation *op = value.getDefiningOp();
+  return program.isGlobal(value) ||
+         (isa_and_present<tensor::ExtractSliceOp, tensor::PadOp,
+                          tensor::CastOp>(op) &&
+          isOfMemory(program, op->getOperand(0)));
+}
+
 /// Whether an operation of a block computes nothing on tensors: it makes one,
-/// cuts one of at most that rank out of another, or is of scalars.
-static bool computesNoTile(Operation &op, int64_t leastRank) {
+/// cuts one of at least that rank out of memory, or the first part out of
+/// another, or is of scalars.
+static bool computesNoTile(const BlockProgram &program, Operation &op,
+                           int64_t leastRank) {
   if (isa<tensor::ExtractSliceOp, tensor::PadOp, tensor::CastOp>(op)) {
     auto tile = dyn_cast<RankedTensorType>(op.getResult(0).getType());
-    return !tile || (tile.getRank() >= leastRank && tile.getRank() <= 2);
+    if (!tile || tile.getRank() < leastRank || tile.getRank() > 2)
+      return false;
+    auto slice = dyn_cast<tensor::ExtractSliceOp>(op);
+    return isOfMemory(program, op.getOperand(0)) ||
+           (slice && slice.getDroppedDims().none() && slice.hasUnitStride() &&
+            llvm::all_of(slice.getMixedOffsets(), [](OpFoldResult offset) {
+              return isConstantIntValue(offset, 0);
+            }));
   }
   return isa<tensor::EmptyOp>(op) ||
          (op.getNumRegions() == 0 && isMemoryEffectFree(&op) &&
@@ -175,10 +194,10 @@ static bool storesComputed(const BlockProgram &program, int64_t rank) {
 bool BlockProgram::isElementwise() const {
   return storesComputed(*this, 2) &&
          llvm::all_of(forall.getBody()->without_terminator(),
-                      [](Operation &op) {
+                      [&](Operation &op) {
                         auto linalgOp = dyn_cast<linalg::LinalgOp>(op);
                         return linalgOp ? isOfOneShape(linalgOp, 2)
-                                        : computesNoTile(op, 2);
+                                        : computesNoTile(*this, op, 2);
                       });
 }
 
@@ -201,7 +220,7 @@ std::optional<SharedRows> BlockProgram::findSharedRows() const {
   for (Operation &op : forall.getBody()->without_terminator()) {
     auto linalgOp = dyn_cast<linalg::LinalgOp>(op);
     if (!linalgOp) {
-      if (!computesNoTile(op, 1))
+      if (!computesNoTile(*this, op, 1))
         return std::nullopt;
       continue;
     }

@@ -157,6 +157,19 @@ def test_programs(name, rows, depth, way):
         assert wanted.abs().max() > 0.1
 
 
+@pytest.mark.parametrize(
+    ("name", "first", "later"),
+    [("elements", "%sum[0, 0]", "%sum[1, 0]"), ("rows", "%less[0]", "%less[1]")],
+)
+def test_a_part_that_begins_later_is_an_error(name, first, later):
+    """Of a tile of 32 rows, which threads could hold, too."""
+    text = (FILES / f"{name}.mlir").read_text().replace("24", "32")
+    fa.compile(text, "sm_80")
+    assert first in text
+    with pytest.raises(fa.CompileError, match="can only lose its last rows and columns"):
+        fa.compile(text.replace(first, later), "sm_80")
+
+
 def tuple_of(results):
     """One result, or several."""
     return results if isinstance(results, tuple) else (results,)
