@@ -102,19 +102,22 @@ bool BlockProgram::isView(tensor::ExtractSliceOp slice) const {
   return isGlobal(slice.getSource()) && isUpdatedInParts(slice);
 }
 
-bool BlockProgram::isLoadedTile(Value value) const {
-  auto type = dyn_cast<RankedTensorType>(value.getType());
-  if (!type || !type.hasStaticShape())
-    return false;
+/// Whether a value is cut out of a tensor in memory that stays there.
+static bool isCutOfMemory(const BlockProgram &program, Value value) {
   while (true) {
     SmallVector<Operation *> chain = getLoadChain(value);
     if (chain.empty())
       return false;
     auto slice = cast<tensor::ExtractSliceOp>(chain.back());
-    if (isGlobal(slice.getSource()))
-      return !isView(slice);
+    if (program.isGlobal(slice.getSource()))
+      return !program.isView(slice);
     value = slice.getSource();
   }
+}
+
+bool BlockProgram::isLoadedTile(Value value) const {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  return type && type.hasStaticShape() && isCutOfMemory(*this, value);
 }
 
 bool BlockProgram::isComputed(Value value) const {
@@ -144,15 +147,6 @@ static bool isOfOneShape(linalg::LinalgOp op, int64_t rank) {
             }).wasInterrupted();
 }
 
-/// Whether a value is a tensor in memory, or cut out of one.
-static bool isOfMemory(const BlockProgram &program, Value value) {
-  Operation *op = value.getDefiningOp();
-  return program.isGlobal(value) ||
-         (isa_and_present<tensor::ExtractSliceOp, tensor::PadOp,
-                          tensor::CastOp>(op) &&
-          isOfMemory(program, op->getOperand(0)));
-}
-
 /// Whether an operation of a block computes nothing on tensors: it makes one,
 /// cuts one of at least that rank out of memory, or the first part out of
 /// another, or is of scalars.
@@ -162,8 +156,9 @@ static bool computesNoTile(const BlockProgram &program, Operation &op,
     auto tile = dyn_cast<RankedTensorType>(op.getResult(0).getType());
     if (!tile || tile.getRank() < leastRank || tile.getRank() > 2)
       return false;
+    Value source = op.getOperand(0);
     auto slice = dyn_cast<tensor::ExtractSliceOp>(op);
-    return isOfMemory(program, op.getOperand(0)) ||
+    return program.isGlobal(source) || isCutOfMemory(program, source) ||
            (slice && slice.getDroppedDims().none() && slice.hasUnitStride() &&
             llvm::all_of(slice.getMixedOffsets(), [](OpFoldResult offset) {
               return isConstantIntValue(offset, 0);
@@ -213,7 +208,9 @@ static bool isRowReduction(linalg::LinalgOp op) {
 std::optional<SharedRows> BlockProgram::findSharedRows() const {
   if (!storesComputed(*this, 1))
     return std::nullopt;
-  constexpr int64_t vectorBits = 128, warpLanes = 32;
+  // Fragments have four lanes a row, which read 64 bytes of it together: fewer
+  // would read less, one by itself half of a sector of memory.
+  constexpr int64_t vectorBits = 128, warpLanes = 32, fewestLanes = 4;
   SharedRows shared;
   SmallVector<int64_t> vectors;
   int64_t bits = 0;
@@ -245,12 +242,13 @@ std::optional<SharedRows> BlockProgram::findSharedRows() const {
       llvm::any_of(vectors, [&](int64_t size) { return size != shared.rows; }))
     return std::nullopt;
   shared.width = vectorBits / bits;
-  if (shared.cols == 0 || shared.cols % shared.width)
+  if (shared.rows == 0 || shared.cols == 0 || shared.cols % shared.width)
     return std::nullopt;
   int64_t parts = shared.cols / shared.width;
   shared.lanes = std::min<int64_t>(warpLanes, parts & -parts);
-  return shared.rows * shared.lanes % warpLanes ? std::nullopt
-                                                : std::optional(shared);
+  if (shared.lanes < fewestLanes || shared.rows * shared.lanes % warpLanes)
+    return std::nullopt;
+  return shared;
 }
 
 bool BlockProgram::addsTiles() const {

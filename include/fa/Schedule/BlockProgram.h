@@ -79,7 +79,7 @@ public:
   bool isElementwise() const;
   /// If all that the block stores are vectors with a number for each row, which
   /// are computed of rows of tiles in memory and of such vectors, and rows are
-  /// whole vectors of 16 bytes. Walks it.
+  /// vectors of 16 bytes that four lanes or more can divide. Walks it.
   std::optional<SharedRows> findSharedRows() const;
   /// Blocks add tiles to sums that they share, as a gradient's do. Walks it.
   bool addsTiles() const;

@@ -98,6 +98,8 @@ public:
   bool isLoaded(mlir::Value value) const { return program.isLoadedTile(value); }
   /// Blocks compute element by element: no thread holds a tile. Walks it.
   bool isElementwise() const { return program.isElementwise(); }
+  /// Blocks compute numbers of rows, as lanes share them: no thread holds a
+  /// tile. Walks it.
   std::optional<SharedRows> findSharedRows() const {
     return program.findSharedRows();
   }

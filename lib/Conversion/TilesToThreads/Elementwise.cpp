@@ -422,6 +422,7 @@ LogicalResult KernelEmitter::emitReduction(linalg::LinalgOp op) {
     return cloneBody(op, args, reduction->mapped, rowOf(layout, reg),
                      colOf(layout, reg), reduction->combiners);
   };
+
   operandRegs.clear();
   SmallVector<SmallVector<Value>> results(outs,
                                           SmallVector<Value>(vector.numRegs()));
