@@ -173,7 +173,6 @@ LIMITS = {
         # it (benchmarks/HISTORY.md, "Where P waits in f32"); the third was not measured.
         "bf16 D=128 Dv=128 causal": Limit(8, 2),
         "f16 D=128 Dv=128 causal": Limit(8, 2),
-        "bf16 D=64 Dv=64 dropout": Limit(8, 2),
         # In steady loops, by the Ampere schedule.
         "bf16 D=128 Dv=128 slopes table bias deterministic": Limit(112, 30),
         "bf16 D=256 Dv=256 slopes table bias deterministic": Limit(256, 77),

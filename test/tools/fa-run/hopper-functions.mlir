@@ -226,3 +226,16 @@ func.func @wide(%q: !w, %k: !w, %v: !w) -> !w {
     } : (!w, !w, !w) -> !w
   return %o : !w
 }
+
+func.func @wide_dropout(%q: !w, %k: !w, %v: !w, %seed: tensor<i64>) -> !w {
+  %o = fa.attention %q, %k, %v scale 0.1
+    keep {
+    ^bb0(%b: index, %h: index, %i: index, %j: index):
+      %limit = arith.constant 26 : i8
+      %s = tensor.extract %seed[] : tensor<i64>
+      %bits = fa.random_bits %s at [%b, %h, %i, %j]
+      %kept = arith.cmpi uge, %bits, %limit : i8
+      fa.yield %kept : i1
+    } times 1.11 : (!w, !w, !w) -> !w
+  return %o : !w
+}
