@@ -12,13 +12,9 @@
 #include "fa/Dialect/Hopper/Transforms/Adders.h"
 #include "fa/Dialect/Hopper/Transforms/Followers.h"
 
-#include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
-#include "mlir/IR/Matchers.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
-#include "mlir/Transforms/RegionUtils.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
@@ -202,16 +198,8 @@ SmallVector<unsigned> Program::zeroedInLaunch(scf::ForallOp forall,
   return zeroed;
 }
 
-LogicalResult Program::emitKernel(scf::ForallOp forall,
-                                  gpu::GPUModuleOp module) {
-  // Then it is a part of the launch before.
-  if (hopper::followedBy(forall))
-    return success();
-  if (forall->hasAttr(hopper::followsName))
-    return hopper::verifyFollower(forall, 0);
-  std::string name = func.getName().str() + "_kernel";
-  if (foralls.size() > 1)
-    name += std::to_string(launches.size());
+/// A kernel's grid, a size for each dimension of blocks, as expressions.
+FailureOr<SmallVector<std::string>> Program::gridOf(scf::ForallOp forall) {
   SmallVector<std::string> sizes;
   for (auto [lower, upper, step] :
        llvm::zip(forall.getMixedLowerBound(), forall.getMixedUpperBound(),
@@ -230,8 +218,19 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
       size += "/" + std::to_string(*s);
     sizes.push_back(size);
   }
+  return sizes;
+}
 
-  std::optional<int64_t> apart = findOrder(forall);
+LogicalResult Program::emitKernel(scf::ForallOp forall,
+                                  gpu::GPUModuleOp module) {
+  // Then it is a part of the launch before.
+  if (hopper::followedBy(forall))
+    return success();
+  if (forall->hasAttr(hopper::followsName))
+    return hopper::verifyFollower(forall, 0);
+  FailureOr<SmallVector<std::string>> grid = gridOf(forall);
+  if (failed(grid))
+    return failure();
   FailureOr<BlockView> view = BlockView::of(forall);
   FailureOr<SmallVector<TensorMap>> tensorMaps = collectMaps(forall);
   if (failed(view) || failed(tensorMaps))
@@ -242,235 +241,13 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
     return forall.emitOpError("expected one target for a function's kernels, "
                               "got ")
            << chip << " and " << view->target().name;
-
   scf::ForallOp follower = hopper::followerOf(forall);
   if (follower && failed(hopper::verifyFollower(follower, view->sharedBytes())))
     return failure();
-  SmallVector<scf::ForallOp> parts{forall};
-  if (follower)
-    parts.push_back(follower);
-  SetVector<Value> captured;
-  for (scf::ForallOp part : parts) {
-    getUsedValuesDefinedAbove(part->getRegions(), captured);
-    for (Value v : part.getOutputs())
-      captured.insert(v);
-  }
-  SmallVector<unsigned> order;
-  auto use = [&](unsigned buffer) {
-    if (!llvm::is_contained(order, buffer))
-      order.push_back(buffer);
-  };
-  // Scalars are computed from sizes of tensors, whose kernels need them too.
-  SmallVector<Value> work(captured.begin(), captured.end());
-  for (scf::ForallOp part : parts)
-    for (OpFoldResult bound : part.getMixedUpperBound())
-      if (auto v = dyn_cast<Value>(bound))
-        work.push_back(v);
-  while (!work.empty()) {
-    Value v = work.pop_back_val();
-    if (isZeros(v))
-      continue;
-    if (auto it = bufferOf.find(v); it != bufferOf.end())
-      use(it->second);
-    else if (Operation *op = v.getDefiningOp(); op && !isa<scf::ForallOp>(op))
-      work.append(op->operand_begin(), op->operand_end());
-  }
-  for (scf::ForallOp part : parts)
-    for (Value result : part.getResults())
-      use(bufferOf[result]);
-  auto queues = forall.getBody()->getOps<hopper::TileQueueOp>();
-  hopper::TileQueueOp queue =
-      queues.empty() ? hopper::TileQueueOp() : *queues.begin();
-  unsigned words = 0, counter = 0;
-  int64_t wordsPerBlock = view->handedSum() ? view->consumers().getWarpgroups()
-                          : view->consumers() ? view->warps()
-                                              : 1;
-  if (apart) {
-    SmallVector<std::string> wordSizes(sizes);
-    if (wordsPerBlock > 1)
-      wordSizes.push_back(std::to_string(wordsPerBlock));
-    use(words = addWords(forall, wordSizes));
-    // A queue has a counter of its own.
-    if (!queue)
-      use(counter = addWords(forall, {"1"}));
-  }
-  unsigned groups = 0, taken = 0;
-  int64_t wordsOfGroup = 0;
-  // What other blocks add while the kernel runs is not to be loaded as what
-  // nobody writes.
-  SmallVector<unsigned> changing, zeroed;
-  if (follower) {
-    SmallVector<std::string> wordSizes(ArrayRef(sizes).drop_back());
-    zeroed = zeroedInLaunch(forall, follower);
-    wordsOfGroup =
-        zeroed.empty() ? FollowerGrid::words : FollowerGrid::wordsWithZeros;
-    wordSizes.push_back(std::to_string(wordsOfGroup / 2));
-    use(groups = addWords(forall, wordSizes));
-    use(taken = addWords(forall, {"1"}));
-    for (Value result : forall.getResults())
-      if (captured.contains(result))
-        changing.push_back(bufferOf[result]);
-  }
-  llvm::sort(order);
-
-  Location loc = forall.getLoc();
-  KernelBuilder k{
-      OpBuilder::atBlockEnd(module.getBody()), loc, {}, order, {}, {}, {}, {}};
-  k.makeFunction(name, buffers, view->blockThreads(), tensorMaps->size(),
-                 queue && !follower, changing);
-  auto shared = LLVM::AddressOfOp::create(
-      k.b, loc, LLVM::LLVMPointerType::get(k.b.getContext(), 3), "fa_smem");
-  KernelEmitter emitter(*view, k.b, loc, shared);
-  std::string mapNumbers;
-  for (auto [map, pointer] : llvm::zip(*tensorMaps, k.mapPointers)) {
-    emitter.bindMap(map, pointer);
-    auto it = llvm::find(maps, map);
-    mapNumbers +=
-        (mapNumbers.empty() ? "" : ",") + std::to_string(it - maps.begin());
-    if (it == maps.end())
-      maps.push_back(map);
-  }
-  DenseMap<unsigned, const GlobalTensor *> tensorOf;
-  for (const GlobalTensor &t : k.tensors)
-    tensorOf[t.buffer] = &t;
-  auto bindTensors = [&](KernelEmitter &to, scf::ForallOp part) {
-    for (auto &entry : bufferOf)
-      if (tensorOf.contains(entry.second))
-        to.bindGlobal(entry.first, tensorOf[entry.second]);
-    for (auto [argument, init, result] : llvm::zip(
-             part.getRegionIterArgs(), part.getOutputs(), part.getResults()))
-      for (Value v : {Value(argument), Value(init)})
-        to.bindGlobal(v, tensorOf[bufferOf[result]]);
-  };
-  bindTensors(emitter, forall);
-
-  bool descending = endsDependOn(forall, forall.getInductionVars().back());
-  SmallVector<Value> counts;
-  if (failed(k.countTiles(forall, emitter, counts)))
+  Launch launch(*this, forall, *view, *grid, *tensorMaps);
+  if (failed(launch.emit(module)))
     return failure();
-  if (follower)
-    for (Value bound : follower.getDynamicUpperBound())
-      if (!emitter.scalar(bound))
-        return failure();
-  for (Value v : captured)
-    if (!isa<TensorType>(v.getType()) && !emitter.scalar(v))
-      return failure();
-    else if (auto constant = v.getDefiningOp<arith::ConstantOp>();
-             constant && isa<TensorType>(v.getType()))
-      if (failed(emitter.emitConstantTile(constant)))
-        return failure();
-  if (view->consumers()) {
-    TileGrid tiles;
-    tiles.count = k.total(counts);
-    tiles.counter = k.queueCounter;
-    tiles.flag = k.queueFlag;
-    // The longest first. What is waited for comes before, and is the block that
-    // is further by itself: of two that begin at different places of what they
-    // add to, the one that begins later.
-    bool backwards = descending;
-    if (apart)
-      backwards = beginsDependOn(forall, forall.getInductionVars().back());
-    // In the one place where it is needed: no register keeps it.
-    auto sumsOf = [&](Value memory) {
-      auto argument = cast<BlockArgument>(memory);
-      return tensorOf[bufferOf[forall.getTiedOpResult(
-          forall.getTiedOpOperand(argument))]];
-    };
-    tiles.decode = [&](Value tile) {
-      if (!apart && !(queue && queue.getLongestFirst()))
-        return k.decode(forall, tile, counts, backwards);
-      Value section =
-          apart ? k.sectionOfSums(forall, view->target().l2Bytes, sumsOf)
-                : arith::ConstantIndexOp::create(k.b, loc, queue.getSection())
-                      .getResult();
-      return k.decodeInSections(forall, tile, counts, section, backwards);
-    };
-    if (apart)
-      tiles.turns = [&](ArrayRef<Value> ivs) {
-        return k.turnsOf(forall, ivs, counts, *tensorOf[words], wordsPerBlock,
-                         backwards);
-      };
-    FailureOr<BlockView> itsView = follower ? BlockView::of(follower) : view;
-    if (failed(itsView))
-      return failure();
-    // With scalars as they are known here, not in a role.
-    KernelEmitter bounds = emitter, following(*itsView, k.b, loc, shared);
-    auto emitterOf = [&](ArrayRef<Value> numbers) {
-      KernelEmitter one = following;
-      for (auto [iv, value] : llvm::zip(follower.getInductionVars(), numbers))
-        one.bindScalar(iv, value);
-      return one;
-    };
-    if (follower) {
-      bindTensors(following, follower);
-      tiles.follower = k.gridOfFollower(
-          forall, follower, bounds, *tensorOf[groups], wordsOfGroup,
-          queue.getLongestFirst() ? queue.getSection() : 1);
-      tiles.follower->scratch = hopper::scratchOf(follower);
-      tiles.counter = LLVM::PtrToIntOp::create(k.b, loc, k.b.getI64Type(),
-                                               tensorOf[taken]->pointer);
-      tiles.follower->emit = [&](ArrayRef<Value> numbers, Value thread,
-                                 unsigned steps, Value scratch) {
-        KernelEmitter one = emitterOf(numbers);
-        LogicalResult emitted =
-            one.emitElements(follower, thread, 32, steps, scratch);
-        emitter.alignedBuffers.insert(one.alignedBuffers.begin(),
-                                      one.alignedBuffers.end());
-        return emitted;
-      };
-      if (!zeroed.empty())
-        tiles.follower->zero = [&](ArrayRef<Value> numbers, Value thread) {
-          return emitterOf(numbers).emitZeros(follower, thread, 32, zeroed);
-        };
-    }
-    if (failed(emitter.emitSpecialized(forall, tiles)))
-      return failure();
-  } else {
-    SmallVector<Value> ivs;
-    if (apart) {
-      Value section = arith::ConstantIndexOp::create(k.b, loc, kSection);
-      ivs = k.decodeInSections(forall,
-                               emitter.drawNumber(tensorOf[counter]->pointer),
-                               counts, section, /*descending=*/false);
-    } else {
-      Value block = arith::IndexCastOp::create(
-          k.b, loc, k.b.getIndexType(),
-          NVVM::BlockIdXOp::create(k.b, loc, k.b.getI32Type()));
-      ivs = k.decode(forall, block, counts, descending);
-    }
-    for (auto [iv, value] : llvm::zip(forall.getInductionVars(), ivs))
-      emitter.bindScalar(iv, value);
-    if (apart)
-      emitter.beginTurns(k.turnsOf(forall, ivs, counts, *tensorOf[words],
-                                   wordsPerBlock,
-                                   /*backwards=*/false),
-                         *apart);
-    if (view->isElementwise()    ? failed(emitter.emitElements(forall))
-        : view->findSharedRows() ? failed(emitter.emitRows(forall))
-                                 : failed(emitter.emitBlock(*forall.getBody())))
-      return failure();
-    if (apart)
-      emitter.endTurns();
-  }
-  gpu::ReturnOp::create(k.b, loc);
-
-  // A block's number goes through it.
-  int64_t sharedBytes = std::max<int64_t>(view->sharedBytes(), apart ? 4 : 0);
-  for (unsigned buffer : emitter.alignedBuffers)
-    buffers[buffer].aligned = true;
-  std::string args;
-  for (unsigned buffer : order)
-    args += (args.empty() ? "" : ",") + std::to_string(buffer);
-  launches.push_back(
-      "kernel=" + name + " block=" + std::to_string(view->blockThreads()) +
-      " smem=" + std::to_string(sharedBytes) +
-      " grid=" + llvm::join(sizes, "*") + " args=" + args +
-      (mapNumbers.empty() ? "" : " maps=" + mapNumbers) +
-      (queue ? " waves=1" : "") + (follower ? " least=1" : "") +
-      (queue && !follower ? " queue=1" : "") + preparesOf(forall));
-  hasLeast |= follower != nullptr;
-  for (scf::ForallOp part : parts)
-    requireSameSizes(part);
+  launches.push_back(launch.line());
   return success();
 }
 

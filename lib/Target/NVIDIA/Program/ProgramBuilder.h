@@ -6,7 +6,8 @@
 //   Buffers.cpp  its tensors, and what of their sizes a launch must check
 //   Grid.cpp     which tile a block has, and which tiles wait for each other
 //   Header.cpp   the lines that describe it
-//   Program.cpp  kernels and their parameters
+//   Launch.cpp   its launches: what each takes, and its blocks
+//   Program.cpp  its kernels, one after the other, and their parameters
 
 #ifndef FA_LIB_TARGET_NVIDIA_PROGRAM_PROGRAMBUILDER_H
 #define FA_LIB_TARGET_NVIDIA_PROGRAM_PROGRAMBUILDER_H
@@ -15,6 +16,7 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "llvm/ADT/SetVector.h"
 
 #include <string>
 #include <vector>
@@ -40,7 +42,11 @@ public:
   mlir::LogicalResult build(mlir::OpBuilder &builder);
 
 private:
+  class Launch;
+
   mlir::LogicalResult collectBuffers();
+  mlir::FailureOr<llvm::SmallVector<std::string>>
+  gridOf(mlir::scf::ForallOp forall);
   mlir::LogicalResult emitKernel(mlir::scf::ForallOp forall,
                                  mlir::gpu::GPUModuleOp module);
   std::string sizeExpression(mlir::Value v);
@@ -78,6 +84,8 @@ inline constexpr int64_t kSection = 256;
 
 /// Makes one kernel.
 struct KernelBuilder {
+  explicit KernelBuilder(mlir::Location loc) : b(loc.getContext()), loc(loc) {}
+
   mlir::OpBuilder b;
   mlir::Location loc;
   mlir::gpu::GPUFuncOp kernel;
@@ -115,6 +123,53 @@ struct KernelBuilder {
   mlir::Value
   sectionOfSums(mlir::scf::ForallOp forall, int64_t l2Bytes,
                 llvm::function_ref<const GlobalTensor *(mlir::Value)> tensorOf);
+};
+
+/// One launch: its kernel, and what that takes. A kernel that follows in the
+/// same launch is a part of it.
+class Program::Launch {
+public:
+  Launch(Program &program, mlir::scf::ForallOp forall, const BlockView &view,
+         llvm::ArrayRef<std::string> grid,
+         llvm::ArrayRef<TensorMap> tensorMaps);
+  mlir::LogicalResult emit(mlir::gpu::GPUModuleOp module);
+  /// What the header says of it, once it is emitted.
+  std::string line() const;
+
+private:
+  void use(unsigned buffer);
+  void useTensors();
+  void useWords();
+  void bindTensors(KernelEmitter &to, mlir::scf::ForallOp part);
+  void bindMaps(KernelEmitter &emitter);
+  mlir::LogicalResult emitScalars(KernelEmitter &emitter);
+  void orderTiles(TileGrid &tiles);
+  mlir::LogicalResult emitRoles(KernelEmitter &emitter, mlir::Value shared);
+  mlir::LogicalResult emitBlocks(KernelEmitter &emitter);
+
+  Program &program;
+  mlir::scf::ForallOp forall, follower;
+  llvm::SmallVector<mlir::scf::ForallOp> parts;
+  BlockView view;
+  llvm::SmallVector<std::string> grid;
+  llvm::SmallVector<TensorMap> tensorMaps;
+  /// Where blocks wait for each other (findOrder).
+  std::optional<int64_t> apart;
+  std::string name;
+  hopper::TileQueueOp queue;
+  /// What the parts read of outside.
+  llvm::SetVector<mlir::Value> captured;
+  KernelBuilder k;
+  llvm::DenseMap<unsigned, const GlobalTensor *> tensorOf;
+  llvm::SmallVector<std::string> mapNumbers;
+  llvm::SmallVector<mlir::Value> counts;
+  /// Buffers of words: of blocks that wait for each other, and the number that
+  /// blocks draw; of the groups that a follower waits for, and its counter.
+  unsigned words = 0, counter = 0, groups = 0, taken = 0;
+  int64_t wordsPerBlock = 1, wordsOfGroup = 0;
+  /// Buffers that other blocks add to meanwhile, and those that the launch
+  /// itself zeroes.
+  llvm::SmallVector<unsigned> changing, zeroed;
 };
 
 } // namespace fa::nvidia
