@@ -25,8 +25,9 @@ Program::Launch::Launch(Program &program, scf::ForallOp forall,
     name += std::to_string(program.launches.size());
   if (follower)
     parts.push_back(follower);
-  for (auto op : forall.getBody()->getOps<hopper::TileQueueOp>())
-    queue = op;
+  if (auto queues = forall.getBody()->getOps<hopper::TileQueueOp>();
+      !queues.empty())
+    queue = *queues.begin();
   for (scf::ForallOp part : parts) {
     getUsedValuesDefinedAbove(part->getRegions(), captured);
     for (Value v : part.getOutputs())
