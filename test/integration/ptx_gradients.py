@@ -169,8 +169,8 @@ LIMITS = {
         "bf16 D=96 Dv=96": Limit(8, 1),
         "bf16 D=256 Dv=256 deterministic": Limit(8, 3),
         "bf16 D=128 Dv=128 slopes table bias": Limit(24, 6),
-        # The first two are 1.03 times as fast as with 24 bytes outside the loop and none in
-        # it (benchmarks/HISTORY.md, "Where P waits in f32"); the third was not measured.
+        # These two are 1.03 times as fast as with 24 bytes outside the loop and none in it
+        # (benchmarks/HISTORY.md, "Where P waits in f32").
         "bf16 D=128 Dv=128 causal": Limit(8, 2),
         "f16 D=128 Dv=128 causal": Limit(8, 2),
         # In steady loops, by the Ampere schedule.

@@ -161,8 +161,8 @@ int64_t Placement::mostColumns() const {
 /// Of an H200 and an H100, bf16, dense and causal (benchmarks/HISTORY.md,
 /// "Vectors that come with a tile", "Panels of 128 bytes", "What warpgroups
 /// share, a step later", "80 queries at head dim 128", "Where P waits in f32,
-/// and zeros in the launch"). Other sizes have the
-/// defaults of stageSums, and barriers of their own for vectors.
+/// and zeros in the launch", "Dropout, where P waits in f32"). Other sizes have
+/// the defaults of stageSums, and barriers of their own for vectors.
 static constexpr MeasuredChoice kMeasured[] = {
     // columns, rows, cols, bits: companions, carried first, spare, the same
     // where free, stages of what is shared, whether it is read later
