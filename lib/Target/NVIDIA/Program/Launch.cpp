@@ -166,39 +166,39 @@ LogicalResult Program::Launch::emitRoles(KernelEmitter &emitter, Value shared) {
   tiles.counter = k.queueCounter;
   tiles.flag = k.queueFlag;
   orderTiles(tiles);
-  FailureOr<BlockView> itsView = follower ? BlockView::of(follower) : view;
+  if (!follower)
+    return emitter.emitSpecialized(forall, tiles);
+  FailureOr<BlockView> itsView = BlockView::of(follower);
   if (failed(itsView))
     return failure();
   // With scalars as they are known here, not in a role.
   KernelEmitter bounds = emitter, following(*itsView, k.b, k.loc, shared);
+  bindTensors(following, follower);
   auto emitterOf = [&](ArrayRef<Value> numbers) {
     KernelEmitter one = following;
     for (auto [iv, value] : llvm::zip(follower.getInductionVars(), numbers))
       one.bindScalar(iv, value);
     return one;
   };
-  if (follower) {
-    bindTensors(following, follower);
-    tiles.follower = k.gridOfFollower(
-        forall, follower, bounds, *tensorOf[groups], wordsOfGroup,
-        queue.getLongestFirst() ? queue.getSection() : 1);
-    tiles.follower->scratch = hopper::scratchOf(follower);
-    tiles.counter = LLVM::PtrToIntOp::create(k.b, k.loc, k.b.getI64Type(),
-                                             tensorOf[taken]->pointer);
-    tiles.follower->emit = [&](ArrayRef<Value> numbers, Value thread,
-                               unsigned steps, Value scratch) {
-      KernelEmitter one = emitterOf(numbers);
-      LogicalResult emitted =
-          one.emitElements(follower, thread, 32, steps, scratch);
-      emitter.alignedBuffers.insert(one.alignedBuffers.begin(),
-                                    one.alignedBuffers.end());
-      return emitted;
+  tiles.follower = k.gridOfFollower(
+      forall, follower, bounds, *tensorOf[groups], wordsOfGroup,
+      queue.getLongestFirst() ? queue.getSection() : 1);
+  tiles.follower->scratch = hopper::scratchOf(follower);
+  tiles.counter = LLVM::PtrToIntOp::create(k.b, k.loc, k.b.getI64Type(),
+                                           tensorOf[taken]->pointer);
+  tiles.follower->emit = [&](ArrayRef<Value> numbers, Value thread,
+                             unsigned steps, Value scratch) {
+    KernelEmitter one = emitterOf(numbers);
+    LogicalResult emitted =
+        one.emitElements(follower, thread, 32, steps, scratch);
+    emitter.alignedBuffers.insert(one.alignedBuffers.begin(),
+                                  one.alignedBuffers.end());
+    return emitted;
+  };
+  if (!zeroed.empty())
+    tiles.follower->zero = [&](ArrayRef<Value> numbers, Value thread) {
+      return emitterOf(numbers).emitZeros(follower, thread, 32, zeroed);
     };
-    if (!zeroed.empty())
-      tiles.follower->zero = [&](ArrayRef<Value> numbers, Value thread) {
-        return emitterOf(numbers).emitZeros(follower, thread, 32, zeroed);
-      };
-  }
   return emitter.emitSpecialized(forall, tiles);
 }
 
@@ -234,6 +234,8 @@ LogicalResult Program::Launch::emitBlocks(KernelEmitter &emitter) {
 }
 
 LogicalResult Program::Launch::emit(gpu::GPUModuleOp module) {
+  if (follower && failed(hopper::verifyFollower(follower, view.sharedBytes())))
+    return failure();
   useTensors();
   useWords();
   llvm::sort(k.order);

@@ -1,8 +1,9 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Finds the kernels of a function, gives them their parameters, grid and
-// description, and lets KernelEmitter emit their bodies.
+// Finds the kernels of a function, one after the other, and gives them their
+// grids, parameters and tensor maps. How each is emitted and described is in
+// Launch.cpp.
 
 #include "Program.h"
 
@@ -241,9 +242,6 @@ LogicalResult Program::emitKernel(scf::ForallOp forall,
     return forall.emitOpError("expected one target for a function's kernels, "
                               "got ")
            << chip << " and " << view->target().name;
-  scf::ForallOp follower = hopper::followerOf(forall);
-  if (follower && failed(hopper::verifyFollower(follower, view->sharedBytes())))
-    return failure();
   Launch launch(*this, forall, *view, *grid, *tensorMaps);
   if (failed(launch.emit(module)))
     return failure();
