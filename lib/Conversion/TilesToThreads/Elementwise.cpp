@@ -246,6 +246,21 @@ KernelEmitter::elements(linalg::LinalgOp op, const FragmentLayout &layout,
   return args;
 }
 
+SmallVector<unsigned>
+KernelEmitter::orderOf(linalg::LinalgOp op,
+                       const FragmentLayout &layout) const {
+  auto order = llvm::to_vector(llvm::seq(layout.numRegs()));
+  bool readsBits = llvm::any_of(op.getDpsInputs(), [](Value input) {
+    return isa<TensorType>(input.getType()) &&
+           getElementTypeOrSelf(input).isInteger(1);
+  });
+  if (view.consumers() && readsBits)
+    llvm::sort(order, [](unsigned x, unsigned y) {
+      return std::pair(x / 32, bitOf(x)) < std::pair(y / 32, bitOf(y));
+    });
+  return order;
+}
+
 LogicalResult KernelEmitter::emitElementwise(linalg::LinalgOp op) {
   Value first = op->getResult(0);
   std::optional<FragmentLayout> layout = view.layout(first);
@@ -269,8 +284,9 @@ LogicalResult KernelEmitter::emitElementwise(linalg::LinalgOp op) {
     bindRegisters(first, *words);
     return success();
   }
-  SmallVector<SmallVector<Value>> results(op->getNumResults());
-  for (unsigned r = 0, e = layout->numRegs(); r < e; ++r) {
+  SmallVector<SmallVector<Value>> results(
+      op->getNumResults(), SmallVector<Value>(layout->numRegs()));
+  for (unsigned r : orderOf(op, *layout)) {
     auto args = elements(op, *layout, r);
     if (failed(args))
       return failure();
@@ -280,7 +296,7 @@ LogicalResult KernelEmitter::emitElementwise(linalg::LinalgOp op) {
     if (failed(yields))
       return failure();
     for (auto [list, v] : llvm::zip(results, *yields))
-      list.push_back(v);
+      list[r] = v;
   }
   for (auto [result, regs] : llvm::zip(op->getResults(), results))
     bindRegisters(result, isPacked(getElementTypeOrSelf(result), *layout)

@@ -382,6 +382,13 @@ private:
 
   //--- Elementwise (Elementwise.cpp)
   mlir::LogicalResult emitElementwise(mlir::linalg::LinalgOp op);
+  /// The order in which an operation computes a thread's registers. Where
+  /// consumers read a tile of i1 it is that of the bits in their words: ptxas
+  /// moves seven bits of a byte into predicates at once (R2P) if they are
+  /// tested one after the other. Elsewhere it holds more results at a time
+  /// (D=128 on sm_80 spills 16 bytes more).
+  llvm::SmallVector<unsigned> orderOf(mlir::linalg::LinalgOp op,
+                                      const FragmentLayout &layout) const;
   mlir::LogicalResult findPackedMaxima(
       mlir::Value tile, const FragmentLayout &layout,
       llvm::MutableArrayRef<llvm::SmallVector<mlir::Value>> chains);

@@ -175,7 +175,7 @@ static constexpr MeasuredChoice kMeasured[] = {
     {192, 64, 64, false, false, true, 40, 40, 2, false},
     {256, 64, 64, false, true, false, 56, 56, 2, false},
     {64, 128, 128, true, true, true, 40, 40, 2, false},
-    {128, 64, 128, true, false, true, 32, 32, 2, false},
+    {128, 64, 128, true, true, true, 40, 40, 2, false},
     {256, 64, 64, true, true, false, 96, 96, 2, false},
 };
 
