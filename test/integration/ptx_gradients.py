@@ -74,8 +74,8 @@ GRADIENTS = [
 ]
 
 
-def texts(chip: str) -> Iterator[tuple[str, str]]:
-    """(name, PTX) of the gradients that are assembled."""
+def texts(chip: str, gradients: Iterable[Gradient] = GRADIENTS) -> Iterator[tuple[str, str]]:
+    """(name, PTX) of these gradients, else of all that are assembled."""
     import fa
     import numpy as np
     from fa import masks, scores
@@ -104,7 +104,7 @@ def texts(chip: str) -> Iterator[tuple[str, str]]:
             made = fa.trace(score_mod=score_mod if chosen else None, mask_mod=mask)
         return with_seed_type(made or Variant(), 26) if "dropout" in words else made
 
-    for gradient in GRADIENTS:
+    for gradient in gradients:
         words = gradient.words
         config = AttentionConfig(
             gradient.dtype,

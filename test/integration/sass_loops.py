@@ -22,6 +22,8 @@ ASYNC_COPY = 0xFAE
 """LDGSTS."""
 LOCAL = (0x983, 0x387)
 """LDL and STL."""
+BITS_TO_PREDICATES = 0x804
+"""R2P with a mask of which bits."""
 ALWAYS = 7
 """The predicate that is true."""
 
