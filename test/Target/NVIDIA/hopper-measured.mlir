@@ -91,7 +91,7 @@ func.func @dropout64(%q: tensor<1x2x?x64xbf16>, %k: tensor<1x2x?x64xbf16>, %v: t
 
 // CHECK-LABEL: func.func @dropout128_backward(
 // CHECK: hopper.ring {{.*}} with
-// CHECK: hopper.consumers 2 registers 240 spare 40 carried_first ->
+// CHECK: hopper.consumers 2 registers 240 spare 40 carried_first streams ->
 func.func @dropout128(%q: tensor<1x2x?x128xbf16>, %k: tensor<1x2x?x128xbf16>, %v: tensor<1x2x?x128xbf16>, %seed: tensor<i64>) -> tensor<1x2x?x128xbf16> {
   %o = fa.attention %q, %k, %v
     keep {

@@ -89,7 +89,7 @@ public:
                            (beginsTwice(block) ? spareOfTwo : 0)
                      : 0),
         carriedFirst(role.getCarriedFirst()), sumsFirst(role.getSumsFirst()),
-        sharesTiles(fa::hopper::sharesTiles(role)),
+        streams(role.getStreams()), sharesTiles(fa::hopper::sharesTiles(role)),
         makesBits(llvm::any_of(block, [](Operation &op) {
           Type computed =
               isa<linalg::LinalgOp>(op) ? computedElements(&op) : Type();
@@ -108,11 +108,12 @@ private:
     WhereNeeded,
     Leaves
   };
-  static Kind kindOf(Operation *op);
+  Kind kindOf(Operation *op) const;
   void collect();
   void collectRing(Operation *op);
   void dependOnEnd(Operation *release, Operation *reader);
   void collectCarried();
+  void collectStreamed();
   void measure();
   void depend(Operation *op, Operation *on);
   bool isReady(Operation *op) const;
@@ -141,6 +142,9 @@ private:
   /// Whether products that adders add come before others of their kind, and are
   /// handed to these at once.
   bool sumsFirst;
+  /// Whether what leads to tiles to be shared, and to nothing else, takes
+  /// registers for a piece of them alone.
+  bool streams;
   /// Whether warpgroups share what they compute, and whether there is a tile of
   /// bits among it.
   bool sharesTiles, makesBits;
@@ -148,6 +152,9 @@ private:
   SmallVector<Operation *> left;
   DenseMap<Operation *, llvm::SmallSetVector<Operation *, 4>> needs;
   DenseSet<Operation *> placed;
+  /// What leads to tiles to be shared, and to nothing else; none without
+  /// `streams`.
+  DenseSet<Operation *> streamed;
   /// Clocks of the longest chain that begins with an operation.
   DenseMap<Operation *, int64_t> toEnd;
   /// What has been seen of a ring: stages given back, and tiles in it.
@@ -186,7 +193,7 @@ static bool isNumberOrView(Operation *op) {
   return isView(op) || isNumber(op) || isa<tensor::EmptyOp, linalg::FillOp>(op);
 }
 
-BlockOrder::Kind BlockOrder::kindOf(Operation *op) {
+BlockOrder::Kind BlockOrder::kindOf(Operation *op) const {
   if (isa<WgmmaOp>(op))
     return Starts;
   if (isa<ReleaseOp>(op))
@@ -194,6 +201,11 @@ BlockOrder::Kind BlockOrder::kindOf(Operation *op) {
   if (isa<WaitGroupOp>(op))
     return Waits;
   if (isa<AcquireOp, ReadOp>(op) || isNumberOrView(op))
+    return WhereNeeded;
+  // Bits of a tile that is streamed are made of numbers: they could be
+  // anywhere.
+  if (Type computed = streamed.contains(op) ? computedElements(op) : Type();
+      computed && computed.isInteger(1))
     return WhereNeeded;
   // What goes to memory, as sums do, is a tensor that is in no registers; what
   // takes it from registers frees these.
@@ -354,6 +366,36 @@ void BlockOrder::collectCarried() {
   }
 }
 
+/// The tile that a loop carries is that of a stage: nothing reads it but what
+/// takes the stage in the next iteration.
+static bool isPlaceOfStage(OpOperand &yielded) {
+  auto loop = dyn_cast<scf::ForOp>(yielded.getOwner()->getParentOp());
+  return loop &&
+         llvm::all_of(
+             loop.getRegionIterArg(yielded.getOperandNumber()).getUsers(),
+             llvm::IsaPred<AcquireOp>);
+}
+
+/// What is computed element by element of tiles that are shared, and for
+/// nothing else.
+void BlockOrder::collectStreamed() {
+  for (Operation *op : llvm::reverse(left)) {
+    if (!isa<linalg::LinalgOp>(op) || !computedElements(op))
+      continue;
+    bool isShared = false, isRead = false;
+    for (OpOperand &use : op->getUses()) {
+      Operation *user = use.getOwner();
+      bool gives = isa<ShareOp>(user) || streamed.contains(user),
+           isPlace = isa<AcquireOp>(user) ||
+                     (user == block.getTerminator() && isPlaceOfStage(use));
+      isShared |= gives;
+      isRead |= !gives && !isPlace;
+    }
+    if (isShared && !isRead)
+      streamed.insert(op);
+  }
+}
+
 /// About what an operation takes an SM, all warpgroups together: products by
 /// the tensor cores' 2048 multiply-adds of 16 bits a clock on sm_90a, all else
 /// by its 128 lanes. What is given back of a ring of one stage is loaded again
@@ -407,10 +449,12 @@ bool BlockOrder::isReady(Operation *op) const {
 /// What computes a tile under products, of as many registers as it frees even,
 /// takes some for a moment, and more where it reads memory, of a branch on
 /// either side. Bits, of which a register holds many, take few, and fill the
-/// time by themselves where warpgroups share nothing. With no product in flight
-/// all has its place.
+/// time by themselves where warpgroups share nothing. With no product in
+/// flight, and what is streamed, all has its place.
 bool BlockOrder::fits(Operation *op) const {
   constexpr int64_t moment = 8, addresses = 16;
+  if (streamed.contains(op))
+    return true;
   // Nothing that has to stay where it is in registers but results.
   bool areFree = mostFree && !pressure.holdsOperands();
   int64_t growth = pressure.growth(op),
@@ -544,6 +588,8 @@ void BlockOrder::pinComputed() {
 void BlockOrder::run() {
   collect();
   collectCarried();
+  if (streams)
+    collectStreamed();
   measure();
   while (Operation *op = next())
     place(op);

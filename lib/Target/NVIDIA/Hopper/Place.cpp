@@ -361,6 +361,7 @@ void Placement::stageSums() {
     if (choice->spareFree < choice->spare)
       consumers.setSpareFree(choice->spareFree);
     consumers.setSharesLater(sharesLater);
+    consumers.setStreams(choice->streams);
     return;
   }
   if (!areStaged || branchesRead(consumers) ||

@@ -73,6 +73,8 @@ struct MeasuredChoice {
   /// comes another iteration later.
   int64_t sharedStages;
   bool sharesLater;
+  /// Whether what is only shared is computed piece by piece.
+  bool streams;
 };
 
 /// A block's program, on its way into two roles.

@@ -165,18 +165,20 @@ int64_t Placement::mostColumns() const {
 /// the defaults of stageSums, and barriers of their own for vectors.
 static constexpr MeasuredChoice kMeasured[] = {
     // columns, rows, cols, bits: companions, carried first, spare, the same
-    // where free, stages of what is shared, whether it is read later
-    {64, 128, 128, false, true, true, 48, 48, 2, false},
-    {80, 64, 64, false, true, false, 40, 40, 2, false},
-    {96, 128, 64, false, true, true, 48, 48, 2, false},
-    {128, 128, 64, false, false, true, 32, 32, 3, true},
-    {128, 128, 80, false, true, true, 56, 24, 2, true},
-    {160, 64, 64, false, true, true, 72, 72, 2, false},
-    {192, 64, 64, false, false, true, 40, 40, 2, false},
-    {256, 64, 64, false, true, false, 56, 56, 2, false},
-    {64, 128, 128, true, true, true, 40, 40, 2, false},
-    {128, 64, 128, true, true, true, 40, 40, 2, false},
-    {256, 64, 64, true, true, false, 96, 96, 2, false},
+    // where free, stages of what is shared, whether it is read later, whether
+    // it is
+    // streamed
+    {64, 128, 128, false, true, true, 48, 48, 2, false, false},
+    {80, 64, 64, false, true, false, 40, 40, 2, false, false},
+    {96, 128, 64, false, true, true, 48, 48, 2, false, false},
+    {128, 128, 64, false, false, true, 32, 32, 3, true, false},
+    {128, 128, 80, false, true, true, 56, 24, 2, true, false},
+    {160, 64, 64, false, true, true, 72, 72, 2, false, false},
+    {192, 64, 64, false, false, true, 40, 40, 2, false, false},
+    {256, 64, 64, false, true, false, 56, 56, 2, false, false},
+    {64, 128, 128, true, true, true, 40, 40, 2, false, false},
+    {128, 64, 128, true, true, true, 40, 40, 2, false, true},
+    {256, 64, 64, true, true, false, 96, 96, 2, false, false},
 };
 
 bool fa::nvidia::makesRandomBits(Operation *root) {

@@ -237,14 +237,17 @@ def Hopper_ConsumersOp : Hopper_Op<"consumers",
     those that are an iteration late, before others, and with `sums_first` before
     others of their kind those that adders add, which are then handed to them at
     once. With `shares_later`, `hopper-schedule` has what reads tiles that
-    warpgroups share come another iteration later. With `turns`, `hopper-finish`
-    has the warpgroups take turns at the tensor cores. The results are the tiles
-    that the block produces.
+    warpgroups share come another iteration later. With `streams`, `hopper-order`
+    has what is computed of a tile to be shared, and of nothing else, under
+    products though registers would not hold it: threads put it into its ring
+    piece by piece. With `turns`, `hopper-finish` has the warpgroups take turns at
+    the tensor cores. The results are the tiles that the block produces.
   }];
   let arguments = (ins I64Attr:$warpgroups, I64Attr:$registers,
                        DefaultValuedAttr<I64Attr, "56">:$spare,
                        UnitAttr:$carried_first, UnitAttr:$sums_first,
-                       UnitAttr:$shares_later, UnitAttr:$turns,
+                       UnitAttr:$shares_later, UnitAttr:$streams,
+                       UnitAttr:$turns,
                        OptionalAttr<I64Attr>:$spare_free);
   let results = (outs Variadic<AnyType>:$results);
   let regions = (region SizedRegion<1>:$body);
@@ -252,7 +255,7 @@ def Hopper_ConsumersOp : Hopper_Op<"consumers",
     $warpgroups `registers` $registers (`spare` $spare^)?
     (`free` $spare_free^)?
     (`carried_first` $carried_first^)? (`sums_first` $sums_first^)?
-    (`shares_later` $shares_later^)?
+    (`shares_later` $shares_later^)? (`streams` $streams^)?
     (`turns` $turns^)?
     (`->` `(` type($results)^ `)`)? attr-dict-with-keyword $body
   }];
