@@ -251,8 +251,8 @@ KernelEmitter::orderOf(linalg::LinalgOp op,
                        const FragmentLayout &layout) const {
   auto order = llvm::to_vector(llvm::seq(layout.numRegs()));
   bool readsBits = llvm::any_of(op.getDpsInputs(), [](Value input) {
-    return isa<TensorType>(input.getType()) &&
-           getElementTypeOrSelf(input).isInteger(1);
+    auto type = dyn_cast<RankedTensorType>(input.getType());
+    return type && type.getRank() == 2 && type.getElementType().isInteger(1);
   });
   if (view.consumers() && readsBits)
     llvm::sort(order, [](unsigned x, unsigned y) {

@@ -382,11 +382,12 @@ private:
 
   //--- Elementwise (Elementwise.cpp)
   mlir::LogicalResult emitElementwise(mlir::linalg::LinalgOp op);
-  /// The order in which an operation computes a thread's registers. Where
-  /// consumers read a tile of i1 it is that of the bits in their words: ptxas
-  /// moves seven bits of a byte into predicates at once (R2P) if they are
-  /// tested one after the other. Elsewhere it holds more results at a time
-  /// (D=128 on sm_80 spills 16 bytes more).
+  /// The order in which an operation computes a thread's registers, one at a
+  /// time. Where consumers read a tile of i1 it is that of the bits in their
+  /// words: ptxas moves seven bits of a byte into predicates at once (R2P) if
+  /// they are tested one after the other. On other schedules, in which more
+  /// results would be held at a time, it is that of the layout (D=128 on sm_80
+  /// would spill 16 bytes more).
   llvm::SmallVector<unsigned> orderOf(mlir::linalg::LinalgOp op,
                                       const FragmentLayout &layout) const;
   mlir::LogicalResult findPackedMaxima(

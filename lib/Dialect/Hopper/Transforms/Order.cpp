@@ -18,8 +18,9 @@
 //
 // Tiles are taken, and numbers and addresses are computed, where something
 // needs them. What fits in no registers waits until products have ended whose
-// operands and results took them. What is computed stays before the next
-// product or wait.
+// operands and results took them; but not, where the role `streams`, what leads
+// to a tile to be shared and to nothing else. What is computed stays before the
+// next product or wait.
 //
 // Nothing moves into or out of a loop or branch.
 
@@ -202,10 +203,8 @@ BlockOrder::Kind BlockOrder::kindOf(Operation *op) const {
     return Waits;
   if (isa<AcquireOp, ReadOp>(op) || isNumberOrView(op))
     return WhereNeeded;
-  // Bits of a tile that is streamed are made of numbers: they could be
-  // anywhere.
-  if (Type computed = streamed.contains(op) ? computedElements(op) : Type();
-      computed && computed.isInteger(1))
+  // Of what is streamed, what is made of numbers alone, as bits are.
+  if (streamed.contains(op) && llvm::none_of(op->getOperands(), isInRegisters))
     return WhereNeeded;
   // What goes to memory, as sums do, is a tensor that is in no registers; what
   // takes it from registers frees these.
@@ -366,33 +365,36 @@ void BlockOrder::collectCarried() {
   }
 }
 
-/// The tile that a loop carries is that of a stage: nothing reads it but what
-/// takes the stage in the next iteration.
-static bool isPlaceOfStage(OpOperand &yielded) {
-  auto loop = dyn_cast<scf::ForOp>(yielded.getOwner()->getParentOp());
-  return loop &&
-         llvm::all_of(
-             loop.getRegionIterArg(yielded.getOperandNumber()).getUsers(),
-             llvm::IsaPred<AcquireOp>);
-}
-
 /// What is computed element by element of tiles that are shared, and for
-/// nothing else.
+/// nothing else. It comes when their stages are empty.
 void BlockOrder::collectStreamed() {
+  DenseMap<Operation *, llvm::SetVector<Operation *>> stages;
   for (Operation *op : llvm::reverse(left)) {
+    llvm::SetVector<Operation *> awaited;
+    if (auto share = dyn_cast<ShareOp>(op)) {
+      awaited.insert_range(needs[op]);
+      awaited.remove(share.getTile().getDefiningOp());
+      stages[op] = awaited;
+      continue;
+    }
     if (!isa<linalg::LinalgOp>(op) || !computedElements(op))
       continue;
-    bool isShared = false, isRead = false;
+    bool isRead = false;
     for (OpOperand &use : op->getUses()) {
       Operation *user = use.getOwner();
-      bool gives = isa<ShareOp>(user) || streamed.contains(user),
-           isPlace = isa<AcquireOp>(user) ||
-                     (user == block.getTerminator() && isPlaceOfStage(use));
-      isShared |= gives;
-      isRead |= !gives && !isPlace;
+      if (auto it = stages.find(user); it != stages.end())
+        awaited.insert_range(it->second);
+      else
+        isRead |= !isa<AcquireOp>(user) && !isCarriedAsName(user, use.get());
     }
-    if (isShared && !isRead)
-      streamed.insert(op);
+    bool isShared = llvm::any_of(
+        op->getUsers(), [&](Operation *user) { return stages.contains(user); });
+    if (!isShared || isRead)
+      continue;
+    stages[op] = awaited;
+    streamed.insert(op);
+    for (Operation *on : awaited)
+      depend(op, on);
   }
 }
 
@@ -449,8 +451,8 @@ bool BlockOrder::isReady(Operation *op) const {
 /// What computes a tile under products, of as many registers as it frees even,
 /// takes some for a moment, and more where it reads memory, of a branch on
 /// either side. Bits, of which a register holds many, take few, and fill the
-/// time by themselves where warpgroups share nothing. With no product in
-/// flight, and what is streamed, all has its place.
+/// time by themselves where warpgroups share nothing. All has its place with no
+/// product in flight, and what is streamed always has.
 bool BlockOrder::fits(Operation *op) const {
   constexpr int64_t moment = 8, addresses = 16;
   if (streamed.contains(op))

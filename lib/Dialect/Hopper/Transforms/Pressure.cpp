@@ -78,9 +78,7 @@ llvm::SetVector<Value> fa::hopper::surelyUsedBy(Operation *op) {
   return used;
 }
 
-/// Whether a tile is carried into the next iteration, or out of the loop, to
-/// say which one a stage holds, and for nothing else.
-static bool isCarriedAsName(Operation *op, Value v) {
+bool fa::hopper::isCarriedAsName(Operation *op, Value v) {
   auto loop = dyn_cast<scf::ForOp>(op->getParentOp());
   if (!loop || op != loop.getBody()->getTerminator())
     return false;

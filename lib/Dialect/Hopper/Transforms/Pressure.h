@@ -24,6 +24,10 @@ int64_t registersOf(mlir::Value value, int64_t warpgroups);
 /// for it where registers are left.
 llvm::SetVector<mlir::Value> surelyUsedBy(mlir::Operation *op);
 
+/// Whether a block's terminator carries a tile into the next iteration, or out
+/// of the loop, to say which one a stage holds, and for nothing else.
+bool isCarriedAsName(mlir::Operation *op, mlir::Value v);
+
 /// What the operations of a block that consumers run keep in registers, up to a
 /// point between them, where each so far has been told to `place`.
 class Pressure {

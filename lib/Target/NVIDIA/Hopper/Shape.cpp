@@ -165,9 +165,8 @@ int64_t Placement::mostColumns() const {
 /// the defaults of stageSums, and barriers of their own for vectors.
 static constexpr MeasuredChoice kMeasured[] = {
     // columns, rows, cols, bits: companions, carried first, spare, the same
-    // where free, stages of what is shared, whether it is read later, whether
-    // it is
-    // streamed
+    // where free, stages of what is shared, whether it is read later, and
+    // whether it is streamed
     {64, 128, 128, false, true, true, 48, 48, 2, false, false},
     {80, 64, 64, false, true, false, 40, 40, 2, false, false},
     {96, 128, 64, false, true, true, 48, 48, 2, false, false},

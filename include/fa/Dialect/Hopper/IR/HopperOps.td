@@ -238,10 +238,10 @@ def Hopper_ConsumersOp : Hopper_Op<"consumers",
     others of their kind those that adders add, which are then handed to them at
     once. With `shares_later`, `hopper-schedule` has what reads tiles that
     warpgroups share come another iteration later. With `streams`, `hopper-order`
-    has what is computed of a tile to be shared, and of nothing else, under
-    products though registers would not hold it: threads put it into its ring
-    piece by piece. With `turns`, `hopper-finish` has the warpgroups take turns at
-    the tensor cores. The results are the tiles that the block produces.
+    has a tile that is only shared computed under products though registers would
+    not hold it: threads put it into its ring piece by piece. With `turns`,
+    `hopper-finish` has the warpgroups take turns at the tensor cores. The results
+    are the tiles that the block produces.
   }];
   let arguments = (ins I64Attr:$warpgroups, I64Attr:$registers,
                        DefaultValuedAttr<I64Attr, "56">:$spare,

@@ -39,7 +39,8 @@ def OrderStepsPass : Pass<"hopper-order", "::mlir::func::FuncOp"> {
     Orders what consumers do between the begin and the end of each block that
     has products, by list scheduling: products start as early as their operands
     are there and registers hold their results, those first that most is to
-    follow; waits come when nothing else is left to do, and a `hopper.wait_group`
+    follow (with `streams`, as if what leads to a tile to be shared, and to
+    nothing else, took none); waits come when nothing else is left to do, and a `hopper.wait_group`
     leaves in flight what has started after what it gives. So a product runs
     under what does not need it: in a step of attention's gradient dP under the
     exponentials, dV under dS. Stages are given back when what reads them is
