@@ -821,6 +821,8 @@ def arguments(doc: str, shapes: int) -> argparse.ArgumentParser:
 
 def run_seeds(options: argparse.Namespace, run: Callable[[int], float]) -> int:
     """Runs seeds one after the other; 1 if one fails."""
+    if torch is not None:  # tensors are small, and other fuzzers may run beside this one
+        torch.set_num_threads(1)
     failures, worst, count = 0, 0.0, 0
     told = start = time.monotonic()
     end = start + options.seconds
