@@ -560,6 +560,29 @@ def test_causal_where_nothing_else_is_said():
     assert is_right(out, by_eager(q[:, :, -1:], k, v))
 
 
+def test_what_is_known_is_asked_nothing_more(monkeypatch):
+    """But where PyTorch is faster, and where a model has more to say."""
+    q, k, v = vectors()
+    if q.is_cuda:
+        pytest.skip("float32, which PyTorch computes there")
+    fa_transformers.attention_forward(Layer(), q, k, v, None)
+
+    def asked(*arguments):
+        raise LookupError("asked")
+
+    monkeypatch.setattr(fa_transformers, "_reason", asked)
+    calls = Calls()
+    out, _ = fa_transformers.attention_forward(Layer(), q, k, v, None)
+    seen = torch.ones(QUERIES, KEYS, dtype=torch.bool).tril()
+    assert is_right(out, by_eager(q, k, v, seen)) and out.is_contiguous() and calls.routed == 1
+    for more in ({"softcap": 1.5}, {"dropout": 0.25}, {"s_aux": torch.zeros(q.shape[1])}):
+        with pytest.raises(LookupError):
+            fa_transformers.attention_forward(Layer(), q, k, v, None, **more)
+    monkeypatch.setattr(fa_transformers, "slower", lambda *tensors: "gradient")
+    with pytest.raises(LookupError):
+        fa_transformers.attention_forward(Layer(), q, k, v, None)
+
+
 def test_learned_queries_of_one_batch_entry():
     q, k, v = vectors()
     out, _ = fa_transformers.attention_forward(Layer(), q[:1], k, v, None, is_causal=False)
