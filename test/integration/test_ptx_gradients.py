@@ -99,6 +99,20 @@ def test_local_memory_is_seen_where_it_is(chip, where, looped):
         assert not row.good and "FAIL" in str(row)
 
 
+def assembled(text, chip, tmp_path):
+    """The machine code of PTX, a file."""
+    ptx, cubin = tmp_path / "f.ptx", tmp_path / "f.cubin"
+    ptx.write_text(text)
+    subprocess.run([PTXAS, f"-arch={chip}", ptx, "-o", cubin], check=True)
+    return cubin
+
+
+def disassembled(nvdisasm, cubin):
+    """Its functions, as nvdisasm reads them."""
+    done = subprocess.run([nvdisasm, "-c", cubin], capture_output=True, text=True, check=True)
+    return check_sass.parse(done.stdout)
+
+
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])
 def test_machine_code_is_read_as_nvdisasm_reads_it(chip, dtype, tmp_path):
@@ -107,14 +121,10 @@ def test_machine_code_is_read_as_nvdisasm_reads_it(chip, dtype, tmp_path):
         pytest.skip("no nvdisasm on the PATH, in FA_CUDA_BIN or of the package triton")
     config = fa.AttentionConfig(dtype, 8, 2, 64, 64)
     text = fa.compile(config, chip, backward="all", deterministic=True).asm["ptx"]
-    ptx, cubin = tmp_path / "f.ptx", tmp_path / "f.cubin"
-    ptx.write_text(text)
-    subprocess.run([PTXAS, f"-arch={chip}", ptx, "-o", cubin], check=True)
-    done = subprocess.run([nvdisasm, "-c", cubin], capture_output=True, text=True, check=True)
-    kernels = sass_loops.functions(cubin.read_bytes())
-    disassembled = check_sass.parse(done.stdout)
-    assert {function.name for function in disassembled} == set(kernels)
-    for function in disassembled:
+    cubin = assembled(text, chip, tmp_path)
+    kernels, listed = sass_loops.functions(cubin.read_bytes()), disassembled(nvdisasm, cubin)
+    assert {function.name for function in listed} == set(kernels)
+    for function in listed:
         code = sass_loops.decode(kernels[function.name], chip)
         assert len(code) == len(function.code)
         for own, other in zip(code, function.code):
@@ -131,16 +141,12 @@ def test_bits_of_dropout_become_predicates_by_r2p(tmp_path):
         pytest.skip(f"the count is of CUDA {ptx_gradients.RELEASE}'s ptxas")
     dropout = ptx_gradients.Gradient((64, 64), words=("dropout",))
     ((_, text),) = ptx_gradients.texts("sm_90a", [dropout])
-    ptx, cubin = tmp_path / "f.ptx", tmp_path / "f.cubin"
-    ptx.write_text(text)
-    subprocess.run([PTXAS, "-arch=sm_90a", ptx, "-o", cubin], check=True)
-    moves = 0
+    cubin, moves = assembled(text, "sm_90a", tmp_path), 0
     for kernel in sass_loops.functions(cubin.read_bytes()).values():
         code = sass_loops.decode(kernel, "sm_90a")
         moves += sum(own.opcode == sass_loops.BITS_TO_PREDICATES for own in code)
     elements = 128 * 128 // (2 * 128)  # of a thread of two warpgroups
     assert moves >= 2 * elements / 8
     if nvdisasm := check_sass.find_tool("nvdisasm"):
-        done = subprocess.run([nvdisasm, "-c", cubin], capture_output=True, text=True, check=True)
-        listed = [i for f in check_sass.parse(done.stdout) for i in f.code if i.opcode == "R2P"]
-        assert moves == len(listed)
+        listed = [i.opcode for f in disassembled(nvdisasm, cubin) for i in f.code]
+        assert moves == listed.count("R2P")

@@ -365,36 +365,36 @@ void BlockOrder::collectCarried() {
   }
 }
 
-/// What is computed element by element of tiles that are shared, and for
-/// nothing else. It comes when their stages are empty.
+/// What is computed element by element of one tile that is shared, and for
+/// nothing else but to name it behind that. It comes when its stage is empty:
+/// nothing that the share waits for waits for it.
 void BlockOrder::collectStreamed() {
-  DenseMap<Operation *, llvm::SetVector<Operation *>> stages;
+  DenseMap<Operation *, Operation *> shareOf;
   for (Operation *op : llvm::reverse(left)) {
-    llvm::SetVector<Operation *> awaited;
-    if (auto share = dyn_cast<ShareOp>(op)) {
-      awaited.insert_range(needs[op]);
-      awaited.remove(share.getTile().getDefiningOp());
-      stages[op] = awaited;
-      continue;
-    }
+    if (isa<ShareOp>(op))
+      shareOf[op] = op;
     if (!isa<linalg::LinalgOp>(op) || !computedElements(op))
       continue;
-    bool isRead = false;
-    for (OpOperand &use : op->getUses()) {
-      Operation *user = use.getOwner();
-      if (auto it = stages.find(user); it != stages.end())
-        awaited.insert_range(it->second);
-      else
-        isRead |= !isa<AcquireOp>(user) && !isCarriedAsName(user, use.get());
-    }
-    bool isShared = llvm::any_of(
-        op->getUsers(), [&](Operation *user) { return stages.contains(user); });
-    if (!isShared || isRead)
+    llvm::SmallSetVector<Operation *, 2> shares;
+    for (Operation *user : op->getUsers())
+      if (Operation *share = shareOf.lookup(user))
+        shares.insert(share);
+    if (shares.size() != 1)
       continue;
-    stages[op] = awaited;
+    Operation *share = shares.front();
+    auto isRead = [&](OpOperand &use) {
+      Operation *user = use.getOwner();
+      if (isa<AcquireOp>(user))
+        return user->getBlock() != &block || user->isBeforeInBlock(share);
+      return !shareOf.contains(user) && !isCarriedAsName(user, use.get());
+    };
+    if (llvm::any_of(op->getUses(), isRead))
+      continue;
+    shareOf[op] = share;
     streamed.insert(op);
-    for (Operation *on : awaited)
-      depend(op, on);
+    for (Operation *on : llvm::to_vector(needs[share]))
+      if (!streamed.contains(on))
+        depend(op, on);
   }
 }
 

@@ -247,8 +247,7 @@ def Hopper_ConsumersOp : Hopper_Op<"consumers",
                        DefaultValuedAttr<I64Attr, "56">:$spare,
                        UnitAttr:$carried_first, UnitAttr:$sums_first,
                        UnitAttr:$shares_later, UnitAttr:$streams,
-                       UnitAttr:$turns,
-                       OptionalAttr<I64Attr>:$spare_free);
+                       UnitAttr:$turns, OptionalAttr<I64Attr>:$spare_free);
   let results = (outs Variadic<AnyType>:$results);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{

@@ -40,11 +40,11 @@ def OrderStepsPass : Pass<"hopper-order", "::mlir::func::FuncOp"> {
     has products, by list scheduling: products start as early as their operands
     are there and registers hold their results, those first that most is to
     follow (with `streams`, as if what leads to a tile to be shared, and to
-    nothing else, took none); waits come when nothing else is left to do, and a `hopper.wait_group`
-    leaves in flight what has started after what it gives. So a product runs
-    under what does not need it: in a step of attention's gradient dP under the
-    exponentials, dV under dS. Stages are given back when what reads them is
-    over, and sums leave for memory at the end. What is computed is pinned before
+    nothing else, took none); waits come when nothing else is left to do, and a
+    `hopper.wait_group` leaves in flight what has started after what it gives.
+    So a product runs under what does not need it: in a step of attention's
+    gradient dP under the exponentials, dV under dS. Stages are given back when
+    what reads them is over, and sums leave for memory at the end. What is computed is pinned before
     the next product or wait.
 
     Nothing moves into or out of a loop or branch, so no product is in flight
