@@ -66,12 +66,16 @@ static StageTexts stagesOf(const PipelineOptions &options,
                      {"fa-pad-tiles", ""},
                      {"fa-list-blocks", bits},
                      {"fa-split-mask-loops", bits}});
+      // Warpgroups exchange random bits (benchmarks/HISTORY.md, "Dropout, where
+      // P waits in f32").
+      bool exchanges = target.tensorCores == TargetInfo::TensorCores::Wgmma;
       // What has an order goes from the first rows to the last.
       if (!options.deterministic)
         stages.push_back({"fa-order-rows", ""});
-      stages.append({{"fa-expand-steps", ""},
-                     {"fa-fold-scale-exp2", ""},
-                     {"fa-orient-products", ""}});
+      stages.append(
+          {{"fa-expand-steps", ""},
+           {"fa-fold-scale-exp2", ""},
+           {"fa-orient-products", exchanges ? "random-columns=64" : ""}});
       if (options.deterministic)
         stages.push_back({"fa-order-sums", ""});
     } else if (options.algorithm != "standard") {

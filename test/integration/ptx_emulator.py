@@ -626,7 +626,12 @@ class Block:
             self.open_group.append((to, what))
 
     def op_bar(self, p, o, m):
-        if p[1] != "warp" and not m.all():
+        if p[1] != "warp" and len(o) > 1:
+            # Barriers of some warps: those that come by together.
+            _, counts = np.unique(self.get(o[0], 32)[m], return_counts=True)
+            if (counts != int(o[1])).any():
+                raise RuntimeError(f"{counts} threads reach barriers of {o[1]}")
+        elif p[1] != "warp" and not m.all():
             raise RuntimeError("not every thread reaches a barrier")
 
     def op_barrier(self, p, o, m):

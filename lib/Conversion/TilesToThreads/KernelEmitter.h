@@ -11,6 +11,7 @@
 #include "ThreadBuilder.h"
 #include "TileValue.h"
 
+#include "fa/Dialect/FA/IR/Matchers.h"
 #include "fa/Dialect/FA/IR/TileRanges.h"
 #include "fa/Dialect/Hopper/Transforms/Followers.h"
 
@@ -446,12 +447,15 @@ private:
   /// A word of a tile of random bits >= limit: 8 tiles of 16 x 8, of which the
   /// thread's first element lies at (row, col).
   mlir::FailureOr<mlir::Value> emitMaskWord(mlir::linalg::LinalgOp op,
-                                            const FragmentLayout &layout,
-                                            RandomBitsOp random, uint8_t limit,
-                                            mlir::Value row, mlir::Value col);
+                                            const RandomMask &mask,
+                                            mlir::Value row, mlir::Value col,
+                                            bool isPart);
   mlir::LogicalResult emitRandomMask(mlir::linalg::LinalgOp op,
                                      const FragmentLayout &layout,
-                                     RandomBitsOp random, uint8_t limit);
+                                     const RandomMask &mask);
+  mlir::LogicalResult emitExchangedMask(mlir::linalg::LinalgOp op,
+                                        const FragmentLayout &layout,
+                                        const RandomMask &mask, int64_t offset);
   mlir::LogicalResult emitKeep(mlir::linalg::LinalgOp op,
                                const FragmentLayout &layout);
   /// A seed, which is the same in all threads, as one that ptxas knows to be:

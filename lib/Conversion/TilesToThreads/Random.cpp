@@ -5,10 +5,15 @@
 
 #include "KernelEmitter.h"
 
+#include "fa/Dialect/FA/IR/Matchers.h"
+
 #include "mlir/IR/Matchers.h"
 
 using namespace mlir;
 using namespace fa::nvidia;
+using fa::RandomBitsOp;
+using fa::RandomMask;
+using fa::hopper::ConsumersOp;
 
 Value KernelEmitter::uniformSeed(Value seed) {
   Value &known = uniformSeeds[seed];
@@ -26,40 +31,22 @@ Value KernelEmitter::uniformSeed(Value seed) {
   return known;
 }
 
-namespace {
-/// Random bits of a tile's elements, and what they must reach.
-struct RandomMask {
-  fa::RandomBitsOp random;
-  uint8_t limit;
-};
-} // namespace
-
-/// Whether an op without inputs gives random bits >= c.
-static std::optional<RandomMask> matchRandomMask(linalg::LinalgOp op,
-                                                 const FragmentLayout &layout) {
-  Value result = op.getBlock()->getTerminator()->getOperand(0);
-  auto compare = result.getDefiningOp<arith::CmpIOp>();
-  auto random =
-      compare ? compare.getLhs().getDefiningOp<fa::RandomBitsOp>() : nullptr;
-  APInt limit;
-  if (!random || op.getNumDpsInputs() || op->getNumResults() != 1 ||
-      compare.getPredicate() != arith::CmpIPredicate::uge ||
-      layout.kind() != FragmentLayout::Kind::Accumulator || layout.cols() % 8 ||
-      !random.isInGroups() ||
-      !matchPattern(compare.getRhs(), m_ConstantInt(&limit)))
-    return std::nullopt;
-  return RandomMask{random, static_cast<uint8_t>(limit.getZExtValue())};
+/// Whether a thread's elements are those that words serve, eight tiles each.
+static bool hasWords(const FragmentLayout &layout) {
+  return layout.kind() == FragmentLayout::Kind::Accumulator &&
+         layout.cols() % 8 == 0;
 }
 
 /// All numbers of a word are compared bit by bit, from the limit's lowest 1 on:
 /// x >= c of the bits so far, and whether that is so with one more.
 FailureOr<Value> KernelEmitter::emitMaskWord(linalg::LinalgOp op,
-                                             const FragmentLayout &layout,
-                                             RandomBitsOp random, uint8_t limit,
-                                             Value row, Value col) {
+                                             const RandomMask &mask, Value row,
+                                             Value col, bool isPart) {
+  auto [random, limit, isTurned] = mask;
   IRMapping map;
   for (auto coordinate : op.getBlock()->getOps<linalg::IndexOp>())
-    map.map(coordinate.getResult(), coordinate.getDim() == 0 ? row : col);
+    map.map(coordinate.getResult(),
+            (coordinate.getDim() == 0) != isTurned ? row : col);
   SmallVector<Value> operands(random->getOperands());
   Operation *result =
       op.getBlock()->getTerminator()->getOperand(0).getDefiningOp();
@@ -79,9 +66,7 @@ FailureOr<Value> KernelEmitter::emitMaskWord(linalg::LinalgOp op,
     else
       kept = arith::OrIOp::create(b, loc, word, kept);
   // A part of a group: its first bits go where the group's are.
-  if ((*random.getTile())[1] % RandomBitsOp::kGroupColumns ||
-      (layout.colWarps() > 1 &&
-       8 * layout.colTiles() % RandomBitsOp::kGroupColumns)) {
+  if (isPart) {
     Value part = remC(divC(toI32(copy.getColumn()), 8), 8);
     kept = arith::ShLIOp::create(b, loc, kept, part);
   }
@@ -91,14 +76,17 @@ FailureOr<Value> KernelEmitter::emitMaskWord(linalg::LinalgOp op,
 
 LogicalResult KernelEmitter::emitRandomMask(linalg::LinalgOp op,
                                             const FragmentLayout &layout,
-                                            RandomBitsOp random,
-                                            uint8_t limit) {
+                                            const RandomMask &mask) {
+  RandomBitsOp random = mask.random;
+  bool isPart = (*random.getTile())[1] % RandomBitsOp::kGroupColumns ||
+                (layout.colWarps() > 1 &&
+                 8 * layout.colTiles() % RandomBitsOp::kGroupColumns);
   SmallVector<Value> masks;
   for (unsigned rowTile = 0; rowTile < layout.rowTiles(); ++rowTile)
     for (unsigned n = 0; n < layout.colTiles(); n += 8) {
       unsigned reg = layout.reg(rowTile, n, 0);
-      FailureOr<Value> word = emitMaskWord(
-          op, layout, random, limit, rowOf(layout, reg), colOf(layout, reg));
+      FailureOr<Value> word = emitMaskWord(op, mask, rowOf(layout, reg),
+                                           colOf(layout, reg), isPart);
       if (failed(word))
         return failure();
       // Words of 8 tiles, in which several rows of fewer tiles lie.
@@ -115,6 +103,109 @@ LogicalResult KernelEmitter::emitRandomMask(linalg::LinalgOp op,
             b, loc, masks.back(),
             arith::ShRUIOp::create(b, loc, part, i32(tile % 8)));
     }
+  bindRegisters(op->getResult(0), masks);
+  return success();
+}
+
+/// Whether only some of a warpgroup's warps may come by an operation: in a
+/// branch, where warps decide for themselves.
+static bool mayDiverge(Operation *op, ConsumersOp role) {
+  auto isOfWarp = [](fa::hopper::ExceedsOp) { return WalkResult::interrupt(); };
+  return op->getParentOfType<scf::IfOp>() &&
+         role.walk(isOfWarp).wasInterrupted();
+}
+
+/// Where threads of a warpgroup exchange words of a tile whose rows are keys;
+/// none where they cannot.
+static std::optional<int64_t> findExchange(linalg::LinalgOp op,
+                                           const FragmentLayout &layout,
+                                           const RandomMask &mask) {
+  auto role = op->getParentOfType<ConsumersOp>();
+  RandomBitsOp random = mask.random;
+  if (!role || mayDiverge(op, role) || layout.rowTiles() != 1 ||
+      layout.rowWarps() != 4 * role.getWarpgroups() ||
+      layout.cols() % RandomBitsOp::kGroupColumns ||
+      layout.cols() > ConsumersOp::mostExchanged ||
+      (*random.getTile())[1] % RandomBitsOp::kGroupColumns)
+    return std::nullopt;
+  return role.getExchange();
+}
+
+/// A thread makes words of 16 queries and the warpgroup's 64 keys, as it would
+/// for a tile of rows of queries, and takes from 16 words of other threads the
+/// 4 bits of its own elements: of its two keys, and of two queries that are 8
+/// apart. In shared memory the words of a lane are beside each other, 16 bytes
+/// for 64 queries, exchanged so that lanes read different banks.
+LogicalResult KernelEmitter::emitExchangedMask(linalg::LinalgOp op,
+                                               const FragmentLayout &layout,
+                                               const RandomMask &mask,
+                                               int64_t offset) {
+  unsigned words = layout.cols() / RandomBitsOp::kGroupColumns;
+  Value ownWarp = remC(warp(), 4), quad = divC(lane(), 4),
+        inQuad = remC(lane(), 4);
+  Value base = add(smemAddress, mulC(warpgroup(), ConsumersOp::exchangeBytes));
+  auto chunk = [&](Value number, Value swizzle) {
+    return addC(add(base, mulC(xorI(number, swizzle), 16)), offset);
+  };
+  auto shifted = [&](Value x, int64_t n) -> Value {
+    return n < 0 ? arith::ShRUIOp::create(b, loc, x, i32(-n)).getResult()
+                 : arith::ShLIOp::create(b, loc, x, i32(n)).getResult();
+  };
+
+  SmallVector<Value> own;
+  Value firstGroup = mulC(ownWarp, words);
+  for (unsigned n = 0; n < words; ++n) {
+    Value query =
+              add(mulC(addC(firstGroup, n), RandomBitsOp::kGroupRows), quad),
+          key = add(mulC(warpgroup(), RandomBitsOp::kGroupColumns),
+                    mulC(inQuad, 2));
+    FailureOr<Value> word = emitMaskWord(op, mask, toIndex(query), toIndex(key),
+                                         /*isPart=*/false);
+    if (failed(word))
+      return failure();
+    // What was of the first of two queries and the second of two keys trades
+    // places with what was of the second and the first.
+    constexpr int64_t apart = 17, firsts = 0x5555;
+    Value differ = arith::AndIOp::create(
+        b, loc, xorI(*word, shifted(*word, -apart)), i32(firsts));
+    own.push_back(xorI(xorI(*word, differ), shifted(differ, apart)));
+  }
+  // Nobody reads the words of the iteration before any more.
+  syncWarpgroup();
+  SmallVector<Value> stored{
+      add(chunk(add(mulC(lane(), words), divC(firstGroup, 4)), divC(lane(), 8)),
+          mulC(remC(firstGroup, 4), 4))};
+  llvm::append_range(stored, own);
+  ptx(words == 1 ? "st.shared.u32 [$0], $1;"
+                 : "st.shared.v2.u32 [$0], {$1, $2};",
+      words == 1 ? "r,r,~{memory}" : "r,r,r,~{memory}", stored, {});
+  syncWarpgroup();
+
+  // Two rows of 8 of a word's queries have 16 bits each; the thread's are two
+  // beside each other in one of two bytes.
+  Value place = add(mulC(remC(quad, 2), 8), mulC(xorI(ownWarp, i32(3)), 2));
+  Value wanted = arith::ShLIOp::create(b, loc, i32(0x00030003), place);
+  Value number = mulC(add(mulC(inQuad, 8), divC(quad, 2)), words);
+  SmallVector<Type> four(4, b.getI32Type());
+  SmallVector<Value> masks;
+  for (unsigned n = 0; n < words; ++n) {
+    Value address = chunk(xorI(number, i32(n)), inQuad), found;
+    // The second of two neighbouring queries is four lanes further.
+    for (unsigned e : {1, 0})
+      for (Value word : ptx(("ld.shared.v4.u32 {$0, $1, $2, $3}, [$4+" +
+                             Twine(e * 4 * words * 16) + "];")
+                                .str(),
+                            "=r,=r,=r,=r,r,~{memory}", address, four)) {
+        Value bits = arith::AndIOp::create(b, loc, word, wanted);
+        found = found ? arith::OrIOp::create(
+                            b, loc,
+                            LLVM::FshlOp::create(b, loc, found, found, i32(2)),
+                            bits)
+                            .getResult()
+                      : bits;
+      }
+    masks.push_back(LLVM::FshrOp::create(b, loc, found, found, place));
+  }
   bindRegisters(op->getResult(0), masks);
   return success();
 }
@@ -164,8 +255,13 @@ LogicalResult KernelEmitter::emitKeep(linalg::LinalgOp op,
 
 std::optional<LogicalResult>
 KernelEmitter::emitMask(linalg::LinalgOp op, const FragmentLayout &layout) {
-  if (std::optional<RandomMask> mask = matchRandomMask(op, layout))
-    return emitRandomMask(op, layout, mask->random, mask->limit);
+  if (std::optional<RandomMask> mask = matchRandomMask(op);
+      mask && hasWords(layout)) {
+    if (!mask->isTurned)
+      return emitRandomMask(op, layout, *mask);
+    if (std::optional<int64_t> offset = findExchange(op, layout, *mask))
+      return emitExchangedMask(op, layout, *mask, *offset);
+  }
   if (isKeep(op, layout))
     return emitKeep(op, layout);
   return std::nullopt;

@@ -310,6 +310,62 @@ func.func @spare_free() {
 
 // -----
 
+func.func @exchange_aligned() {
+  scf.forall (%i) in (1) {
+    hopper.producer registers 24 {
+    }
+    // expected-error @below {{'hopper.consumers' op expected to exchange at a multiple of 16, up to byte 232448 of shared memory, got bytes 1032 to 3080}}
+    hopper.consumers 2 registers 240 exchange 1032 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @exchange_beyond() {
+  scf.forall (%i) in (1) {
+    hopper.producer registers 24 {
+    }
+    // expected-error @below {{'hopper.consumers' op expected to exchange at a multiple of 16, up to byte 232448 of shared memory, got bytes 231440 to 233488}}
+    hopper.consumers 2 registers 240 exchange 231440 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @exchange_in_ring() {
+  scf.forall (%i) in (1) {
+    // expected-note @below {{by this, from 1024 to 9216}}
+    %r = hopper.ring "r" at 1024 barriers 0 : <1, tensor<64x64xf16>>
+    hopper.producer registers 24 {
+    }
+    // expected-error @below {{'hopper.consumers' op takes bytes 8192 to 9216 of shared memory, some of which are taken; choose another offset}}
+    hopper.consumers 1 registers 240 exchange 8192 {
+    }
+  }
+  return
+}
+
+// -----
+
+func.func @stage_in_exchange(%t: tensor<64x64xf16>) {
+  scf.forall (%i) in (1) {
+    hopper.producer registers 24 {
+    }
+    // expected-note @below {{by this, from 2048 to 3072}}
+    hopper.consumers 1 registers 240 exchange 2048 {
+      // expected-error @below {{'hopper.stage' op takes bytes 1024 to 9216 of shared memory, some of which are taken; choose another offset}}
+      %o = hopper.stage %t at 1024 : tensor<64x64xf16>
+    }
+  }
+  return
+}
+
+// -----
+
 func.func @turned_alone(%t: tensor<64x80xf32>) {
   scf.forall (%i) in (1) {
     hopper.tile_queue barriers 32

@@ -75,7 +75,7 @@ func.func @causal128(%q: tensor<1x2x?x128xbf16>, %k: tensor<1x2x?x128xbf16>, %v:
 
 // CHECK-LABEL: func.func @dropout64_backward(
 // CHECK: hopper.ring {{.*}} with
-// CHECK: hopper.consumers 2 registers 240 spare 40 carried_first ->
+// CHECK: hopper.consumers 2 registers 240 spare 40 carried_first exchange {{[0-9]+}} ->
 func.func @dropout64(%q: tensor<1x2x?x64xbf16>, %k: tensor<1x2x?x64xbf16>, %v: tensor<1x2x?x64xbf16>, %seed: tensor<i64>) -> tensor<1x2x?x64xbf16> {
   %o = fa.attention %q, %k, %v
     keep {

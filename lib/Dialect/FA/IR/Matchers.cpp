@@ -3,6 +3,7 @@
 
 #include "fa/Dialect/FA/IR/Matchers.h"
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/IR/TileRanges.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -229,6 +230,41 @@ Value fa::matchConvert(Value v) {
       convert->getOperand(0) != op.getBody()->getArgument(0))
     return {};
   return op.getDpsInputs()[0];
+}
+
+/// The one dimension of a tile that decides a coordinate.
+static std::optional<uint64_t> dimensionOf(Value coordinate, Block &body) {
+  std::optional<uint64_t> found;
+  for (Operation *op : sliceInBlock(coordinate, body))
+    if (auto index = dyn_cast<linalg::IndexOp>(op)) {
+      if (found && *found != index.getDim())
+        return std::nullopt;
+      found = index.getDim();
+    }
+  return found;
+}
+
+std::optional<RandomMask> fa::matchRandomMask(linalg::LinalgOp op) {
+  if (op.getNumDpsInputs() || op->getNumResults() != 1 || op.getNumLoops() != 2)
+    return std::nullopt;
+  Block &body = *op.getBlock();
+  auto compare =
+      body.getTerminator()->getOperand(0).getDefiningOp<arith::CmpIOp>();
+  auto random =
+      compare ? compare.getLhs().getDefiningOp<RandomBitsOp>() : nullptr;
+  APInt limit;
+  if (!random || compare.getPredicate() != arith::CmpIPredicate::uge ||
+      !random.isInGroups() ||
+      !matchPattern(compare.getRhs(), m_ConstantInt(&limit)) ||
+      dimensionOf(random.getBatch(), body) ||
+      dimensionOf(random.getHead(), body))
+    return std::nullopt;
+  auto row = dimensionOf(random.getRow(), body),
+       column = dimensionOf(random.getColumn(), body);
+  if (!row || !column || *row == *column)
+    return std::nullopt;
+  return RandomMask{random, static_cast<uint8_t>(limit.getZExtValue()),
+                    /*isTurned=*/*row == 1};
 }
 
 std::optional<APFloat> fa::matchFill(Value v) {

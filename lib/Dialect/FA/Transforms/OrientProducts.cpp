@@ -35,13 +35,15 @@ public:
   bool collect(Value start);
   bool contains(Value v) const { return values.contains(v); }
   /// Whether fewer operands of products need shared memory when transposed.
-  bool prefersTranspose();
+  bool prefersTranspose(int64_t randomColumns);
   void transpose(RewriterBase &rewriter);
 
 private:
   bool visit(Value v);
   bool visitUse(OpOperand &use);
   bool visitElementwise(linalg::GenericOp op);
+  bool hasRandomBits();
+  bool exchangesBits(int64_t mostColumns);
 
   llvm::SetVector<Value> values;
   llvm::SetVector<Operation *> elementwise, products, branches;
@@ -146,13 +148,42 @@ static bool isTakenFromRegisters(OpOperand *operand, bool transposed) {
   return map.getResult(transposed ? 1 : 0) == result.getResult(0);
 }
 
-bool Component::prefersTranspose() {
-  // Random bits are made for rows of queries.
-  for (Operation *op : elementwise)
-    if (op->walk([](RandomBitsOp) {
-            return WalkResult::interrupt();
-          }).wasInterrupted())
-      return false;
+bool Component::hasRandomBits() {
+  return llvm::any_of(elementwise, [](Operation *op) {
+    return op->walk([](RandomBitsOp) { return WalkResult::interrupt(); })
+        .wasInterrupted();
+  });
+}
+
+/// Random bits are made for rows of queries, in groups. Threads exchange those
+/// of whole groups, which pays off where products take little time. Sums over
+/// places are made of dS in f32, beside which bits have no registers.
+bool Component::exchangesBits(int64_t mostColumns) {
+  auto isOfGroups = [](Value v) {
+    auto type = cast<RankedTensorType>(v.getType());
+    return type.hasStaticShape() &&
+           llvm::all_of(type.getShape(), [](int64_t size) {
+             return size % RandomBitsOp::kGroupColumns == 0;
+           });
+  };
+  if (!sums.empty() || !llvm::all_of(values, isOfGroups))
+    return false;
+  llvm::SetVector<Operation *> all = products;
+  for (OpOperand *operand : operands)
+    all.insert(operand->getOwner());
+  return llvm::all_of(all, [&](Operation *op) {
+    return llvm::all_of(cast<linalg::GenericOp>(op).getInputs(), [&](Value v) {
+      auto type = cast<RankedTensorType>(v.getType());
+      return type.getElementTypeBitWidth() == 16 &&
+             (values.contains(v) ||
+              (type.hasStaticShape() && type.getDimSize(1) <= mostColumns));
+    });
+  });
+}
+
+bool Component::prefersTranspose(int64_t randomColumns) {
+  if (hasRandomBits() && !exchangesBits(randomColumns))
+    return false;
   auto taken = [&](bool transposed) {
     return llvm::count_if(operands, [&](OpOperand *operand) {
       return isTakenFromRegisters(operand, transposed);
@@ -234,7 +265,8 @@ void Component::transpose(RewriterBase &rewriter) {
 }
 
 /// Transposes what should be, all that hangs together at once.
-static void orient(RewriterBase &rewriter, scf::ForOp loop) {
+static void orient(RewriterBase &rewriter, scf::ForOp loop,
+                   int64_t randomColumns) {
   SmallVector<Value> results;
   for (auto op : loop.getBody()->getOps<linalg::GenericOp>())
     if (isAnyProduct(op))
@@ -248,7 +280,7 @@ static void orient(RewriterBase &rewriter, scf::ForOp loop) {
     for (Value other : results)
       if (component.contains(other))
         done.insert(other);
-    if (isFree && component.prefersTranspose())
+    if (isFree && component.prefersTranspose(randomColumns))
       component.transpose(rewriter);
   }
 }
@@ -256,13 +288,15 @@ static void orient(RewriterBase &rewriter, scf::ForOp loop) {
 namespace {
 struct OrientProductsPass
     : fa::impl::OrientProductsPassBase<OrientProductsPass> {
+  using OrientProductsPassBase::OrientProductsPassBase;
+
   void runOnOperation() override {
     func::FuncOp func = getOperation();
     IRRewriter rewriter(&getContext());
     SmallVector<scf::ForOp> loops;
     func.walk([&](scf::ForOp loop) { loops.push_back(loop); });
     for (scf::ForOp loop : loops)
-      orient(rewriter, loop);
+      orient(rewriter, loop, randomColumns);
     if (failed(cleanUp(func)))
       signalPassFailure();
   }

@@ -197,14 +197,17 @@ static SmallVector<Interval, 2> takenBy(Operation *op) {
       taken.push_back({*adders, stage.addersEnd()});
     return taken;
   }
+  if (auto role = dyn_cast<ConsumersOp>(op); role && role.getExchange())
+    return {{*role.getExchange(), role.exchangeEnd()}};
   return {};
 }
 
-/// Rings, the queue and staged results do not lie in each other. `op` is
-/// compared with what comes before `place`, an operation of the block's body.
+/// Rings, the queue, staged results and what is exchanged do not lie in each
+/// other. `op` is compared with what comes before it: up to `place`, the
+/// operation of the block's body that it is or is in.
 static LogicalResult verifyApart(Operation *op, Operation *place) {
   for (Operation &other : *place->getBlock()) {
-    if (&other == place)
+    if (&other == op)
       break;
     for (auto [begin, end] : takenBy(op))
       for (auto [otherBegin, otherEnd] : takenBy(&other))
@@ -218,6 +221,8 @@ static LogicalResult verifyApart(Operation *op, Operation *place) {
               << "by this, from " << otherBegin << " to " << otherEnd;
           return diag;
         }
+    if (&other == place)
+      break;
   }
   return success();
 }
@@ -491,6 +496,16 @@ LogicalResult ConsumersOp::verify() {
     return emitOpError("expected to spare 0 to ")
            << getSpare() << " registers where no product reads registers, got "
            << *free;
+  if (std::optional<int64_t> offset = getExchange()) {
+    constexpr int64_t alignment = 16; // of what a thread reads at once
+    if (*offset < 0 || *offset % alignment || exchangeEnd() > sharedBytes)
+      return emitOpError("expected to exchange at a multiple of ")
+             << alignment << ", up to byte " << sharedBytes
+             << " of shared memory, got bytes " << *offset << " to "
+             << exchangeEnd();
+    if (failed(verifyApart(*this, *this)))
+      return failure();
+  }
   int64_t teams = teamsOf(cast<scf::ForallOp>((*this)->getParentOp()));
   int64_t groups = getWarpgroups() * teams;
   if (getWarpgroups() < 1 || groups < 1 || groups > maxWarpgroups)

@@ -51,6 +51,8 @@ static int64_t sharedBytesOf(scf::ForallOp forall) {
     }
     if (auto queue = dyn_cast<TileQueueOp>(op))
       takes(queue.getBarriers() + TileQueueOp::bytes);
+    if (auto role = dyn_cast<ConsumersOp>(op); role && role.getExchange())
+      takes(role.exchangeEnd());
   });
   int64_t teams = teamsOf(forall);
   return teams > 1 ? teams * llvm::alignTo(bytes, tileAlignment) : bytes;

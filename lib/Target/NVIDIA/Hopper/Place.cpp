@@ -24,6 +24,7 @@
 
 #include "Placement.h"
 
+#include "fa/Dialect/FA/IR/Matchers.h"
 #include "fa/Dialect/FA/Utils/CleanUp.h"
 #include "fa/Dialect/Hopper/Transforms/Adders.h"
 #include "fa/Dialect/Hopper/Transforms/Followers.h"
@@ -32,9 +33,11 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/Transforms/Transforms.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "mlir/IR/Dominance.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/IR/Remarks.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "mlir/Transforms/CSE.h"
 #include "mlir/Transforms/RegionUtils.h"
 
 namespace fa {
@@ -375,6 +378,29 @@ void Placement::stageSums() {
   }
 }
 
+/// Random bits of tiles whose rows are keys are made by threads that have rows
+/// of queries, and exchanged in a warpgroup, where shared memory has room.
+void Placement::placeExchange() {
+  int64_t rows = warpgroups * warpgroupRows;
+  WalkResult walk = consumers.walk([&](linalg::GenericOp op) {
+    std::optional<RandomMask> mask = matchRandomMask(op);
+    return mask && mask->isTurned &&
+                   cast<RankedTensorType>(op.getResult(0).getType())
+                           .getDimSize(0) == rows
+               ? WalkResult::interrupt()
+               : WalkResult::advance();
+  });
+  int64_t end = tilesEnd + warpgroups * ConsumersOp::exchangeBytes;
+  if (!walk.wasInterrupted() || end > target.sharedMemory)
+    return;
+  consumers.setExchange(tilesEnd);
+  tilesEnd = llvm::alignTo(end, tileAlignment);
+  // What of two tiles decides alike is exchanged once.
+  IRRewriter rewriter(consumers.getContext());
+  DominanceInfo dominance(forall);
+  eliminateCommonSubExpressions(rewriter, dominance, consumers);
+}
+
 void Placement::apply() {
   OpBuilder b(forall.getBody()->getTerminator());
   placeRings(b);
@@ -394,6 +420,7 @@ void Placement::apply() {
     c.op->erase();
   stageStores(forall, consumers, tilesEnd, stagedPanels);
   tilesEnd += stagedBytes;
+  placeExchange();
   stageSums();
   if (options.spare >= 0) {
     consumers.setSpare(options.spare);

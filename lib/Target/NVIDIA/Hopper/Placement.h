@@ -137,6 +137,7 @@ private:
                                llvm::ArrayRef<mlir::Operation *> users);
   llvm::SmallVector<mlir::Operation *> usersInShared(mlir::Value tile);
   void stageSums();
+  void placeExchange();
 
   mlir::scf::ForallOp forall;
   const fa::NVIDIATarget &target;

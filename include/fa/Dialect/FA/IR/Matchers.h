@@ -9,6 +9,8 @@
 #ifndef FA_DIALECT_FA_IR_MATCHERS_H
 #define FA_DIALECT_FA_IR_MATCHERS_H
 
+#include "fa/Dialect/FA/IR/FA.h"
+
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -80,6 +82,15 @@ bool isElementwise(mlir::linalg::GenericOp op);
 bool isRowwise(mlir::linalg::GenericOp op);
 /// True where a generic reduces matrices [i,j] along j to vectors [i].
 bool reducesRows(mlir::linalg::GenericOp op);
+/// A tile of i1 that random bits alone decide: whether they reach a limit.
+struct RandomMask {
+  RandomBitsOp random;
+  uint8_t limit;
+  /// Its columns are the bits' rows.
+  bool isTurned;
+};
+/// Matches `bits(i, j) >= limit`, of bits that are made in groups.
+std::optional<RandomMask> matchRandomMask(mlir::linalg::LinalgOp op);
 /// The value of a splat that a linalg.fill wrote.
 std::optional<llvm::APFloat> matchFill(mlir::Value v);
 

@@ -238,8 +238,10 @@ def OrientProductsPass : FA_Pass<"fa-orient-products"> {
     operand, goes through shared memory. Matrices that elementwise operations
     hang together, from the results of products to the operands of others, are
     transposed together where more of these operands then come from registers:
-    S^T and dP^T of a gradient. Random bits are made for rows of queries and stay
-    as they are.
+    S^T and dP^T of a gradient. Random bits are made for rows of queries: what
+    they decide stays as it is, or is transposed too where all products with it
+    have at most `random-columns` other columns, in whole groups of bits, of 16-bit
+    floats, and nothing is summed for places in memory: threads then exchange bits, which pays off where products are short.
 
     Before:
     ```mlir
@@ -255,6 +257,10 @@ def OrientProductsPass : FA_Pass<"fa-orient-products"> {
     ```
     Numeric contract: bit-identical.
   }];
+  let options = [
+    Option<"randomColumns", "random-columns", "int64_t", "0",
+           "columns of products up to which random bits are exchanged">,
+  ];
 }
 
 def OrderRowsPass : FA_Pass<"fa-order-rows"> {

@@ -240,14 +240,20 @@ def Hopper_ConsumersOp : Hopper_Op<"consumers",
     warpgroups share come another iteration later. With `streams`, `hopper-order`
     has a tile that is only shared computed under products though registers would
     not hold it: threads put it into its ring piece by piece. With `turns`,
-    `hopper-finish` has the warpgroups take turns at the tensor cores. The results
-    are the tiles that the block produces.
+    `hopper-finish` has the warpgroups take turns at the tensor cores.
+
+    Random bits are made for rows of queries. Of tiles whose rows are keys, the
+    threads of a warpgroup exchange them in its 1024 bytes of shared memory from
+    byte `exchange` on, where that is given; else each thread makes those of each
+    of its elements, some 32 times as many. The results are the tiles that the
+    block produces.
   }];
   let arguments = (ins I64Attr:$warpgroups, I64Attr:$registers,
                        DefaultValuedAttr<I64Attr, "56">:$spare,
                        UnitAttr:$carried_first, UnitAttr:$sums_first,
                        UnitAttr:$shares_later, UnitAttr:$streams,
-                       UnitAttr:$turns, OptionalAttr<I64Attr>:$spare_free);
+                       UnitAttr:$turns, OptionalAttr<I64Attr>:$spare_free,
+                       OptionalAttr<I64Attr>:$exchange);
   let results = (outs Variadic<AnyType>:$results);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
@@ -255,13 +261,20 @@ def Hopper_ConsumersOp : Hopper_Op<"consumers",
     (`free` $spare_free^)?
     (`carried_first` $carried_first^)? (`sums_first` $sums_first^)?
     (`shares_later` $shares_later^)? (`streams` $streams^)?
-    (`turns` $turns^)?
+    (`turns` $turns^)? (`exchange` $exchange^)?
     (`->` `(` type($results)^ `)`)? attr-dict-with-keyword $body
   }];
   let extraClassDeclaration = [{
     /// Registers that addresses and counters take where nothing is computed
     /// while products are in flight.
     static constexpr int64_t leastSpare = 24;
+    /// Bits that a warpgroup exchanges at once: of 64 keys and so many queries;
+    /// and their bytes.
+    static constexpr int64_t mostExchanged = 128, exchangeBytes = 1024;
+    /// Where the shared memory of all warpgroups' exchanges ends.
+    int64_t exchangeEnd() {
+      return *getExchange() + int64_t(getWarpgroups()) * exchangeBytes;
+    }
   }];
   let hasVerifier = 1;
 }

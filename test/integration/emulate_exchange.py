@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Runs kernels that write 1 where random bits keep a weight, keys by queries, else 0.
+
+    emulate_exchange.py FILE.ptx NAME KEYS QUERIES
+
+NAME is a function of test/Target/NVIDIA/emit-exchange.mlir, which has the seed and where
+the tile begins. naive.py says which weights are kept.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+import numpy as np
+from ptx_emulator import Kernel, Memory, bf16_to_f32
+from ptx_header import parse_header
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+import naive
+
+SEED, BATCH, HEAD, FIRST_QUERY, FIRST_KEY = 0x0123456789ABCDEF, 3, 2, 128, 256
+LIMITS = {"exchanged": 48, "shorter": 26, "alone": 48}
+
+
+def main() -> int:
+    path, name, keys, queries = sys.argv[1:]
+    shape = int(keys), int(queries)
+    text = open(path).read()
+    # The kernels of a file stand one after the other, each with its header.
+    start = text.index(f"//!fa.program version=1 name={name} ")
+    end = text.find("//!fa.program", start + 1)
+    text = text[start : end if end > 0 else None]
+    (launch,) = parse_header(text).launches
+    memory, out = Memory(), np.full(shape, 0xFFFF, np.uint16)
+    address = memory.add(out)
+    kernel = Kernel(text, launch["kernel"])
+    params = [address, *out.shape, *(s // out.itemsize for s in out.strides)]
+    kernel.run(0, int(launch["block"]), int(launch["smem"]), memory, params)
+    got = bf16_to_f32(memory.read_back(address, out))
+    rows, columns = (slice(x, x + n) for x, n in zip((FIRST_QUERY, FIRST_KEY), shape[::-1]))
+    whole = BATCH + 1, HEAD + 1, rows.stop, columns.stop
+    kept = naive.kept(SEED, whole, LIMITS[name])[BATCH, HEAD, rows, columns].T
+    good = bool((got == kept).all())
+    print("ok  " if good else "FAIL", name, "kept", got.mean())
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
