@@ -190,8 +190,8 @@ func.func @turned(%k: tensor<64x64xbf16>, %ds: tensor<64x80xbf16>) {
     hopper.producer registers 24 {
       hopper.load %k into %kr bytes 8192 : tensor<64x64xbf16>, <1, tensor<64x64xbf16>>
     }
-    // CHECK: hopper.consumers 1 registers 240 free 24 sums_first shares_later streams exchange 9216 {
-    hopper.consumers 1 registers 240 free 24 sums_first shares_later streams exchange 9216 {
+    // CHECK: hopper.consumers 1 registers 240 free 24 sums_first shares_later streams exchange 65536 {
+    hopper.consumers 1 registers 240 free 24 sums_first shares_later streams exchange 65536 {
       %ks = hopper.acquire %kr of %k : <1, tensor<64x64xbf16>> -> <tensor<64x64xbf16>>
       // CHECK: hopper.share %{{.*}} into %[[S]] : tensor<64x80xbf16>, <1, tensor<64x80xbf16>, turned>
       hopper.share %ds into %sr : tensor<64x80xbf16>, <1, tensor<64x80xbf16>, turned>
