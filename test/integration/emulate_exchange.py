@@ -22,7 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 import naive
 
 SEED, BATCH, HEAD, FIRST_QUERY, FIRST_KEY = 0x0123456789ABCDEF, 3, 2, 128, 256
-LIMITS = {"exchanged": 48, "shorter": 26, "alone": 48}
+LIMITS = {"exchanged": 48, "shorter": 26, "alone": 48, "skewed": 48}
 
 
 def main() -> int:
@@ -40,9 +40,12 @@ def main() -> int:
     params = [address, *out.shape, *(s // out.itemsize for s in out.strides)]
     kernel.run(0, int(launch["block"]), int(launch["smem"]), memory, params)
     got = bf16_to_f32(memory.read_back(address, out))
-    rows, columns = (slice(x, x + n) for x, n in zip((FIRST_QUERY, FIRST_KEY), shape[::-1]))
-    whole = BATCH + 1, HEAD + 1, rows.stop, columns.stop
-    kept = naive.kept(SEED, whole, LIMITS[name])[BATCH, HEAD, rows, columns].T
+    key, query = np.indices(shape)
+    # The function says in which row and column of the weights an element is.
+    row = FIRST_QUERY + query + (key if name == "skewed" else 0)
+    column = FIRST_KEY + key
+    whole = BATCH + 1, HEAD + 1, row.max() + 1, column.max() + 1
+    kept = naive.kept(SEED, whole, LIMITS[name])[BATCH, HEAD, row, column]
     good = bool((got == kept).all())
     print("ok  " if good else "FAIL", name, "kept", got.mean())
     return 0 if good else 1

@@ -7,6 +7,7 @@
 // RUN: %fa_python %fa_src/test/integration/emulate_exchange.py %t.ptx exchanged 128 128 | FileCheck %s --check-prefix=EMULATED
 // RUN: %fa_python %fa_src/test/integration/emulate_exchange.py %t.ptx shorter 64 64 | FileCheck %s --check-prefix=EMULATED
 // RUN: %fa_python %fa_src/test/integration/emulate_exchange.py %t.ptx alone 128 128 | FileCheck %s --check-prefix=EMULATED
+// RUN: %fa_python %fa_src/test/integration/emulate_exchange.py %t.ptx skewed 128 128 | FileCheck %s --check-prefix=EMULATED
 // EMULATED: ok
 
 #id = affine_map<(i, j) -> (i, j)>
@@ -121,6 +122,50 @@ func.func @alone() -> tensor<128x128xbf16> {
         %key = linalg.index 0 : index
         %query = linalg.index 1 : index
         %i = arith.addi %query, %c128 : index
+        %j = arith.addi %key, %c256 : index
+        %bits = fa.random_bits %seed at [%c3, %c2, %i, %j] tile [128, 128]
+        %limit = arith.constant 48 : i8
+        %k = arith.cmpi uge, %bits, %limit : i8
+        linalg.yield %k : i1
+      } -> tensor<128x128xi1>
+      %ef = tensor.empty() : tensor<128x128xbf16>
+      %y = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%kept : tensor<128x128xi1>) outs(%ef : tensor<128x128xbf16>) {
+      ^bb0(%k: i1, %a: bf16):
+        %zero = arith.constant 0.0 : bf16
+        %one = arith.constant 1.0 : bf16
+        %z = arith.select %k, %one, %zero : bf16
+        linalg.yield %z : bf16
+      } -> tensor<128x128xbf16>
+      hopper.yield %y : tensor<128x128xbf16>
+    }
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %w into %o[0, 0] [128, 128] [1, 1] : tensor<128x128xbf16> into tensor<128x128xbf16>
+    }
+  }
+  return %r : tensor<128x128xbf16>
+}
+
+// Nor where bits' rows are no rows or columns of the tile.
+// CHECK-LABEL: .entry skewed_kernel(
+// CHECK-NOT: ld.shared.v4.u32
+func.func @skewed() -> tensor<128x128xbf16> {
+  %e = tensor.empty() : tensor<128x128xbf16>
+  %r = scf.forall (%n) in (1) shared_outs(%o = %e) -> (tensor<128x128xbf16>) {
+    hopper.producer registers 24 {
+    }
+    %w = hopper.consumers 2 registers 240 exchange 1024 -> (tensor<128x128xbf16>) {
+      %seed = arith.constant 81985529216486895 : i64
+      %c3 = arith.constant 3 : index
+      %c2 = arith.constant 2 : index
+      %c128 = arith.constant 128 : index
+      %c256 = arith.constant 256 : index
+      %eb = tensor.empty() : tensor<128x128xi1>
+      %kept = linalg.generic {indexing_maps = [#id], iterator_types = ["parallel", "parallel"]} outs(%eb : tensor<128x128xi1>) {
+      ^bb0(%a: i1):
+        %key = linalg.index 0 : index
+        %query = linalg.index 1 : index
+        %both = arith.addi %query, %key : index
+        %i = arith.addi %both, %c128 : index
         %j = arith.addi %key, %c256 : index
         %bits = fa.random_bits %seed at [%c3, %c2, %i, %j] tile [128, 128]
         %limit = arith.constant 48 : i8

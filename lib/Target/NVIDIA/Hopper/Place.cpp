@@ -15,6 +15,8 @@
 //              loop and computed with has a ring too
 //   Sums       what is added to memory goes there by TMA, where shared memory
 //              has room for it
+//   Bits       threads of a warpgroup exchange random bits of tiles whose rows
+//              are keys
 //   Rings      two stages where the tile is loaded or computed in a loop and
 //              memory allows it, loaded ones first, and up to four where
 //              nothing is shared; else one
