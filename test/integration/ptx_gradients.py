@@ -158,6 +158,7 @@ LIMITS = {
         "bf16 D=32 Dv=32 causal": Limit(16, 0),
         "bf16 D=64 Dv=128": Limit(16, 0),
         "bf16 D=64 Dv=64": Limit(8, 0),
+        "bf16 D=64 Dv=64 dropout": Limit(8, 0),
         "bf16 D=64 Dv=64 causal": Limit(8, 0),
         "bf16 D=64 Dv=64 softcap": Limit(8, 0),
         "bf16 D=64 Dv=64 causal documents": Limit(8, 0),
