@@ -135,7 +135,7 @@ static std::optional<int64_t> findExchange(linalg::LinalgOp op,
 /// for a tile of rows of queries, and takes from 16 words of other threads the
 /// 4 bits of its own elements: of its two keys, and of two queries that are 8
 /// apart. In shared memory the words of a lane are beside each other, 16 bytes
-/// for 64 queries, exchanged so that lanes read different banks.
+/// for 64 queries, permuted so that lanes read different banks.
 LogicalResult KernelEmitter::emitExchangedMask(linalg::LinalgOp op,
                                                const FragmentLayout &layout,
                                                const RandomMask &mask,

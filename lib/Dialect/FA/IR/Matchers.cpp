@@ -232,15 +232,12 @@ Value fa::matchConvert(Value v) {
   return op.getDpsInputs()[0];
 }
 
-/// The one dimension of a tile that decides a coordinate.
-static std::optional<uint64_t> dimensionOf(Value coordinate, Block &body) {
-  std::optional<uint64_t> found;
+/// The dimensions of a tile that decide a coordinate, a bit each.
+static unsigned dimensionsOf(Value coordinate, Block &body) {
+  unsigned found = 0;
   for (Operation *op : sliceInBlock(coordinate, body))
-    if (auto index = dyn_cast<linalg::IndexOp>(op)) {
-      if (found && *found != index.getDim())
-        return std::nullopt;
-      found = index.getDim();
-    }
+    if (auto index = dyn_cast<linalg::IndexOp>(op))
+      found |= 1u << index.getDim();
   return found;
 }
 
@@ -256,15 +253,16 @@ std::optional<RandomMask> fa::matchRandomMask(linalg::LinalgOp op) {
   if (!random || compare.getPredicate() != arith::CmpIPredicate::uge ||
       !random.isInGroups() ||
       !matchPattern(compare.getRhs(), m_ConstantInt(&limit)) ||
-      dimensionOf(random.getBatch(), body) ||
-      dimensionOf(random.getHead(), body))
+      dimensionsOf(random.getBatch(), body) ||
+      dimensionsOf(random.getHead(), body))
     return std::nullopt;
-  auto row = dimensionOf(random.getRow(), body),
-       column = dimensionOf(random.getColumn(), body);
-  if (!row || !column || *row == *column)
+  // One of each, either way.
+  unsigned row = dimensionsOf(random.getRow(), body),
+           column = dimensionsOf(random.getColumn(), body);
+  if (row + column != 3 || !row || !column)
     return std::nullopt;
   return RandomMask{random, static_cast<uint8_t>(limit.getZExtValue()),
-                    /*isTurned=*/*row == 1};
+                    /*isTurned=*/row == 2};
 }
 
 std::optional<APFloat> fa::matchFill(Value v) {
