@@ -14,8 +14,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from ptx_emulator import Kernel, Memory, bf16_to_f32
-from ptx_header import parse_header
+from ptx_emulator import bf16_to_f32, run_function
 
 
 def elements(name: str) -> np.ndarray:
@@ -33,19 +32,7 @@ def elements(name: str) -> np.ndarray:
 
 def main() -> int:
     path, name = sys.argv[1:]
-    text = open(path).read()
-    # The kernels of a file stand one after the other, each with its header.
-    start = text.index(f"//!fa.program version=1 name={name} ")
-    end = text.find("//!fa.program", start + 1)
-    text = text[start : end if end > 0 else None]
-    program = parse_header(text)
-    (launch,) = program.launches
-    memory, out = Memory(), np.full((64, 64), 0xFFFF, np.uint16)
-    address = memory.add(out)
-    kernel = Kernel(text, launch["kernel"])
-    params = [address, *out.shape, *(s // out.itemsize for s in out.strides)]
-    kernel.run(0, int(launch["block"]), int(launch["smem"]), memory, params)
-    bits = memory.read_back(address, out)
+    bits = run_function(path, name, (64, 64))
     got = bits.view(np.float16) if name == "halves" else bf16_to_f32(bits)
     exceeds = (elements(name).reshape(4, 16 * 64) >= 2).any(axis=1)
     expected = np.repeat(exceeds, 16)[:, None] * np.ones(64)

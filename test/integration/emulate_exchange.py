@@ -15,8 +15,7 @@ import pathlib
 import sys
 
 import numpy as np
-from ptx_emulator import Kernel, Memory, bf16_to_f32
-from ptx_header import parse_header
+from ptx_emulator import bf16_to_f32, run_function
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 import naive
@@ -28,18 +27,7 @@ LIMITS = {"exchanged": 48, "shorter": 26, "alone": 48, "skewed": 48}
 def main() -> int:
     path, name, keys, queries = sys.argv[1:]
     shape = int(keys), int(queries)
-    text = open(path).read()
-    # The kernels of a file stand one after the other, each with its header.
-    start = text.index(f"//!fa.program version=1 name={name} ")
-    end = text.find("//!fa.program", start + 1)
-    text = text[start : end if end > 0 else None]
-    (launch,) = parse_header(text).launches
-    memory, out = Memory(), np.full(shape, 0xFFFF, np.uint16)
-    address = memory.add(out)
-    kernel = Kernel(text, launch["kernel"])
-    params = [address, *out.shape, *(s // out.itemsize for s in out.strides)]
-    kernel.run(0, int(launch["block"]), int(launch["smem"]), memory, params)
-    got = bf16_to_f32(memory.read_back(address, out))
+    got = bf16_to_f32(run_function(path, name, shape))
     key, query = np.indices(shape)
     # The function says in which row and column of the weights an element is.
     row = FIRST_QUERY + query + (key if name == "skewed" else 0)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+from ptx_header import parse_header
 
 U = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 S = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
@@ -115,6 +116,24 @@ class Kernel:
             block = running[random.integers(len(running))]
             if next(block, None) is None:
                 running.remove(block)
+
+
+def run_function(path, name, shape):
+    """What a function of a file writes, which has one kernel of one block and gives one tensor of
+    16-bit elements: their bits, of this shape."""
+    with open(path) as file:
+        text = file.read()
+    # The kernels of a file stand one after the other, each with its header.
+    start = text.index(f"//!fa.program version=1 name={name} ")
+    end = text.find("//!fa.program", start + 1)
+    text = text[start : end if end > 0 else None]
+    (launch,) = parse_header(text).launches
+    memory, out = Memory(), np.full(shape, 0xFFFF, np.uint16)
+    address = memory.add(out)
+    params = [address, *out.shape, *(s // out.itemsize for s in out.strides)]
+    kernel = Kernel(text, launch["kernel"])
+    kernel.run(0, int(launch["block"]), int(launch["smem"]), memory, params)
+    return memory.read_back(address, out)
 
 
 class Block:

@@ -314,7 +314,7 @@ func.func @exchange_aligned() {
   scf.forall (%i) in (1) {
     hopper.producer registers 24 {
     }
-    // expected-error @below {{'hopper.consumers' op expected to exchange at a multiple of 16, up to byte 232448 of shared memory, got bytes 1032 to 3080}}
+    // expected-error @below {{'hopper.consumers' op expected to exchange at a multiple of 16, up to byte 232448 of shared memory, got bytes 1032 to 3080; choose another offset}}
     hopper.consumers 2 registers 240 exchange 1032 {
     }
   }
@@ -327,7 +327,7 @@ func.func @exchange_beyond() {
   scf.forall (%i) in (1) {
     hopper.producer registers 24 {
     }
-    // expected-error @below {{'hopper.consumers' op expected to exchange at a multiple of 16, up to byte 232448 of shared memory, got bytes 231440 to 233488}}
+    // expected-error @below {{'hopper.consumers' op expected to exchange at a multiple of 16, up to byte 232448 of shared memory, got bytes 231440 to 233488; choose another offset}}
     hopper.consumers 2 registers 240 exchange 231440 {
     }
   }

@@ -502,7 +502,7 @@ LogicalResult ConsumersOp::verify() {
       return emitOpError("expected to exchange at a multiple of ")
              << alignment << ", up to byte " << sharedBytes
              << " of shared memory, got bytes " << *offset << " to "
-             << exchangeEnd();
+             << exchangeEnd() << "; choose another offset";
     if (failed(verifyApart(*this, *this)))
       return failure();
   }

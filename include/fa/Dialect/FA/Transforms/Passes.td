@@ -241,7 +241,8 @@ def OrientProductsPass : FA_Pass<"fa-orient-products"> {
     S^T and dP^T of a gradient. Random bits are made for rows of queries: what
     they decide stays as it is, or is transposed too where all products with it
     have at most `random-columns` other columns, in whole groups of bits, of 16-bit
-    floats, and nothing is summed for places in memory: threads then exchange bits, which pays off where products are short.
+    floats, and nothing is summed for places in memory: threads then exchange
+    bits, which pays off where products are short.
 
     Before:
     ```mlir
