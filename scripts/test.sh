@@ -42,8 +42,9 @@ if [ -d "$build/python/fa" ]; then
   folders=()
   for folder in test/python test/integration; do [ -d "$folder" ] && folders+=("$folder"); done
   export PYTHONPATH=$build/python${PYTHONPATH:+:$PYTHONPATH}
-  "$python" -m pytest -q --junitxml "$reports/pytest.xml" "${folders[@]}" \
-    --ignore=test/python/test_jax.py
+  # One process for each job, which takes over tests of one that is behind.
+  "$python" -m pytest -q -n "$jobs" --dist worksteal --durations 15 \
+    --junitxml "$reports/pytest.xml" "${folders[@]}" --ignore=test/python/test_jax.py
   # In a process of its own: what is traced depends on whether JAX is imported.
   suites+=(jax)
   "$python" -m pytest -q --junitxml "$reports/jax.xml" test/python/test_jax.py
