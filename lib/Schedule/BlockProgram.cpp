@@ -142,9 +142,7 @@ static bool isOfOneShape(linalg::LinalgOp op, int64_t rank) {
                       [](AffineMap map) {
                         return map.isIdentity() || map.getNumResults() == 0;
                       }) &&
-         !op->walk([](RandomBitsOp) {
-              return WalkResult::interrupt();
-            }).wasInterrupted();
+         !makesRandomBits(op);
 }
 
 /// Whether an operation of a block computes nothing on tensors: it makes one,

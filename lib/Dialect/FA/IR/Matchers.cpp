@@ -265,6 +265,11 @@ std::optional<RandomMask> fa::matchRandomMask(linalg::LinalgOp op) {
                     /*isTurned=*/row == 2};
 }
 
+bool fa::makesRandomBits(Operation *root) {
+  return root->walk([](RandomBitsOp) { return WalkResult::interrupt(); })
+      .wasInterrupted();
+}
+
 std::optional<APFloat> fa::matchFill(Value v) {
   auto fill = v.getDefiningOp<linalg::FillOp>();
   APFloat value(0.0f);

@@ -4,6 +4,7 @@
 // Which of C and C^T each product of a tile program computes.
 
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/IR/Matchers.h"
 #include "fa/Dialect/FA/Transforms/Passes.h"
 #include "fa/Dialect/FA/Transforms/Utils.h"
 
@@ -42,7 +43,6 @@ private:
   bool visit(Value v);
   bool visitUse(OpOperand &use);
   bool visitElementwise(linalg::GenericOp op);
-  bool hasRandomBits();
   bool exchangesBits(int64_t mostColumns);
 
   llvm::SetVector<Value> values;
@@ -148,13 +148,6 @@ static bool isTakenFromRegisters(OpOperand *operand, bool transposed) {
   return map.getResult(transposed ? 1 : 0) == result.getResult(0);
 }
 
-bool Component::hasRandomBits() {
-  return llvm::any_of(elementwise, [](Operation *op) {
-    return op->walk([](RandomBitsOp) { return WalkResult::interrupt(); })
-        .wasInterrupted();
-  });
-}
-
 /// Random bits are made for rows of queries, in groups. Threads exchange those
 /// of whole groups, which pays off where products take little time. Sums over
 /// places are made of dS in f32, beside which bits have no registers.
@@ -182,7 +175,8 @@ bool Component::exchangesBits(int64_t mostColumns) {
 }
 
 bool Component::prefersTranspose(int64_t randomColumns) {
-  if (hasRandomBits() && !exchangesBits(randomColumns))
+  if (llvm::any_of(elementwise, makesRandomBits) &&
+      !exchangesBits(randomColumns))
     return false;
   auto taken = [&](bool transposed) {
     return llvm::count_if(operands, [&](OpOperand *operand) {

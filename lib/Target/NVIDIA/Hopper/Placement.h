@@ -21,8 +21,6 @@ namespace fa::nvidia {
 /// it is turned.
 mlir::RankedTensorType productTile(const Contraction &c);
 
-/// Whether random bits are made in an operation.
-bool makesRandomBits(mlir::Operation *root);
 /// Whether a branch in it, such as that of blocks that a mask cuts, reads
 /// memory element by element.
 bool branchesRead(mlir::Operation *root);

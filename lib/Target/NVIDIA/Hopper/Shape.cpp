@@ -180,12 +180,6 @@ static constexpr MeasuredChoice kMeasured[] = {
     {256, 64, 64, true, true, false, 96, 96, 2, false, false},
 };
 
-bool fa::nvidia::makesRandomBits(Operation *root) {
-  WalkResult walk =
-      root->walk([](fa::RandomBitsOp) { return WalkResult::interrupt(); });
-  return walk.wasInterrupted();
-}
-
 bool fa::nvidia::branchesRead(Operation *root) {
   WalkResult walk = root->walk([](scf::IfOp branch) {
     return branch.walk(

@@ -91,6 +91,8 @@ struct RandomMask {
 };
 /// Matches `bits(i, j) >= limit`, of bits that are made in groups.
 std::optional<RandomMask> matchRandomMask(mlir::linalg::LinalgOp op);
+/// Whether an operation makes random bits, or one inside it.
+bool makesRandomBits(mlir::Operation *root);
 /// The value of a splat that a linalg.fill wrote.
 std::optional<llvm::APFloat> matchFill(mlir::Value v);
 
