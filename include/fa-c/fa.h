@@ -88,6 +88,10 @@ typedef struct fa_compile_options {
   int32_t deterministic;
   /** Threads of the CPU target; 0 for all. Default 0. */
   int32_t threads;
+  /** How far code of the CPU target is optimized, 0 to 3 as a C compiler's -O:
+   * 0 compiles in a third of the time of 3, to code that is some times as slow.
+   * Default 3. */
+  int32_t optimize;
   /** Not 0: keep the IR after each stage (fa_kernel_stage_ir). Default 0. */
   int32_t keep_stages;
 } fa_compile_options;
@@ -128,6 +132,23 @@ FA_API const char *fa_kernel_ptx(const fa_kernel *kernel);
 /** Runs a kernel of the CPU target: inputs, then results, in host memory. */
 FA_API fa_status fa_kernel_run(const fa_kernel *kernel,
                                const fa_rt_tensor *args, int32_t nargs);
+
+/** A kernel of the CPU target as bytes for fa_kernel_load: machine code, IR and
+ * interface. `*size` is how many. They live as long as the kernel; NULL for
+ * another target, with `*size` 0. */
+FA_API const void *fa_kernel_image(const fa_kernel *kernel, size_t *size);
+
+/** A kernel from the bytes of fa_kernel_image, which runs on `threads` threads
+ * (0: all) and has no stages. The bytes must be of the same fa and of a machine
+ * with the same fa_host: else, and where they are damaged, FA_INVALID_ARGUMENT.
+ * They are code that fa_kernel_run executes: load only what you trust. */
+FA_API fa_status fa_kernel_load(const void *image, size_t size, int32_t threads,
+                                fa_kernel **kernel);
+
+/** What machine code of the CPU target depends on: LLVM's version, the
+ * processor and its features. Static storage; "" if they can't be found out,
+ * and then no image can be made. */
+FA_API const char *fa_host(void);
 
 #ifdef __cplusplus
 }

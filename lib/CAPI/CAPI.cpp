@@ -9,6 +9,7 @@
 #include "fa/Pipelines/Compile.h"
 
 #include <memory>
+#include <mutex>
 #include <string>
 
 using namespace fa;
@@ -28,10 +29,27 @@ static fa_status fail(fa_status status, std::string message) {
   return status;
 }
 
+static fa_status failThreads(int32_t threads) {
+  return fail(FA_INVALID_ARGUMENT,
+              "expected a number of threads >= 0 (0: all), got " +
+                  std::to_string(threads));
+}
+
 struct fa_kernel {
   std::unique_ptr<CompiledKernel> kernel;
   int32_t threads = 0;
+  /// Of a program of the CPU target, made when it is asked for.
+  mutable std::string image;
+  mutable std::once_flag imageOnce;
 };
+
+static fa_kernel *makeKernel(std::unique_ptr<CompiledKernel> compiled,
+                             int32_t threads) {
+  auto *kernel = new fa_kernel;
+  kernel->kernel = std::move(compiled);
+  kernel->threads = threads;
+  return kernel;
+}
 
 const char *fa_version(void) { return FA_VERSION; }
 
@@ -46,6 +64,7 @@ void fa_compile_options_init(fa_compile_options *options) {
   options->algorithm = "fa2";
   options->speculate = "auto";
   options->order = "auto";
+  options->optimize = 3;
 }
 
 fa_status fa_compile(const char *ir, size_t size,
@@ -87,15 +106,65 @@ fa_status fa_compile(const char *ir, size_t size,
   if (llvm::Error error = checkOptions(request))
     return fail(FA_INVALID_ARGUMENT, std::move(error));
   if (options->threads < 0)
+    return failThreads(options->threads);
+  if (options->optimize < 0 || options->optimize > 3)
     return fail(FA_INVALID_ARGUMENT,
-                "expected a number of threads >= 0 (0: all), got " +
-                    std::to_string(options->threads));
+                "expected optimize to be 0, 1, 2 or 3, got " +
+                    std::to_string(options->optimize));
+  request.optimize = options->optimize;
   llvm::Expected<std::unique_ptr<CompiledKernel>> compiled =
       compileKernel(llvm::StringRef(ir, size), request);
   if (!compiled)
     return fail(FA_COMPILE_ERROR, compiled.takeError());
-  *kernel = new fa_kernel{std::move(*compiled), options->threads};
+  *kernel = makeKernel(std::move(*compiled), options->threads);
   return FA_OK;
+}
+
+const void *fa_kernel_image(const fa_kernel *kernel, size_t *size) {
+  if (size)
+    *size = 0;
+  if (!kernel || !size || !kernel->kernel->program)
+    return nullptr;
+  std::call_once(kernel->imageOnce, [&] {
+    llvm::Expected<std::string> image = kernel->kernel->program->save();
+    if (image)
+      kernel->image = std::move(*image);
+    else
+      lastError = llvm::toString(image.takeError());
+  });
+  *size = kernel->image.size();
+  return kernel->image.empty() ? nullptr : kernel->image.data();
+}
+
+fa_status fa_kernel_load(const void *image, size_t size, int32_t threads,
+                         fa_kernel **kernel) {
+  if (!image || !kernel)
+    return fail(FA_INVALID_ARGUMENT,
+                std::string("expected an image and a place for the kernel, got "
+                            "a null pointer"));
+  if (threads < 0)
+    return failThreads(threads);
+  llvm::Expected<std::unique_ptr<cpu::Program>> program = cpu::Program::load(
+      llvm::StringRef(static_cast<const char *>(image), size));
+  if (!program)
+    return fail(FA_INVALID_ARGUMENT, program.takeError());
+  auto loaded = std::make_unique<CompiledKernel>();
+  loaded->numResults = (*program)->getNumResults();
+  loaded->numArguments = (*program)->getNumInputs() + loaded->numResults;
+  loaded->program = std::move(*program);
+  *kernel = makeKernel(std::move(loaded), threads);
+  return FA_OK;
+}
+
+const char *fa_host(void) {
+  static const std::string name = [] {
+    llvm::Expected<std::string> found = cpu::hostName();
+    if (found)
+      return *found;
+    llvm::consumeError(found.takeError());
+    return std::string();
+  }();
+  return name.c_str();
 }
 
 void fa_kernel_free(fa_kernel *kernel) { delete kernel; }

@@ -313,6 +313,7 @@ fa::compileKernel(StringRef ir, const CompileRequest &given) {
   if (request.pipeline.target == "cpu") {
     cpu::CompileOptions options;
     options.function = function;
+    options.optimize = request.optimize;
     auto program = cpu::Program::compile(*module, options);
     if (!program)
       return program.takeError();

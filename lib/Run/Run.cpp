@@ -239,6 +239,7 @@ Runner::execute(ModuleOp target, unsigned repeat, Result &result) {
   cpu::CompileOptions compile;
   compile.function = name;
   compile.vectorBits = options.vectorBits;
+  compile.optimize = options.optimize;
   auto program = Program::compile(target, compile);
   if (!program)
     return program.takeError();
@@ -400,6 +401,7 @@ llvm::Expected<Result> Runner::executeKernel(ModuleOp current) {
   result.stage = "kernel (" + options.target + ")";
   cpu::CompileOptions compile;
   compile.function = name;
+  compile.optimize = options.optimize;
   auto program = Program::compile(current, compile);
   if (!program)
     return program.takeError();

@@ -26,7 +26,10 @@ namespace fa::python {
   X(fa_kernel_stage_ir)                                                        \
   X(fa_kernel_stage_io)                                                        \
   X(fa_kernel_ptx)                                                             \
-  X(fa_kernel_run)
+  X(fa_kernel_run)                                                             \
+  X(fa_kernel_image)                                                           \
+  X(fa_kernel_load)                                                            \
+  X(fa_host)
 
 /// The compiler's C API.
 struct Compiler {

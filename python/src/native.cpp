@@ -212,7 +212,7 @@ public:
          const std::string &algorithm, int64_t rows, int64_t keys,
          const std::string &speculate, const std::string &order,
          const std::string &schedule, const std::string &backward,
-         bool deterministic, int32_t threads, bool keepStages)
+         bool deterministic, int32_t optimize, int32_t threads, bool keepStages)
       : compiler(openCompiler()) {
     fa_compile_options options;
     compiler.fa_compile_options_init(&options);
@@ -225,6 +225,7 @@ public:
     options.schedule = schedule.c_str();
     options.backward = backward.empty() ? nullptr : backward.c_str();
     options.deterministic = deterministic;
+    options.optimize = optimize;
     options.threads = threads;
     options.keep_stages = keepStages;
     fa_kernel *compiled = nullptr;
@@ -236,6 +237,27 @@ public:
       kernel.reset(compiled);
     }
     check(compiler, status);
+  }
+
+  /// From the bytes of `image`.
+  Kernel(const std::string &image, int32_t threads) : compiler(openCompiler()) {
+    fa_kernel *loaded = nullptr;
+    fa_status status;
+    {
+      py::gil_scoped_release release;
+      status =
+          compiler.fa_kernel_load(image.data(), image.size(), threads, &loaded);
+      kernel.reset(loaded);
+    }
+    check(compiler, status);
+  }
+
+  /// Of the CPU target; None of another, and where there can be none.
+  py::object image() const {
+    size_t size = 0;
+    const void *data = compiler.fa_kernel_image(kernel.get(), &size);
+    return data ? py::object(py::bytes(static_cast<const char *>(data), size))
+                : py::object(py::none());
   }
 
   std::vector<std::pair<std::string, std::string>> stages() const {
@@ -350,15 +372,23 @@ PYBIND11_MODULE(_native, m) {
          const std::string &algorithm, int64_t rows, int64_t keys,
          const std::string &speculate, const std::string &order,
          const std::string &schedule, const std::string &backward,
-         bool deterministic, int32_t threads, bool keepStages) {
-        return std::make_unique<Kernel>(ir, target, algorithm, rows, keys,
-                                        speculate, order, schedule, backward,
-                                        deterministic, threads, keepStages);
+         bool deterministic, int32_t optimize, int32_t threads,
+         bool keepStages) {
+        return std::make_unique<Kernel>(
+            ir, target, algorithm, rows, keys, speculate, order, schedule,
+            backward, deterministic, optimize, threads, keepStages);
       },
       py::arg("ir"), py::arg("target"), py::arg("algorithm"), py::arg("rows"),
       py::arg("keys"), py::arg("speculate"), py::arg("order"),
       py::arg("schedule"), py::arg("backward"), py::arg("deterministic"),
-      py::arg("threads"), py::arg("keep_stages"));
+      py::arg("optimize"), py::arg("threads"), py::arg("keep_stages"));
+  m.def("host", [] { return openCompiler().fa_host(); });
+  m.def(
+      "load_image",
+      [](const std::string &image, int32_t threads) {
+        return std::make_unique<Kernel>(image, threads);
+      },
+      py::arg("image"), py::arg("threads"));
   m.def(
       "load",
       [](int device, const std::string &ptx) {
@@ -389,6 +419,7 @@ PYBIND11_MODULE(_native, m) {
       .def("stages", &Kernel::stages)
       .def("io", &Kernel::io)
       .def("ptx", &Kernel::ptx)
+      .def("image", &Kernel::image)
       .def("num_args", &Kernel::numArgs)
       .def("num_results", &Kernel::numResults)
       .def("run", &Kernel::run, py::arg("views"));

@@ -1,6 +1,6 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PTX in the cache on disk: found by the next process, never trusted if damaged."""
+"""Kernels in the cache on disk: found by the next process, never trusted if damaged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import subprocess
 import sys
 
 import fa
+import naive
+import numpy as np
 import pytest
+import right
 from fa import _native
 from fa._run import cache as _cache
 from fa._run import kernel as _kernel
@@ -78,7 +81,8 @@ def test_stages_of_a_cached_kernel_are_compiled_when_asked_for():
     assert count == 1
     two, count = compiled(lambda: fa.compile(CONFIG, "sm_80"))
     assert count == 0
-    assert compiled(lambda: two.asm) == (one.asm, 1)
+    assert compiled(lambda: two.asm["ptx"]) == (one.asm["ptx"], 0)
+    assert compiled(lambda: dict(two.asm)) == (dict(one.asm), 1)
     assert compiled(lambda: (two.stages, two.io)) == ((one.stages, one.io), 0)
     with pytest.raises(ValueError, match="expected 4 arrays"):
         two()
@@ -104,10 +108,63 @@ def test_what_the_key_holds(monkeypatch):
     assert compiled(requests[0])[1] == 1
 
 
-def test_the_cpu_is_not_cached(directory):
-    for _ in range(2):
-        assert compiled(lambda: fa.compile(CONFIG))[1] == 1
-    assert not directory.exists()
+def test_machine_code_of_the_cpu():
+    """From the cache it computes the same, for strides of any kind, and has its stages."""
+    config = AttentionConfig("f32", 2, 1, 16, 24, return_lse=True)
+    first, count = compiled(lambda: fa.compile(config))
+    assert count == 1
+    second, count = compiled(lambda: fa.compile(config))
+    assert count == 0
+    q, k, v = naive.inputs(1, 2, 1, 33, 40, 16, 24)
+    for arrays in ((q, k, v), (q, np.asfortranarray(k), v)):
+        results = []
+        for kernel in (first, second):
+            out, lse = np.full((1, 2, 33, 24), np.nan, "f4"), np.full((1, 2, 33), np.nan, "f4")
+            kernel(*arrays, out, lse)
+            results.append((out, lse))
+        right.assert_right(results[0][0], right.attention(*arrays), results[0][1])
+        assert all(np.array_equal(a, b) for a, b in zip(*results))
+    assert compiled(lambda: second.stages) == (first.stages, 1)
+    assert "ptx" not in second.asm and second.asm["source"] == first.ir
+
+
+def test_machine_code_of_another_machine(monkeypatch):
+    """The key has the machine (that an image is not taken there: ProgramTest.cpp)."""
+    config = AttentionConfig("f32", 2, 1, 16, 16)
+    assert compiled(lambda: fa.compile(config))[1] == 1
+    monkeypatch.setattr(_native, "host", lambda: "another machine")
+    assert compiled(lambda: fa.compile(config))[1] == 1
+
+
+@pytest.mark.parametrize("cut", [0, 8, 15, 16, 17, 1000, -1])
+def test_damaged_images(cut):
+    image = _native.compile(*fa.compile(CONFIG)._request, 1, False).image()
+    with pytest.raises(ValueError, match="compile the kernel anew"):
+        _native.load_image(image[:cut], 1)
+
+
+@pytest.mark.parametrize("level", ["0", "1", "2", "3"])
+def test_optimization_of_the_cpu(level, monkeypatch):
+    """Each level is another entry, and computes the same."""
+    config = AttentionConfig("f32", 2, 2, 16, 16)
+    monkeypatch.setenv("FA_CPU_OPTIMIZE", "3" if level != "3" else "0")
+    fa.compile(config)
+    monkeypatch.setenv("FA_CPU_OPTIMIZE", level)
+    kernel, count = compiled(lambda: fa.compile(config))
+    assert count == 1
+    arrays = naive.inputs(1, 2, 2, 33, 40, 16, 16)
+    out = np.full_like(arrays[0], np.nan)
+    kernel(*arrays, out)
+    right.assert_right(out, right.attention(*arrays))
+
+
+def test_optimization_that_there_is_not(monkeypatch):
+    monkeypatch.setenv("FA_CPU_OPTIMIZE", "fast")
+    with pytest.raises(ValueError, match=r"FA_CPU_OPTIMIZE to be 0 .*, got 'fast'; unset it"):
+        fa.compile(CONFIG)
+    request = list(fa.compile(CONFIG, "sm_80")._request)
+    with pytest.raises(ValueError, match="expected optimize to be 0, 1, 2 or 3, got 4"):
+        _native.compile(*request[:-1], 4, 1, False)
 
 
 def flipped(at):

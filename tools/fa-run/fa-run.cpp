@@ -52,6 +52,10 @@ struct Flags {
   cl::opt<unsigned> vectorBits{
       "vector-bits", cl::init(0), cl::cat(category),
       cl::desc("128, 256 or 512; 0: what the machine has")};
+  cl::opt<unsigned> optimize{
+      "optimize", cl::init(3), cl::ZeroOrMore, cl::cat(category),
+      cl::desc("how far code of the CPU is optimized, 0 to 3, as -O of a C "
+               "compiler; 0 compiles in a third of the time")};
   cl::opt<std::string> shape{
       "shape", cl::cat(category),
       cl::desc("sizes of dynamic dimensions: B=2,Sq=333,Sk=1000,arg3.0=4")};
@@ -100,6 +104,11 @@ static llvm::Expected<fa::run::Options> makeOptions(const Flags &flags) {
   options.io = flags.io;
   options.threads = flags.threads;
   options.vectorBits = flags.vectorBits;
+  if (flags.optimize > 3)
+    return llvm::createStringError(
+        "expected --optimize to be 0, 1, 2 or 3, got " +
+        llvm::Twine(flags.optimize.getValue()));
+  options.optimize = flags.optimize;
   options.seed = flags.seed;
   options.data = flags.data;
   options.layout = flags.layout;

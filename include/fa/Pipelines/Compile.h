@@ -32,6 +32,8 @@ struct CompileRequest {
   /// Options of the target's schedule pass: "overlap=1 stages=2" for
   /// fa-schedule-hopper; empty to let it choose.
   std::string schedule;
+  /// LLVM's -O level for the CPU target, 0 to 3.
+  unsigned optimize = 3;
   /// Keep the IR and the HBM traffic after each stage.
   bool keepStages = false;
 };

@@ -46,6 +46,8 @@ struct Options {
   unsigned threads = 0;
   /// Bits of the vectors that the code uses, 0: what this machine has.
   unsigned vectorBits = 0;
+  /// How far code of the CPU is optimized, 0 to 3.
+  unsigned optimize = 3;
   /// Sizes of dynamic dimensions: B, Sq, Sk of attention's operands, or
   /// argN.D for dimension D of argument N.
   std::map<std::string, int64_t> shape;

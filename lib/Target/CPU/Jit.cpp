@@ -3,287 +3,65 @@
 
 #include "Jit.h"
 
+#include "Codegen.h"
 #include "Runtime.h"
-#include "fa/Dialect/FA/IR/FA.h"
-#include "fa/Dialect/FA/IR/Matchers.h"
-#include "fa/Target/CPU/Passes.h"
-#include "fa/Target/FatalErrors.h"
 
-#include "mlir/Dialect/Affine/IR/AffineOps.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
-#include "mlir/Dialect/MemRef/Transforms/Passes.h"
-#include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Dialect/Tensor/IR/Tensor.h"
-#include "mlir/ExecutionEngine/ExecutionEngine.h"
-#include "mlir/ExecutionEngine/OptUtils.h"
-#include "mlir/Parser/Parser.h"
-#include "mlir/Pass/PassManager.h"
-#include "mlir/Target/LLVMIR/Export.h"
-#include "mlir/Transforms/Passes.h"
+#include "llvm/ExecutionEngine/Orc/AbsoluteSymbols.h"
+#include "llvm/ExecutionEngine/Orc/LLJIT.h"
+#include "llvm/Support/MemoryBuffer.h"
 
-#include "llvm/Analysis/LoopInfo.h"
-#include "llvm/ExecutionEngine/Orc/JITTargetMachineBuilder.h"
-#include "llvm/IR/Dominators.h"
-#include "llvm/Support/TargetSelect.h"
-#include "llvm/Target/TargetMachine.h"
-#include "llvm/Transforms/Utils/LoopUtils.h"
-
-#include <mutex>
-
-using namespace mlir;
-using namespace fa;
 using namespace fa::cpu;
 
+JitModule::JitModule() = default;
 JitModule::~JitModule() = default;
 
 llvm::Expected<int64_t>
 JitModule::invoke(Entry entry, const Descriptors &tensors, unsigned threads) {
-  std::vector<const void *> pointers(tensors.size());
   std::vector<void *> arguments(tensors.size());
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    pointers[i] = tensors[i].data();
-    arguments[i] = &pointers[i];
-  }
+  for (size_t i = 0; i < tensors.size(); ++i)
+    arguments[i] = const_cast<int64_t *>(tensors[i].data());
   return runWithThreads(threads, entry, arguments.data());
 }
 
-static llvm::Error makeError(const std::string &message) {
-  return llvm::createStringError(llvm::inconvertibleErrorCode(), "%s",
-                                 message.c_str());
-}
-
-/// Whether only index arithmetic is left in a function.
-static bool isCheap(func::FuncOp function) {
-  bool cheap = true;
-  function.walk([&](Operation *op) {
-    if (op != function &&
-        !isa<func::ReturnOp, tensor::DimOp, tensor::FromElementsOp>(op) &&
-        !isa<arith::ArithDialect, affine::AffineDialect>(op->getDialect()))
-      cheap = false;
-  });
-  return cheap;
-}
-
-/// Adds a function that computes the dimensions of the results from the same
-/// arguments; drops it again where that takes more than their shapes.
-static LogicalResult addShapeFunction(ModuleOp module, func::FuncOp function,
-                                      const std::string &name, bool &added) {
-  OpBuilder b(module.getContext());
-  b.setInsertionPointToEnd(module.getBody());
-  auto shapes = cast<func::FuncOp>(b.clone(*function));
-  shapes.setName(name);
-  auto ret = cast<func::ReturnOp>(shapes.front().getTerminator());
-  b.setInsertionPoint(ret);
-  Location loc = ret.getLoc();
-  SmallVector<Value> dims;
-  for (Value v : ret.getOperands())
-    for (int64_t d = 0; d < cast<RankedTensorType>(v.getType()).getRank(); ++d)
-      dims.push_back(arith::IndexCastOp::create(
-          b, loc, b.getI64Type(),
-          b.createOrFold<tensor::DimOp>(loc, getShapeSource(v), d)));
-  added = false;
-  if (dims.empty()) {
-    shapes.erase();
-    return success();
-  }
-  // Sizes are those of what is written into, not of what loops compute.
-  shapes.walk([](tensor::DimOp dim) {
-    dim.getSourceMutable().assign(getShapeSource(dim.getSource()));
-  });
-  Value all = tensor::FromElementsOp::create(b, loc, dims);
-  ret.getOperandsMutable().assign(all);
-  shapes.setFunctionType(b.getFunctionType(
-      function.getFunctionType().getInputs(), {all.getType()}));
-  shapes.setResAttrsAttr(nullptr);
-  PassManager pm(module.getContext(), func::FuncOp::getOperationName());
-  pm.addPass(createCanonicalizerPass());
-  pm.addPass(memref::createResolveRankedShapeTypeResultDimsPass());
-  pm.addPass(createCanonicalizerPass());
-  pm.addPass(memref::createResolveRankedShapeTypeResultDimsPass());
-  pm.addPass(createCanonicalizerPass());
-  if (failed(pm.run(shapes)))
-    return failure();
-  added = isCheap(shapes);
-  if (!added)
-    shapes.erase();
-  return success();
-}
-
-/// What the optimiser may know of the runtime's functions.
-static void annotateRuntime(ModuleOp module) {
-  Builder b(module.getContext());
-  if (auto alloc = module.lookupSymbol<LLVM::LLVMFuncOp>(
-          "_mlir_memref_to_llvm_aligned_alloc"))
-    alloc.setResultAttr(0, LLVM::LLVMDialect::getNoAliasAttrName(),
-                        b.getUnitAttr());
-}
-
-static LogicalResult lower(ModuleOp module, const std::string &name,
-                           unsigned vectorBits, bool unitInnerStride,
-                           bool &hasShapes) {
-  auto function = module.lookupSymbol<func::FuncOp>(name);
-  auto found = function.walk([](Operation *op) {
-    if (!isa<AttentionOp, AttentionBackwardOp>(op))
-      return WalkResult::advance();
-    op->emitError("can't be executed as it is; run fa-decompose or "
-                  "fa-reference first");
-    return WalkResult::interrupt();
-  });
-  if (found.wasInterrupted())
-    return failure();
-  // Other functions are not compiled unless this one needs them.
-  function.setPublic();
-  for (func::FuncOp other : module.getOps<func::FuncOp>())
-    if (other != function && !other.isExternal())
-      other.setPrivate();
-  if (failed(addShapeFunction(module, function, name + "__shapes", hasShapes)))
-    return failure();
-  for (func::FuncOp entry : module.getOps<func::FuncOp>())
-    if (entry.isPublic())
-      entry->setAttr(LLVM::LLVMDialect::getEmitCWrapperAttrName(),
-                     UnitAttr::get(module.getContext()));
-  CPUOptions options = CPUOptions::host();
-  if (vectorBits)
-    options.vectorBits = vectorBits;
-  options.unitInnerStride = unitInnerStride;
-  PassManager pm(module.getContext());
-  pm.addPass(createSymbolDCEPass());
-  buildCPULoweringPipeline(pm, options);
-  if (failed(pm.run(module)))
-    return failure();
-  annotateRuntime(module);
-  return success();
-}
-
-/// Keeps LLVM from vectorizing loops that divide integers under a condition.
-/// LLVM 22 computes such a division once where it is the same in all
-/// iterations, but only if the condition holds for the first lane, and uses it
-/// in the others: an address made of it is garbage then.
-static void keepDivisionsScalar(llvm::Function &function) {
-  if (function.isDeclaration())
-    return;
-  llvm::DominatorTree dominators(function);
-  llvm::LoopInfo loops(dominators);
-  for (llvm::Loop *loop : loops.getLoopsInPreorder()) {
-    llvm::BasicBlock *latch = loop->getLoopLatch();
-    auto dividesSometimes = [&](llvm::BasicBlock *block) {
-      return !dominators.dominates(block, latch) &&
-             llvm::any_of(*block, [](llvm::Instruction &op) {
-               return op.isIntDivRem() &&
-                      !isa<llvm::Constant>(op.getOperand(1));
-             });
-    };
-    if (latch && llvm::any_of(loop->blocks(), dividesSometimes))
-      llvm::addStringMetadataToLoop(loop, "llvm.loop.vectorize.enable", 0);
-  }
-}
-
-/// Machine code for this machine.
-static llvm::Expected<std::unique_ptr<ExecutionEngine>>
-compileModule(ModuleOp module, std::shared_ptr<std::string> errors) {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    llvm::InitializeNativeTarget();
-    llvm::InitializeNativeTargetAsmPrinter();
-  });
-  auto builder = llvm::orc::JITTargetMachineBuilder::detectHost();
-  if (!builder)
-    return builder.takeError();
-  builder->setCodeGenOptLevel(llvm::CodeGenOptLevel::Aggressive);
-  auto machine = builder->createTargetMachine();
-  if (!machine)
-    return machine.takeError();
-  llvm::TargetMachine *tm = machine->get();
-  auto optimize = makeOptimizingTransformer(3, 0, tm);
-  ExecutionEngineOptions options;
-  auto build = [&](Operation *op, llvm::LLVMContext &context) {
-    collectDiagnostics(context, errors);
-    std::unique_ptr<llvm::Module> made = translateModuleToLLVMIR(op, context);
-    if (made)
-      llvm::for_each(*made, keepDivisionsScalar);
-    return made;
-  };
-  options.llvmModuleBuilder = build;
-  options.transformer = optimize;
-  options.jitCodeGenOptLevel = llvm::CodeGenOptLevel::Aggressive;
-  options.enableGDBNotificationListener = false;
-  options.enablePerfNotificationListener = false;
-  auto engine = ExecutionEngine::create(module, options, std::move(*machine));
-  if (!engine)
-    return engine.takeError();
-  (*engine)->registerSymbols([](llvm::orc::MangleAndInterner intern) {
-    llvm::orc::SymbolMap map;
-    for (auto [name, address] : runtimeSymbols())
-      map[intern(name)] = {llvm::orc::ExecutorAddr::fromPtr(address),
-                           llvm::JITSymbolFlags::Exported};
-    return map;
-  });
-  return engine;
-}
-
-llvm::Error JitModule::load(ModuleOp module, const std::string &function,
-                            bool hasShapes,
-                            std::shared_ptr<std::string> errors) {
-  auto made = compileModule(module, std::move(errors));
-  if (!made)
-    return made.takeError();
-  engine = std::move(*made);
-  auto entry = [&](const std::string &name) {
-    return engine->lookupPacked("_mlir_ciface_" + name);
-  };
-  auto found = entry(function);
-  if (!found)
-    return found.takeError();
-  main = *found;
-  if (!hasShapes)
-    return llvm::Error::success();
-  auto foundShapes = entry(function + "__shapes");
-  if (!foundShapes)
-    return foundShapes.takeError();
-  shapes = *foundShapes;
-  return llvm::Error::success();
+/// The functions that compiled code calls.
+static llvm::Error defineRuntime(llvm::orc::LLJIT &jit) {
+  llvm::orc::SymbolMap map;
+  for (auto [name, address] : runtimeSymbols())
+    map[jit.mangleAndIntern(name)] = {llvm::orc::ExecutorAddr::fromPtr(address),
+                                      llvm::JITSymbolFlags::Exported};
+  return jit.getMainJITDylib().define(
+      llvm::orc::absoluteSymbols(std::move(map)));
 }
 
 llvm::Expected<std::unique_ptr<JitModule>>
-JitModule::create(llvm::StringRef text, const std::string &function,
-                  unsigned vectorBits, bool unitInnerStride) {
-  DialectRegistry registry;
-  registerCPUDialects(registry);
-  MLIRContext context(registry, MLIRContext::Threading::DISABLED);
-  context.loadAllAvailableDialects();
-  context.allowUnregisteredDialects();
-  std::string messages;
-  ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
-    if (diagnostic.getSeverity() == DiagnosticSeverity::Error)
-      messages += (messages.empty() ? "" : "; ") + diagnostic.str();
-    return success();
-  });
-  OwningOpRef<ModuleOp> module =
-      parseSourceString<ModuleOp>(text, ParserConfig(&context));
-  bool hasShapes = false;
-  if (!module ||
-      failed(lower(*module, function, vectorBits, unitInnerStride, hasShapes)))
-    return makeError("can't compile @" + function + " for the CPU: " +
-                     (messages.empty() ? "a pass failed" : messages));
-  std::unique_ptr<JitModule> jit(new JitModule());
-  auto errors = std::make_shared<std::string>();
-  llvm::Error error = llvm::Error::success();
-  if (llvm::Error fatal = catchFatalErrors([&, target = jit.get()] {
-        llvm::consumeError(std::move(error));
-        error = target->load(*module, function, hasShapes, errors);
-      })) {
-    // LLVM may hold on to what it was at work on.
-    jit.release();
-    llvm::consumeError(std::move(error));
-    return makeError("LLVM can't generate code for @" + function + ": " +
-                     llvm::toString(std::move(fatal)));
-  }
-  if (error)
+JitModule::load(const MachineCode &code, llvm::StringRef function) {
+  auto machine = hostMachine();
+  if (!machine)
+    return machine.takeError();
+  auto jit = llvm::orc::LLJITBuilder()
+                 .setJITTargetMachineBuilder(std::move(*machine))
+                 .create();
+  if (!jit)
+    return jit.takeError();
+  std::unique_ptr<JitModule> module(new JitModule());
+  module->jit = std::move(*jit);
+  if (llvm::Error error = defineRuntime(*module->jit))
     return std::move(error);
-  if (!errors->empty())
-    return makeError("LLVM can't generate code for @" + function + ": " +
-                     *errors);
-  return jit;
+  if (llvm::Error error = module->jit->addObjectFile(
+          llvm::MemoryBuffer::getMemBufferCopy(code.object, function)))
+    return std::move(error);
+  auto find = [&](llvm::StringRef name, Entry &entry) -> llvm::Error {
+    auto found = module->jit->lookup(MachineCode::entryName(name));
+    if (!found)
+      return found.takeError();
+    entry = found->toPtr<Entry>();
+    return llvm::Error::success();
+  };
+  if (llvm::Error error = find(function, module->main))
+    return std::move(error);
+  if (code.hasShapes)
+    if (llvm::Error error =
+            find(MachineCode::shapesOf(function), module->shapes))
+      return std::move(error);
+  return module;
 }

@@ -12,23 +12,23 @@
 #include <string>
 #include <vector>
 
-namespace mlir {
-class ExecutionEngine;
-class ModuleOp;
-} // namespace mlir
+namespace llvm::orc {
+class LLJIT;
+} // namespace llvm::orc
 
 namespace fa {
 namespace cpu {
 
-/// A module's function as machine code. Calls are thread-safe.
+struct MachineCode;
+
+/// A function's machine code in memory. Calls are thread-safe.
 class JitModule {
 public:
   using Descriptors = std::vector<std::vector<int64_t>>;
 
-  /// Parses, lowers and compiles `text`, in a context of its own.
+  /// Links an object file of this machine.
   static llvm::Expected<std::unique_ptr<JitModule>>
-  create(llvm::StringRef text, const std::string &function, unsigned vectorBits,
-         bool unitInnerStride);
+  load(const MachineCode &code, llvm::StringRef function);
   ~JitModule();
 
   /// Runs it; see runWithThreads.
@@ -44,14 +44,11 @@ public:
 
 private:
   using Entry = void (*)(void **);
-  JitModule() = default;
-  /// Compiles what `create` has lowered; `errors` takes LLVM's diagnostics.
-  llvm::Error load(mlir::ModuleOp module, const std::string &function,
-                   bool hasShapes, std::shared_ptr<std::string> errors);
+  JitModule();
   static llvm::Expected<int64_t> invoke(Entry entry, const Descriptors &tensors,
                                         unsigned threads);
 
-  std::unique_ptr<mlir::ExecutionEngine> engine;
+  std::unique_ptr<llvm::orc::LLJIT> jit;
   Entry main = nullptr, shapes = nullptr;
 };
 

@@ -3,6 +3,7 @@
 
 #include "fa/Target/CPU/Program.h"
 
+#include "Image.h"
 #include "Jit.h"
 #include "fa/Dialect/FA/IR/Limits.h"
 
@@ -20,14 +21,6 @@ using namespace fa;
 using namespace fa::cpu;
 
 namespace {
-
-/// An argument or result of the function.
-struct Signature {
-  std::string name;
-  DType dtype;
-  /// -1 where dynamic.
-  std::vector<int64_t> shape;
-};
 
 /// A buffer as compiled code takes it: two pointers, offset, sizes, strides.
 std::vector<int64_t> describe(const TensorRef &t) {
@@ -114,13 +107,12 @@ llvm::Expected<Signature> signatureOf(Type type, const std::string &name) {
 } // namespace
 
 struct Program::Impl {
-  std::string text, function;
-  unsigned vectorBits = 0;
-  std::vector<Signature> inputs, results;
+  Image image;
   /// Code for unit inner strides, and for any (made when first needed).
   std::unique_ptr<JitModule> fast, general;
   std::mutex mutex;
 
+  static llvm::Expected<std::unique_ptr<Program>> load(Image image);
   llvm::Error check(const Signature &s, const TensorRef &t) const;
   llvm::Expected<JitModule *> moduleFor(llvm::ArrayRef<TensorRef> tensors);
 };
@@ -177,8 +169,12 @@ Program::Impl::moduleFor(llvm::ArrayRef<TensorRef> tensors) {
     return fast.get();
   std::lock_guard<std::mutex> lock(mutex);
   if (!general) {
-    auto made = JitModule::create(text, function, vectorBits,
-                                  /*unitInnerStride=*/false);
+    auto code = generateCode(
+        image.text, image.function,
+        {image.vectorBits, image.optimize, /*unitInnerStride=*/false});
+    if (!code)
+      return code.takeError();
+    auto made = JitModule::load(*code, image.function);
     if (!made)
       return made.takeError();
     general = std::move(*made);
@@ -218,47 +214,69 @@ Program::compile(ModuleOp module, const CompileOptions &options) {
   auto function = findFunction(module, options.function);
   if (!function)
     return function.takeError();
-  auto impl = std::make_unique<Impl>();
-  impl->function = function->getName().str();
-  impl->vectorBits = options.vectorBits;
+  Image image;
+  image.function = function->getName().str();
+  image.vectorBits = options.vectorBits;
+  image.optimize = options.optimize;
   FunctionType type = function->getFunctionType();
   for (auto [i, t] : llvm::enumerate(type.getInputs())) {
     auto s = signatureOf(t, "argument " + std::to_string(i));
     if (!s)
       return s.takeError();
-    impl->inputs.push_back(std::move(*s));
+    image.inputs.push_back(std::move(*s));
   }
   for (auto [i, t] : llvm::enumerate(type.getResults())) {
     auto s = signatureOf(t, "result " + std::to_string(i));
     if (!s)
       return s.takeError();
-    impl->results.push_back(std::move(*s));
+    image.results.push_back(std::move(*s));
   }
-  llvm::raw_string_ostream os(impl->text);
+  llvm::raw_string_ostream os(image.text);
   module.print(
       os, OpPrintingFlags().enableDebugInfo(false).printGenericOpForm(false));
-  os.flush();
-  auto made = JitModule::create(impl->text, impl->function, impl->vectorBits,
-                                /*unitInnerStride=*/true);
+  auto code = generateCode(
+      image.text, image.function,
+      {image.vectorBits, image.optimize, /*unitInnerStride=*/true});
+  if (!code)
+    return code.takeError();
+  image.code = std::move(*code);
+  return Impl::load(std::move(image));
+}
+
+llvm::Expected<std::unique_ptr<Program>> Program::Impl::load(Image image) {
+  auto made = JitModule::load(image.code, image.function);
   if (!made)
     return made.takeError();
+  auto impl = std::make_unique<Impl>();
+  impl->image = std::move(image);
   impl->fast = std::move(*made);
   return std::unique_ptr<Program>(new Program(std::move(impl)));
 }
 
-unsigned Program::getNumInputs() const { return impl->inputs.size(); }
-unsigned Program::getNumResults() const { return impl->results.size(); }
+llvm::Expected<std::string> Program::save() const {
+  return impl->image.write();
+}
+
+llvm::Expected<std::unique_ptr<Program>> Program::load(llvm::StringRef bytes) {
+  llvm::Expected<Image> image = Image::read(bytes);
+  if (!image)
+    return image.takeError();
+  return Impl::load(std::move(*image));
+}
+
+unsigned Program::getNumInputs() const { return impl->image.inputs.size(); }
+unsigned Program::getNumResults() const { return impl->image.results.size(); }
 
 llvm::Expected<std::vector<TensorRef>>
 Program::resultShapes(llvm::ArrayRef<TensorRef> inputs) const {
-  if (inputs.size() != impl->inputs.size())
-    return makeError("expected " + std::to_string(impl->inputs.size()) +
+  if (inputs.size() != impl->image.inputs.size())
+    return makeError("expected " + std::to_string(impl->image.inputs.size()) +
                      " inputs, got " + std::to_string(inputs.size()));
-  for (auto [s, t] : llvm::zip(impl->inputs, inputs))
+  for (auto [s, t] : llvm::zip(impl->image.inputs, inputs))
     if (llvm::Error error = impl->check(s, t))
       return std::move(error);
   size_t dims = 0;
-  for (const Signature &s : impl->results)
+  for (const Signature &s : impl->image.results)
     dims += s.shape.size();
   std::vector<int64_t> sizes(dims, -1);
   if (!impl->fast->hasShapeFunction())
@@ -274,7 +292,7 @@ Program::resultShapes(llvm::ArrayRef<TensorRef> inputs) const {
       return std::move(error);
   std::vector<TensorRef> refs;
   size_t next = 0;
-  for (const Signature &s : impl->results) {
+  for (const Signature &s : impl->image.results) {
     std::vector<int64_t> shape(sizes.begin() + next,
                                sizes.begin() + next + s.shape.size());
     next += s.shape.size();
@@ -285,21 +303,22 @@ Program::resultShapes(llvm::ArrayRef<TensorRef> inputs) const {
 
 llvm::Error Program::run(llvm::ArrayRef<TensorRef> tensors,
                          const RunOptions &options, RunStatistics *statistics) {
-  size_t numInputs = impl->inputs.size();
-  if (tensors.size() != numInputs + impl->results.size())
+  size_t numInputs = impl->image.inputs.size();
+  if (tensors.size() != numInputs + impl->image.results.size())
     return makeError("expected " + std::to_string(numInputs) + " inputs and " +
-                     std::to_string(impl->results.size()) + " results, got " +
-                     std::to_string(tensors.size()) + " tensors");
+                     std::to_string(impl->image.results.size()) +
+                     " results, got " + std::to_string(tensors.size()) +
+                     " tensors");
   auto shapes = resultShapes(tensors.take_front(numInputs));
   if (!shapes) {
     // Static results need no computing.
     llvm::consumeError(shapes.takeError());
-    if (llvm::any_of(impl->results, [](const Signature &s) {
+    if (llvm::any_of(impl->image.results, [](const Signature &s) {
           return llvm::is_contained(s.shape, -1);
         }))
       return resultShapes(tensors.take_front(numInputs)).takeError();
   }
-  for (auto [i, s] : llvm::enumerate(impl->results)) {
+  for (auto [i, s] : llvm::enumerate(impl->image.results)) {
     const TensorRef &t = tensors[numInputs + i];
     if (llvm::Error error = impl->check(s, t))
       return error;

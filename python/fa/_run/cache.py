@@ -1,9 +1,10 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PTX on disk, in the runtime's cache: what was compiled once is not again.
+"""Compiled kernels on disk, in the runtime's cache.
 
-An entry is found by all that its PTX depends on: the request and the build of
-the compiler's library. It is read without opening that library.
+A kernel for a GPU is PTX, one for the CPU an image with machine code. Its entry is found by all
+that these depend on: the request, the build of the compiler's library and, for the CPU, the
+machine. PTX is read without opening that library.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import NamedTuple
 
 from fa import _native
 
-_FORMAT = b"fa.ptx 1"
+_FORMAT = b"fa.kernel 2"
+_HEAD = struct.Struct("<IIIQ")
+"""Arguments, results, whether the content is PTX, and the length of the key."""
 _PT_NOTE, _NT_GNU_BUILD_ID = 4, 3
 
 
@@ -25,7 +28,9 @@ class Entry(NamedTuple):
     num_args: int
     num_results: int
     ptx: str | None
-    """None for the CPU, of which nothing is kept."""
+    """None for the CPU."""
+    image: bytes | None
+    """None for a GPU."""
 
 
 def _build_id(path: str) -> bytes | None:
@@ -84,20 +89,23 @@ def get(key: bytes) -> Entry | None:
     if value is None:
         return None
     try:
-        (size,) = struct.unpack_from("<Q", value, 8)
-        if value[16 : 16 + size] != key:
+        num_args, num_results, is_ptx, size = _HEAD.unpack_from(value)
+        content = value[_HEAD.size + size :]
+        if value[_HEAD.size : _HEAD.size + size] != key:
             return None
-        return Entry(*struct.unpack_from("<II", value), value[16 + size :].decode())
+        texts = (content.decode(), None) if is_ptx else (None, content)
+        return Entry(num_args, num_results, *texts)
     except (struct.error, UnicodeDecodeError):
         return None
 
 
 def put(key: bytes, entry: Entry) -> str | None:
     """Keeps an entry. The reason if that was not possible, which is no error."""
-    ptx = (entry.ptx or "").encode()
-    value = struct.pack("<IIQ", entry.num_args, entry.num_results, len(key))
+    is_ptx = entry.ptx is not None
+    content = entry.ptx.encode() if entry.ptx is not None else entry.image or b""
+    value = _HEAD.pack(entry.num_args, entry.num_results, is_ptx, len(key))
     try:
-        _native.cache_put(key, value + key + ptx)
+        _native.cache_put(key, value + key + content)
     except _native.RunError as error:
         return str(error)
     return None

@@ -7,6 +7,17 @@ from __future__ import annotations
 import os
 
 
+def cpu_optimization() -> int:
+    """How far code of the CPU target is optimized: FA_CPU_OPTIMIZE, as a C compiler's -O, or 3."""
+    text = os.environ.get("FA_CPU_OPTIMIZE", "3")
+    if text not in ("0", "1", "2", "3"):
+        raise ValueError(
+            f"expected FA_CPU_OPTIMIZE to be 0 (compiles fast), 1, 2 or 3 (runs fast), got {text!r}; "
+            "unset it for 3"
+        )
+    return int(text)
+
+
 def cpu_threads() -> int:
     """Threads of the CPU target: FA_NUM_THREADS, 0 (all) if it is not set."""
     text = os.environ.get("FA_NUM_THREADS", "0")

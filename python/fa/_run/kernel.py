@@ -8,14 +8,14 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fa import _native
 from fa._run import cache as _cache
 from fa._run.arrays import Library, View, check_result, views_of
 from fa._run.config import AttentionConfig, Schedule
-from fa._run.environment import cpu_threads, verbose
+from fa._run.environment import cpu_optimization, cpu_threads, verbose
 from fa._run.lists import Launch, Lists, reads_of
 
 
@@ -27,6 +27,23 @@ def _notes_of(ptx: str | None) -> list[str]:
 
 
 _NOTE = "// fa.note: "
+
+
+class _Texts(Mapping[str, str]):
+    """Texts of a kernel: those that are known, and its stages."""
+
+    def __init__(self, known: dict[str, str], kernel: Kernel) -> None:
+        self._known, self._kernel = known, kernel
+
+    def __getitem__(self, name: str) -> str:
+        return self._known[name] if name in self._known else self._kernel.stages[name]
+
+    def __iter__(self) -> Iterator[str]:
+        first, *last = self._known
+        return iter([first, *self._kernel.stages, *last])
+
+    def __len__(self) -> int:
+        return len(self._known) + len(self._kernel.stages)
 
 
 class Kernel:
@@ -66,12 +83,14 @@ class Kernel:
             schedule.options,
             backward,
             deterministic,
+            cpu_optimization() if target == "cpu" else 3,
         )
         self._programs: dict[int, Any] = {}
         self._lock = threading.Lock()
         self._keeps_stages = keep_stages
         self.notes: list[str] = []
         self._compiled: Any = None
+        self._loaded: Any = None
         self._module = self._find()
         self.list_reads = reads_of(self._module.ptx)
         for text in _notes_of(self._module.ptx):
@@ -80,21 +99,38 @@ class Kernel:
 
     def _find(self) -> _cache.Entry:
         """The module from the cache; else it is compiled and kept there."""
-        key = None if self.target == "cpu" else _cache.key_of(*self._request)
+        is_cpu = self.target == "cpu"
+        kind = "machine code" if is_cpu else "PTX"
+        key = _cache.key_of(*self._request, _native.host() if is_cpu else "")
         found = None if key is None else _cache.get(key)
-        if key is not None and found is not None:
-            self._say(f"PTX from the cache, {_native.cache_path(key)}")
+        if key is not None and found is not None and self._load(found):
+            self._say(f"{kind} from the cache, {_native.cache_path(key)}")
             return found
         start = time.perf_counter()
         compiled = self._compile(self._keeps_stages)
         self._say(f"compiled in {1e3 * (time.perf_counter() - start):.1f} ms")
-        self._compiled = compiled
-        module = _cache.Entry(compiled.num_args(), compiled.num_results(), compiled.ptx())
-        if key is not None and module.ptx is not None:
+        self._compiled = self._loaded = compiled
+        module = _cache.Entry(
+            compiled.num_args(), compiled.num_results(), compiled.ptx(), compiled.image()
+        )
+        if key is not None:
             reason = _cache.put(key, module)
             if reason:
-                self._say(f"PTX not cached: {reason}")
-        return module
+                self._say(f"{kind} not cached: {reason}")
+        return module._replace(image=None)
+
+    def _load(self, entry: _cache.Entry) -> bool:
+        """Makes an entry's machine code callable, if it has some; whether that was possible."""
+        if (self.target == "cpu") != (entry.image is not None):
+            return False
+        if entry.image is None:
+            return True
+        try:
+            self._loaded = _native.load_image(entry.image, cpu_threads())
+        except ValueError as error:
+            self._say(f"machine code in the cache is of no use: {error}")
+            return False
+        return True
 
     def _compile(self, keep_stages: bool) -> Any:
         return _native.compile(*self._request, cpu_threads(), keep_stages)
@@ -128,12 +164,15 @@ class Kernel:
         return dict(self._staged().io())
 
     @property
-    def asm(self) -> dict[str, str]:
-        """Every text of the kernel: "source", each stage, and "ptx"."""
-        texts = {"source": self.ir, **self.stages}
+    def asm(self) -> Mapping[str, str]:
+        """Every text of the kernel: "source", each stage, and "ptx".
+
+        Only stages of a kernel from the cache have it compiled, when one is asked for.
+        """
+        known = {"source": self.ir}
         if self._module.ptx is not None:
-            texts["ptx"] = self._module.ptx
-        return texts
+            known["ptx"] = self._module.ptx
+        return _Texts(known, self)
 
     def resources(self, device: int = 0) -> list[dict[str, Any]]:
         """Registers, shared and local memory (bytes) of each GPU kernel."""
@@ -159,7 +198,7 @@ class Kernel:
 
     def runnable(self, device: int | None) -> Any:
         """What `_native` runs by itself: a program on a GPU, None being the CPU."""
-        return self._staged() if device is None else self.program(device)
+        return self._loaded if device is None else self.program(device)
 
     def __call__(self, *arrays: Any) -> None:
         """Runs on inputs followed by results, all of one library and device.
@@ -205,7 +244,7 @@ class Kernel:
         device = views[0].device
         native = [view.native() for view in views]
         if device is None:
-            self._staged().run(native)
+            self._loaded.run(native)
             return None
         for stream in {view.stream for view in views} - {None}:
             _native.synchronize(device, stream)

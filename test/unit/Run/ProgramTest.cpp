@@ -8,6 +8,9 @@
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Parser/Parser.h"
 
+#include "llvm/Support/Endian.h"
+#include "llvm/Support/xxhash.h"
+
 #include "gtest/gtest.h"
 
 #include <thread>
@@ -54,6 +57,82 @@ TEST(Program, RunsOnStridedTensors) {
   ASSERT_FALSE(error) << messageOf(std::move(error));
   for (int i = 0; i < 6; ++i)
     EXPECT_EQ(y[i], 2.0f * (i + 1));
+}
+
+TEST(Program, IsTheSameAfterSaveAndLoad) {
+  auto compiled = compileText(kScale);
+  ASSERT_TRUE(bool(compiled)) << messageOf(compiled.takeError());
+  auto image = (*compiled)->save();
+  ASSERT_TRUE(bool(image)) << messageOf(image.takeError());
+  auto program = Program::load(*image);
+  ASSERT_TRUE(bool(program)) << messageOf(program.takeError());
+  EXPECT_EQ((*program)->getNumInputs(), 1u);
+  EXPECT_EQ((*program)->getNumResults(), 1u);
+  float x[] = {1, 4, 2, 5, 3, 6};
+  // The second needs code for any strides, made from the IR.
+  for (std::vector<int64_t> strides : {std::vector<int64_t>{3, 1}, {1, 2}}) {
+    float y[6] = {};
+    llvm::Error error =
+        (*program)->run({{x, DType::F32, {2, 3}, strides},
+                         TensorRef::contiguous(y, DType::F32, {2, 3})});
+    ASSERT_FALSE(error) << messageOf(std::move(error));
+    for (int i = 0; i < 6; ++i)
+      EXPECT_EQ(y[i], 2 * x[i / 3 * strides[0] + i % 3 * strides[1]]);
+  }
+  auto again = (*program)->save();
+  ASSERT_TRUE(bool(again)) << messageOf(again.takeError());
+  EXPECT_EQ(*again, *image);
+}
+
+TEST(Program, RefusesImagesOfOthers) {
+  auto program = compileText(kScale);
+  ASSERT_TRUE(bool(program)) << messageOf(program.takeError());
+  auto image = (*program)->save();
+  auto host = hostName();
+  ASSERT_TRUE(image && host);
+  size_t at = image->find(*host);
+  ASSERT_NE(at, std::string::npos);
+  std::string other = *image;
+  other.replace(at, 4, "GCC ");
+  // With the right hash of what is wrong.
+  uint64_t hash = llvm::xxh3_64bits(llvm::StringRef(other).drop_front(16));
+  llvm::support::endian::write64le(&other[8], hash);
+  std::string message = messageOf(Program::load(other).takeError());
+  EXPECT_NE(message.find("expected an image for this machine, LLVM 22"),
+            std::string::npos)
+      << message;
+  EXPECT_NE(message.find("got one for GCC "), std::string::npos) << message;
+}
+
+TEST(Program, RefusesDamagedImages) {
+  auto program = compileText(kScale);
+  ASSERT_TRUE(bool(program)) << messageOf(program.takeError());
+  auto image = (*program)->save();
+  ASSERT_TRUE(bool(image)) << messageOf(image.takeError());
+  auto isRefused = [](llvm::StringRef bytes) {
+    auto loaded = Program::load(bytes);
+    if (loaded)
+      return false;
+    return messageOf(loaded.takeError()).find("anew") != std::string::npos;
+  };
+  for (size_t size = 0; size < image->size(); size += 1 + size / 7)
+    EXPECT_TRUE(isRefused(llvm::StringRef(*image).take_front(size))) << size;
+  EXPECT_TRUE(isRefused(*image + "x"));
+  for (size_t at = 0; at < image->size(); at += 1 + at / 7) {
+    std::string flipped = *image;
+    flipped[at] ^= 1;
+    EXPECT_TRUE(isRefused(flipped)) << at;
+  }
+  // Sizes that lie are seen where the hash is right, too.
+  for (uint64_t size : {uint64_t(1) << 40, ~uint64_t(0)}) {
+    std::string lying = *image;
+    llvm::support::endian::write64le(&lying[16], size);
+    uint64_t hash = llvm::xxh3_64bits(llvm::StringRef(lying).drop_front(16));
+    llvm::support::endian::write64le(&lying[8], hash);
+    auto loaded = Program::load(lying);
+    EXPECT_FALSE(bool(loaded));
+    llvm::consumeError(loaded.takeError());
+  }
 }
 
 TEST(Program, NamesWhatDoesNotFit) {

@@ -40,11 +40,18 @@ private:
   Shortage shortage;
 };
 
+/// What machine code depends on here: LLVM's version, the processor, its
+/// features.
+llvm::Expected<std::string> hostName();
+
 struct CompileOptions {
   /// The function to compile; empty: the module's only public one.
   std::string function;
   /// 0: this machine's; else 128, 256 or 512.
   unsigned vectorBits = 0;
+  /// LLVM's -O level, 0 to 3. 0 compiles in a third of the time of 3, to code
+  /// that is some times as slow.
+  unsigned optimize = 3;
 };
 
 struct RunOptions {
@@ -66,6 +73,13 @@ public:
   static llvm::Expected<std::unique_ptr<Program>>
   compile(mlir::ModuleOp module, const CompileOptions &options = {});
   ~Program();
+
+  /// The program as bytes for `load`: its interface, IR and machine code.
+  llvm::Expected<std::string> save() const;
+  /// A program that was saved by the same fa on a machine with the same
+  /// `hostName`; fails where it was another, and where bytes were damaged. The
+  /// bytes are code that `run` executes.
+  static llvm::Expected<std::unique_ptr<Program>> load(llvm::StringRef bytes);
 
   /// Runs with the tensors of the arguments and of the results, in that order.
   /// Inputs may have any strides; nothing is copied. Types and shapes are
