@@ -36,13 +36,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import ptx_gradients
-from ptx_gradients import Limit
 from ptx_header import Program, evaluate, parse_header
 from sass_loops import local_in_loops
+
+if TYPE_CHECKING:
+    import corpus
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 
@@ -66,11 +68,6 @@ DTYPES = torch and {
 
 # --- Assembling --------------------------------------------------------------------
 
-HEAD_DIMS = [(d, d) for d in (16, 32, 64, 80, 96, 128, 256)]
-HEAD_DIMS += [(64, 128), (128, 64), (192, 128), (96, 128), (80, 128), (256, 128), (96, 24)]
-HOPPER_DIMS = [(d, d) for d in (40, 64, 80, 96, 128, 192, 256)]
-HOPPER_DIMS += [(64, 128), (128, 64), (192, 128), (256, 64), (96, 24)]
-
 
 def find_ptxas() -> str | None:
     """NVIDIA's assembler: on the PATH, or in the package triton."""
@@ -88,6 +85,16 @@ def release_of(ptxas: str) -> str:
     done = subprocess.run([ptxas, "--version"], capture_output=True, text=True)
     found = re.search(r"release (\d+\.\d+)", done.stdout)
     return found[1] if found else ""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a kernel may have of local memory."""
+
+    stack: float = 0
+    """Bytes a thread."""
+    looped: float = 0
+    """Instructions in steady loops that load or store it."""
 
 
 @dataclass
@@ -125,12 +132,13 @@ class Assembled:
 
 
 def assemble(
-    name: str, text: str, chip: str, ptxas: str, limit: Limit | None = None
+    name: str, text: str, chip: str, ptxas: str, limit: Limit = Limit(), *, wgmma: bool = False
 ) -> list[Assembled]:
     """One row for each kernel of a PTX text.
 
     Args:
-        limit: what its kernels may spill; None for a forward, which may nothing and has wgmma.
+        limit: what its kernels may spill.
+        wgmma: whether it has to have some.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "kernel.ptx")
@@ -142,7 +150,7 @@ def assemble(
         if done.returncode:
             raise RuntimeError(f"{name}: ptxas does not take it: {log}")
         looped = local_in_loops(cubin.read_bytes(), chip)
-    rows, is_hopper = [], chip == "sm_90a" and limit is None
+    rows = []
     for launch in parse_header(text).launches:
         kernel = re.escape(launch["kernel"])
         part = re.search(rf"entry function '{kernel}'.*?(?=Compiling entry|\Z)", log, re.DOTALL)[0]
@@ -162,89 +170,36 @@ def assemble(
                 looped[launch["kernel"]],
                 # C75xx: instructions that were serialised.
                 sorted(set(re.findall(r"C75\d\d", log)))
-                + ["no wgmma"] * (is_hopper and "wgmma.mma_async" not in text),
-                limit or Limit(),
+                + ["no wgmma"] * (wgmma and "wgmma.mma_async" not in text),
+                limit,
             )
         )
     return rows
 
 
-def configurations(chip: str) -> Iterable[tuple[str, str]]:
-    """(name, PTX) of what fa.attention compiles, with default options."""
-    import fa
-    from fa._run.config import AttentionConfig
-
-    hopper = chip == "sm_90a"
-    for dims in HOPPER_DIMS if hopper else HEAD_DIMS:
-        for dtype in ("f16", "bf16"):
-            for causal in (False, True):
-                for lse in (False, True) if hopper or dtype == "bf16" else (False,):
-                    config = AttentionConfig(dtype, 8, 2, *dims, is_causal=causal, return_lse=lse)
-                    words = [dtype, "D={} Dv={}".format(*dims)]
-                    words += ["causal"] * causal + ["lse"] * lse
-                    yield " ".join(words), fa.compile(config, chip).asm["ptx"]
-
-
-def variants(chip: str, only: Iterable[str] = ()) -> Iterable[tuple[str, str]]:
-    """(name, PTX) of the masks and scores in fa.masks and fa.scores, for head dim 64."""
-    import fa
-    import numpy as np
-    from fa import masks, scores
-
-    i32, i64 = (lambda *shape: np.zeros(shape, "i4")), (lambda *shape: np.zeros(shape, "i8"))
-    f32, f16 = (lambda *shape: np.zeros(shape, "f4")), (lambda *shape: np.zeros(shape, "f2"))
-    mask_mods = {
-        "causal": masks.causal,
-        "causal, bottom right": masks.causal_bottom_right,
-        "causal, lengths": masks.causal_lengths(i32(2), i64(2)),
-        "window": masks.sliding_window(1023),
-        "window, read": masks.sliding_window(i32(), i64(1)),
-        "prefix": masks.prefix(i64(2)),
-        "documents": masks.documents(i32(2, 8)),
-        "padding": masks.padding(i64(2)),
-        "dilated": masks.dilated(3, 100, 100),
-        "neighbourhood": masks.neighbourhood(7),
-        "neighbourhood 2D": masks.neighbourhood_2d(7, 32),
-        "attention sink": masks.attention_sink(1024),
-    }
-    score_mods = {
-        "softcap": scores.softcap(20.0),
-        "softcap, read": scores.softcap(f32()),
-        "ALiBi": scores.alibi(8),
-        "ALiBi, slopes": scores.alibi(f32(8)),
-        "bias": scores.bias(f16(1, 8, 8, 8)),
-        "relative position": scores.relative_position(f32(8, 255)),
-        "T5": scores.t5_bias(f32(32, 8)),
-    }
-    for name in only or [*mask_mods, *score_mods]:
-        variant = fa.trace(score_mod=score_mods.get(name), mask_mod=mask_mods.get(name))
-        config = fa.AttentionConfig("bf16", 8, 2, 64, 64, variant=variant)
-        yield name, fa.compile(config, chip).asm["ptx"]
-
-
-def assemble_all(
-    texts: Iterable[tuple[str, str]], chip: str, limits: Mapping[str, Limit] | None = None
-) -> list[Assembled]:
-    """Rows of (name, PTX) pairs; RuntimeError without ptxas.
-
-    Args:
-        limits: of gradients, what each may spill; nothing if it is not there.
-    """
-    ptxas = find_ptxas()
-    if not ptxas:
+def require_ptxas() -> str:
+    found = find_ptxas()
+    if not found:
         raise RuntimeError("no ptxas on the PATH or in the package triton; install one of them")
+    return found
 
-    def limit(name: str) -> Limit | None:
-        return None if limits is None else limits.get(name, Limit())
 
+def assemble_all(texts: Iterable[tuple[str, str]], chip: str) -> list[Assembled]:
+    """Rows of (name, PTX) pairs, forwards; RuntimeError without ptxas."""
+    ptxas, is_hopper = require_ptxas(), chip == "sm_90a"
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [pool.submit(assemble, name, text, chip, ptxas, limit(name)) for name, text in texts]
+        jobs = [
+            pool.submit(assemble, name, text, chip, ptxas, wgmma=is_hopper) for name, text in texts
+        ]
         return [row for job in jobs for row in job.result()]
 
 
-def assemble_gradients(chip: str) -> list[Assembled]:
-    """Rows of the gradients that ship, with what each may spill."""
-    return assemble_all(ptx_gradients.texts(chip), chip, ptx_gradients.LIMITS[chip])
+def assemble_shipped(entry: corpus.Entry) -> list[Assembled]:
+    """Rows of a kernel that ships; RuntimeError without ptxas."""
+    is_hopper = entry.chip == "sm_90a" and entry.kind != "gradient"
+    return assemble(
+        entry.name, entry.ptx(), entry.chip, require_ptxas(), entry.limit, wgmma=is_hopper
+    )
 
 
 def largest(rows: list[Assembled]) -> list[Assembled]:
@@ -488,12 +443,16 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one shape")
     options = parser.parse_args()
     if options.assemble:
-        files = [(name, pathlib.Path(name).read_text()) for name in options.files]
-        shipped = variants if options.variants else configurations
-        if options.gradients and not files:
-            rows = assemble_gradients(options.chip)
+        if options.files:
+            files = [(name, pathlib.Path(name).read_text()) for name in options.files]
+            rows = assemble_all(files, options.chip)
         else:
-            rows = assemble_all(files or shipped(options.chip), options.chip)
+            import corpus
+
+            kind = "variant" if options.variants else "forward"
+            kind = "gradient" if options.gradients else kind
+            made = corpus.map_parallel(assemble_shipped, options.chip, kind)
+            rows = [row for _, own in made for row in own]
         print(table(largest(rows) if options.gradients else rows))
         return 0 if all(row.good for row in rows) else 1
     if not options.files or torch is None:

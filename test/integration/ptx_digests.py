@@ -22,13 +22,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 
-import check_ptx
-import ptx_gradients
+import corpus
+from corpus import CHIPS
 
 FILE = pathlib.Path(__file__).with_suffix(".json")
-CHIPS = ("sm_80", "sm_90a")
 
 
 def release() -> str | None:
@@ -55,16 +53,13 @@ def digest(text: str) -> str:
     return hashlib.sha256(normalized(text).encode()).hexdigest()[:16]
 
 
-def texts(chip: str) -> Iterator[tuple[str, str]]:
-    """(name, PTX) of plain configurations, variants and gradients."""
-    yield from check_ptx.configurations(chip)
-    yield from check_ptx.variants(chip)
-    for name, text in ptx_gradients.texts(chip):
-        yield "gradient, " + name, text
+def digest_of(entry: corpus.Entry) -> str:
+    return digest(entry.ptx())
 
 
 def digests(chip: str) -> dict[str, str]:
-    return {name: digest(text) for name, text in texts(chip)}
+    """Of all kernels that ship for a chip."""
+    return {entry.known_as: own for entry, own in corpus.map_parallel(digest_of, chip)}
 
 
 def known() -> dict:

@@ -9,24 +9,21 @@ within it and not 0, as numbers of today's ptxas: a configuration that takes mor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+import fa
+import numpy as np
+from check_ptx import Limit
+from fa import masks, scores
+from fa._run.dropout import with_seed_type
+from fa._run.variant import Variant
 
 RELEASE = "13.0"
 """Of CUDA, whose ptxas the limits are of."""
 BYTES = 32
 """What the rule allows outside loops."""
-
-
-@dataclass(frozen=True)
-class Limit:
-    """What a kernel may have of local memory."""
-
-    stack: int = 0
-    """Bytes a thread."""
-    looped: int = 0
-    """Instructions in steady loops that load or store it."""
 
 
 HEAD_DIMS = [(d, d) for d in (16, 32, 64, 80, 96, 128, 192, 256)]
@@ -74,49 +71,34 @@ GRADIENTS = [
 ]
 
 
-def texts(chip: str, gradients: Iterable[Gradient] = GRADIENTS) -> Iterator[tuple[str, str]]:
-    """(name, PTX) of these gradients, else of all that are assembled."""
-    import fa
-    import numpy as np
-    from fa import masks, scores
-    from fa._run.config import AttentionConfig
-    from fa._run.dropout import with_seed_type
-    from fa._run.variant import Variant
-
+def config_of(gradient: Gradient) -> fa.AttentionConfig:
+    """What is compiled of a configuration."""
     functions = {
         "softcap": scores.softcap(20.0),
         "slopes": scores.alibi(np.zeros(8, "f4")),
         "table": scores.relative_position(np.zeros((8, 255), "f4")),
         "bias": scores.bias(np.zeros((1, 8, 8, 8), "f4")),
     }
+    words = gradient.words
+    chosen = [functions[word] for word in words if word in functions]
 
-    def variant(words: tuple[str, ...]) -> Variant | None:
-        chosen = [functions[word] for word in words if word in functions]
+    def score_mod(score: Any, *at: Any) -> Any:
+        for function in chosen:
+            score = function(score, *at)
+        return score
 
-        def score_mod(score: Any, *at: Any) -> Any:
-            for function in chosen:
-                score = function(score, *at)
-            return score
-
-        mask = masks.documents(np.zeros((2, 8), "i4")) if "documents" in words else None
-        made = None
-        if chosen or mask is not None:
-            made = fa.trace(score_mod=score_mod if chosen else None, mask_mod=mask)
-        return with_seed_type(made or Variant(), 26) if "dropout" in words else made
-
-    for gradient in gradients:
-        words = gradient.words
-        config = AttentionConfig(
-            gradient.dtype,
-            8,
-            2 if "grouped" in words else 8,
-            *gradient.dims,
-            is_causal="causal" in words,
-            variant=variant(words),
-        )
-        deterministic = "deterministic" in words
-        kernel = fa.compile(config, chip, backward="all", deterministic=deterministic)
-        yield str(gradient), kernel.asm["ptx"]
+    mask = masks.documents(np.zeros((2, 8), "i4")) if "documents" in words else None
+    made = None
+    if chosen or mask is not None:
+        made = fa.trace(score_mod=score_mod if chosen else None, mask_mod=mask)
+    return fa.AttentionConfig(
+        gradient.dtype,
+        8,
+        2 if "grouped" in words else 8,
+        *gradient.dims,
+        is_causal="causal" in words,
+        variant=with_seed_type(made or Variant(), 26) if "dropout" in words else made,
+    )
 
 
 # In steady loops most of it are loads of numbers that the loop does not change, addresses and

@@ -1,6 +1,6 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Gradients that ship are assembled and spill no more than is known. Needs ptxas."""
+"""Local memory and R2P in machine code are seen where they are. Needs ptxas."""
 
 from __future__ import annotations
 
@@ -8,32 +8,16 @@ import subprocess
 
 import check_ptx
 import check_sass
+import corpus
 import fa
 import ptx_gradients
 import pytest
 import sass_loops
-from ptx_gradients import LIMITS, Limit
+from check_ptx import Limit
 
 PTXAS = check_ptx.find_ptxas()
 if not PTXAS:
     pytest.skip("no ptxas on the PATH or in the package triton", allow_module_level=True)
-
-
-@pytest.mark.parametrize("chip", ["sm_80", "sm_90a"])
-def test_gradients_spill_no_more_than_is_known(chip, capsys):
-    """With one ptxas, whose limits these are; nothing is serialised with any."""
-    rows = check_ptx.assemble_gradients(chip)
-    with capsys.disabled():
-        print("", chip, check_ptx.table(check_ptx.largest(rows)), sep="\n")
-    assert {row.name for row in rows} == {str(gradient) for gradient in ptx_gradients.GRADIENTS}
-    assert not [str(row) for row in rows if row.messages]
-    if check_ptx.release_of(PTXAS) != ptx_gradients.RELEASE:
-        pytest.skip(f"the limits are of CUDA {ptx_gradients.RELEASE}'s ptxas")
-    assert not [
-        f'{row}: "{row.name}": Limit({row.stack}, {row.looped})' for row in rows if not row.good
-    ]
-    spilling = {row.name for row in rows if row.stack}
-    assert set(LIMITS[chip]) <= spilling, "these spill no more; take them from the list"
 
 
 PLANTED = """\
@@ -91,11 +75,11 @@ ld.volatile.global.u32 %r2, [%rd1];
 def test_local_memory_is_seen_where_it_is(chip, where, looped):
     """In the loop that has the barrier; not before it, nor in one around it."""
     parts = {"before": "", "around": "", "inside": "", where: LOCAL}
-    texts = [("planted", PLANTED.format(chip=chip, **parts))]
-    (row,) = check_ptx.assemble_all(texts, chip, {"planted": Limit(64, looped)})
+    text = PLANTED.format(chip=chip, **parts)
+    (row,) = check_ptx.assemble("planted", text, chip, PTXAS, Limit(64, looped))
     assert row.good and (row.stack, row.looped) == (64, looped)
     for limit in (Limit(63, looped), Limit(64, looped - 1), Limit()):
-        (row,) = check_ptx.assemble_all(texts, chip, {"planted": limit})
+        (row,) = check_ptx.assemble("planted", text, chip, PTXAS, limit)
         assert not row.good and "FAIL" in str(row)
 
 
@@ -139,9 +123,9 @@ def test_bits_of_dropout_become_predicates_by_r2p(tmp_path):
     (KernelEmitter::orderOf): a byte holds eight, and P and dS read each."""
     if check_ptx.release_of(PTXAS) != ptx_gradients.RELEASE:
         pytest.skip(f"the count is of CUDA {ptx_gradients.RELEASE}'s ptxas")
-    dropout = ptx_gradients.Gradient((64, 64), words=("dropout",))
-    ((_, text),) = ptx_gradients.texts("sm_90a", [dropout])
-    cubin, moves = assembled(text, "sm_90a", tmp_path), 0
+    name = str(ptx_gradients.Gradient((64, 64), words=("dropout",)))
+    (dropout,) = (x for x in corpus.entries("sm_90a", "gradient") if x.name == name)
+    cubin, moves = assembled(dropout.ptx(), "sm_90a", tmp_path), 0
     for kernel in sass_loops.functions(cubin.read_bytes()).values():
         code = sass_loops.decode(kernel, "sm_90a")
         moves += sum(own.opcode == sass_loops.BITS_TO_PREDICATES for own in code)

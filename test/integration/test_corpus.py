@@ -1,0 +1,47 @@
+# Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The kernels that ship are those that were measured, and the assembler spills no more of them
+than is known. Each is compiled and assembled once."""
+
+from __future__ import annotations
+
+import check_ptx
+import corpus
+import ptx_digests
+import ptx_gradients
+import pytest
+
+PTXAS = check_ptx.find_ptxas()
+KNOWN = ptx_digests.known()
+IS_KNOWN_LLVM = ptx_digests.release() == KNOWN["LLVM"]
+IS_KNOWN_PTXAS = PTXAS is not None and check_ptx.release_of(PTXAS) == ptx_gradients.RELEASE
+
+
+@pytest.mark.quick_cases(24)
+@pytest.mark.parametrize("entry", corpus.entries(), ids=str)
+def test_kernel(entry):
+    """If it is meant to change: ptx_digests.py --renew, and say what was measured."""
+    text = entry.ptx()
+    if IS_KNOWN_LLVM:
+        assert ptx_digests.digest(text) == KNOWN[entry.chip].get(entry.known_as), "another kernel"
+    if not PTXAS:
+        pytest.skip("no ptxas on the PATH or in the package triton")
+    rows = check_ptx.assemble_shipped(entry)
+    assert rows and not [str(row) for row in rows if row.messages], "serialised, or no wgmma"
+    if entry.kind == "gradient" and not IS_KNOWN_PTXAS:
+        pytest.skip(f"the limits are of CUDA {ptx_gradients.RELEASE}'s ptxas")
+    beyond = [
+        f'{row}: "{row.name}": Limit({row.stack}, {row.looped})' for row in rows if not row.good
+    ]
+    assert not beyond
+    if entry.kind == "gradient" and entry.limit.stack:
+        assert any(row.stack for row in rows), "it spills no more; take it from the list"
+    if not IS_KNOWN_LLVM:
+        pytest.skip(f"digests are of PTX made by LLVM {KNOWN['LLVM']}")
+
+
+def test_all_kernels_are_known():
+    for chip in corpus.CHIPS:
+        assert KNOWN[chip].keys() == {entry.known_as for entry in corpus.entries(chip)}
+        gradients = {entry.name for entry in corpus.entries(chip, "gradient")}
+        assert ptx_gradients.LIMITS[chip].keys() <= gradients
