@@ -8,6 +8,7 @@
 #   ptxas   NVIDIA's assembler is on the PATH
 #   nvdisasm  and its disassembler
 #   gpu     the driver finds a device
+#   ci      every test runs, not the quick tier alone (--param tier=quick)
 #   clang-format  version 22 is installed (the style check)
 #   numpy   the interpreter that runs the tests has it
 #   python  the Python module is built and can be imported
@@ -49,7 +50,8 @@ config.substitutions.append(("%fa_python", config.python_executable))
 llvm_config.add_tool_substitutions(
     [
         ToolSubst("fa-opt", unresolved="fatal"),
-        ToolSubst("fa-run", unresolved="ignore"),
+        # Most of a run's time would be LLVM's; a later --optimize overrules this one.
+        ToolSubst("fa-run", extra_args=["--optimize=0"], unresolved="ignore"),
         ToolSubst("split-file", unresolved="fatal"),
         ToolSubst("mlir-tblgen", unresolved="ignore"),
         ToolSubst("%python", config.python_executable, unresolved="ignore"),
@@ -86,6 +88,8 @@ def have_python_module():
     return done.returncode == 0
 
 
+if lit_config.params.get("tier", "ci") == "ci":
+    config.available_features.add("ci")
 if os.path.exists(os.path.join(fa_bin, "fa-run")):
     config.available_features.add("fa-run")
 fake_cuda = os.path.join(config.fa_obj_root, "test", "unit", "runtime", "libfa_fake_cuda")
