@@ -1,7 +1,7 @@
 // Products start as early as their operands are there, and are awaited when nothing
 // else is left: dP under the exponentials, dV under dS, all of a step's products
 // before its end. What is computed is executed elsewhere
-// (test/tools/fa-run/hopper-rules-gradients.test, RulesTest.cpp).
+// (test/Run/Interpreter/hopper-rules-gradients.test, RulesTest.cpp).
 
 // RUN: fa-opt %inputs/tiles/backward.mlir --fa-hopper-place --hopper-order --hopper-verify | FileCheck %s
 // RUN: fa-opt %inputs/tiles/backward.mlir --fa-hopper-place --hopper-order --hopper-order --hopper-verify -o /dev/null

@@ -1,6 +1,6 @@
 // What warpgroups share has a third stage at head dim 128: dQ's product, which reads it,
 // comes two iterations behind S's, and waits for nobody's part. What is computed is
-// executed elsewhere (test/tools/fa-run/hopper-rules-gradients.test).
+// executed elsewhere (test/Run/Interpreter/hopper-rules-gradients.test).
 
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a backward=all rows=64 keys=128" | fa-opt --fa-schedule-hopper | FileCheck %s
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a backward=all" | fa-opt --fa-schedule-hopper | FileCheck %s --check-prefix=TURNED

@@ -1,6 +1,6 @@
 // What comes an iteration later: the products that feed no other one of theirs, with
 // what follows them. What is computed is executed elsewhere
-// (test/tools/fa-run/hopper-rules-gradients.test, RulesTest.cpp).
+// (test/Run/Interpreter/hopper-rules-gradients.test, RulesTest.cpp).
 
 // RUN: fa-opt %inputs/tiles/backward.mlir --fa-hopper-place --hopper-schedule | FileCheck %s
 // RUN: fa-opt %inputs/tiles/backward.mlir --fa-schedule-hopper | FileCheck %s --check-prefix=LOOP

@@ -2,7 +2,7 @@
 // is awaited, though P in f32, dP and what the loop carries leave no registers
 // for it; its bits are made where it needs them. Without, all of that comes
 // after dS. Before dP, dQ and S are of its shape. What is computed is executed
-// elsewhere (test/tools/fa-run/hopper-rules-gradients.test, wide_dropout).
+// elsewhere (test/Run/Interpreter/hopper-rules-gradients.test, wide_dropout).
 
 // RUN: fa-opt %s --fa-pipeline="target=sm_90a backward=all" --fa-hopper-place -o %t
 // RUN: fa-opt %t --hopper-narrow --hopper-schedule --hopper-expand --hopper-order --hopper-verify | FileCheck %s

@@ -1,6 +1,6 @@
 // Roles, rings and products by rules: one slot for all uses of a tile, held from
 // the first product to behind the last. What is computed is executed elsewhere
-// (test/tools/fa-run/hopper-rules.test, RulesTest.cpp).
+// (test/Run/Interpreter/hopper-rules.test, RulesTest.cpp).
 
 // RUN: fa-opt %s --fa-hopper-place --split-input-file | FileCheck %s
 // RUN: fa-opt %s --fa-hopper-place --split-input-file --remarks-filter=fa-hopper-place --remark-format=emitRemark -o /dev/null 2>&1 | FileCheck %s --check-prefix=LEFT
