@@ -4,14 +4,11 @@
 // RUN: not fa-opt %s --fa-differentiate="wrt=3+x" 2>&1 | FileCheck %s --check-prefix=ERROR
 // RUN: not fa-opt %s --fa-differentiate="wrt=0" 2>&1 | FileCheck %s --check-prefix=ERROR
 // RUN: not fa-opt %s --fa-differentiate="wrt=7" 2>&1 | FileCheck %s --check-prefix=ERROR
-// RUN: not fa-opt %s --fa-pipeline="backward=some" 2>&1 | FileCheck %s --check-prefix=PIPELINE
-// RUN: fa-opt %s --fa-pipeline="backward=3" | FileCheck %s --check-prefix=TILED
 // RUN: fa-opt %s --fa-differentiate="wrt=none replace=1" | FileCheck %s --check-prefix=ALONE
 // ALONE-NOT: func.func @f(
 // ALONE: func.func @f_backward(
 // ALONE-NOT: fa.attention %
 // ERROR: expected wrt to be all, none, or the numbers of arguments that are captured tensors of floats of at most 32 bits, joined by +; got '
-// PIPELINE: unknown backward 'some'; expected all, none, or the numbers of arguments that are captured tensors, joined by +
 
 // NONE: fa.attention_backward
 // NONE-NOT: wrt
@@ -23,13 +20,6 @@
 // SOME-SAME: -> (tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>, tensor<8xf32>, tensor<f32>)
 // SOME: wrt %[[X]], %[[Y]]
 // SOME: fa.yield_adjoint %{{.*}} add %{{.*}} at %{{.*}} to [0]
-
-// One loop over blocks of keys, in it one over blocks of rows; what is known of
-// the keys' gradients is carried.
-// TILED: func.func @f_backward(
-// TILED: scf.for {{.*}} step %c
-// TILED: scf.for {{.*}} step %c{{.*}} iter_args({{.*}}) -> ({{.*}}tensor<{{.*}}x16xf32>
-// TILED: fa.softmax_grad
 func.func @f(%q: tensor<1x1x8x16xf32>, %k: tensor<1x1x8x16xf32>, %v: tensor<1x1x8x16xf32>, %x: tensor<8xf32>, %n: tensor<8xi32>, %y: tensor<f16>) -> tensor<1x1x8x16xf32> {
   %o = fa.attention %q, %k, %v score {
   ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
