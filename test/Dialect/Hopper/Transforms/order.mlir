@@ -3,8 +3,10 @@
 // before its end. What is computed is executed elsewhere
 // (test/Run/Interpreter/hopper-rules-gradients.test, RulesTest.cpp).
 
-// RUN: fa-opt %inputs/tiles/backward.mlir --fa-hopper-place --hopper-order --hopper-verify | FileCheck %s
-// RUN: fa-opt %inputs/tiles/backward.mlir --fa-hopper-place --hopper-order --hopper-order --hopper-verify -o /dev/null
+// RUN: fa-opt %S/Inputs/gradient-placed.mlir --hopper-order --hopper-verify -o %t.mlir
+// RUN: FileCheck %s --input-file=%t.mlir
+// An ordered loop is an input, too.
+// RUN: fa-opt %t.mlir --hopper-order --hopper-verify -o /dev/null
 
 // CHECK: hopper.consumers 2
 // CHECK: scf.for

@@ -1,35 +1,19 @@
-// RUN: fa-opt %s --fa-schedule-ampere --fa-tiles-to-threads | FileCheck %s
-// RUN: fa-opt %s --fa-schedule-ampere --fa-tiles-to-threads --canonicalize --cse | FileCheck %s --check-prefix=COUNT
-// RUN: not fa-opt %inputs/tiles/rows.mlir --fa-schedule-ampere=warps=2 --fa-tiles-to-threads 2>&1 | FileCheck %s --check-prefix=ROWS
+// RUN: fa-opt %s --fa-schedule-ampere | FileCheck %s
 
-// ROWS: error: 'scf.forall' op expected warps to divide 3 (24 rows of 4 lanes), got 2; choose another number, or leave it out
+// One contraction: both operands are whole tiles in shared memory, side by side; 2 of 4 warps
+// divide the rows of the result. What threads do is in
+// test/Conversion/TilesToThreads/emit-product.mlir.
 
-// One contraction: both operands by cp.async, ldmatrix, mma.sync; the result is
-// stored for the rows and columns that exist.
-// 4 warps of 16 rows: 8 tiles of 8 columns, 4 steps of 16.
-
-// CHECK-LABEL: gpu.module @scores_gpu
-// CHECK-SAME: fa.program = ["//!fa.program version=1 name=scores target=sm_80"
-// CHECK-SAME: "//!fa.arg index=0 name=arg0 role=in type=bf16 shape=?x64"
-// CHECK-SAME: "//!fa.same a2.d0=a0.d0", "//!fa.same a2.d1=a1.d0"
-// CHECK-SAME: "//!fa.require a0.align=16"
-// CHECK-SAME: "//!fa.launch kernel=scores_kernel block=128 smem=16384 grid=a0.d0/64*a1.d0/64 args=0,1,2"
-// CHECK: llvm.mlir.global external @fa_smem() {addr_space = 3 : i32, alignment = 1024
-// CHECK: gpu.func @scores_kernel(%{{.*}}: !llvm.ptr<1> {llvm.noalias}, %{{.*}}: i64
-// CHECK-SAME: known_block_size = array<i32: 128, 1, 1>
-// CHECK: nvvm.cp.async.commit.group
-// CHECK: nvvm.cp.async.commit.group
-// CHECK: nvvm.cp.async.wait.group 1
-// CHECK-NEXT: nvvm.barrier0
-// CHECK: nvvm.cp.async.wait.group 0
-// CHECK-NEXT: nvvm.barrier0
-
-// COUNT-LABEL: gpu.func @scores_kernel
-// COUNT-COUNT-8: nvvm.cp.async.shared.global
-// COUNT-NOT: nvvm.cp.async.shared.global
-// COUNT: nvvm.ldmatrix
-// COUNT-COUNT-32: nvvm.mma.sync
-// COUNT-NOT: nvvm.mma.sync
+// CHECK-DAG: #[[$RESULT:.*]] = #nvidia.fragment<tile, row_warps = 2 of 4>
+// CHECK-DAG: #[[$Q:.*]] = #nvidia.shared<offset = 0>
+// CHECK-DAG: #[[$K:.*]] = #nvidia.shared<offset = 8192>
+// CHECK-LABEL: func.func @scores(
+// CHECK: %[[QT:.*]] = tensor.pad
+// CHECK: : tensor<?x64xbf16> to tensor<64x64xbf16, #[[$Q]]>
+// CHECK: %[[KT:.*]] = tensor.pad
+// CHECK: : tensor<?x64xbf16> to tensor<64x64xbf16, #[[$K]]>
+// CHECK: linalg.generic {{.*}} ins(%[[QT]], %[[KT]] : {{.*}}) outs(%{{.*}} : tensor<64x64xf32, #[[$RESULT]]>)
+// CHECK: } {nvidia.block = #nvidia.block<chip = "sm_80", warps = 4, teams = 1, shared = 16384>}
 #ik = affine_map<(i, j, k) -> (i, k)>
 #jk = affine_map<(i, j, k) -> (j, k)>
 #ij = affine_map<(i, j, k) -> (i, j)>

@@ -29,9 +29,9 @@
 // dQ takes dS from where both warpgroups have written it, and has 64 rows, of which
 // each computes half of the columns.
 
-// RUN: fa-opt %inputs/small/causal-dynamic.mlir --fa-pipeline="target=sm_90a backward=all rows=64 keys=128" --fa-hopper-place --hopper-verify | FileCheck %s --check-prefix=GRADIENT
+// RUN: fa-opt %S/Inputs/gradient.mlir --fa-hopper-place --hopper-verify | FileCheck %s --check-prefix=GRADIENT
 
-// GRADIENT-LABEL: func.func @causal_dynamic_backward(
+// GRADIENT-LABEL: func.func @gradient(
 // GRADIENT: %[[K:.*]] = hopper.ring "tile0" at {{.*}} : <1, tensor<128x64xbf16>>
 // GRADIENT: %[[Q:.*]] = hopper.ring "tile1" at {{.*}} : <2, tensor<64x64xbf16>>
 // GRADIENT: %[[V:.*]] = hopper.ring "tile2" at {{.*}} : <1, tensor<128x64xbf16>>
