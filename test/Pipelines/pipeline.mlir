@@ -12,6 +12,9 @@
 // RUN: fa-opt %s --fa-pipeline="target=sm_80" | FileCheck %s --check-prefix=CLASSIC
 // RUN: not fa-opt %s --fa-pipeline="speculate=maybe" 2>&1 | FileCheck %s --check-prefix=NOSPECULATE
 // RUN: not fa-opt %s --fa-pipeline="algorithm=fa1 speculate=on" 2>&1 | FileCheck %s --check-prefix=FA1SPECULATE
+// RUN: not fa-opt %s --fa-pipeline="order=down" 2>&1 | FileCheck %s --check-prefix=NOORDER
+// RUN: not fa-opt %s --fa-pipeline="algorithm=fa1 order=descending" 2>&1 | FileCheck %s --check-prefix=FA1ORDER
+// RUN: not fa-opt %s --fa-pipeline="target=sm_80 backward=all deterministic=maybe" 2>&1 | FileCheck %s --check-prefix=NODETERMINISTIC
 
 // WHOLE: scf.forall (%{{.*}}, %{{.*}}, %{{.*}}) =
 // WHOLE: fa.online_softmax {{.*}} {log2_scale =
@@ -31,6 +34,9 @@
 // CLASSIC-NOT: fa.speculated_softmax
 // NOSPECULATE: unknown speculate 'maybe'; expected auto, on or off
 // FA1SPECULATE: expected speculate auto or off with algorithm fa1, got on
+// NOORDER: unknown order 'down'; expected auto, ascending or descending
+// FA1ORDER: expected order auto or ascending with algorithm fa1, got descending; only fa2 has a loop over keys in a block of rows
+// NODETERMINISTIC: deterministic
 func.func @causal_dynamic(%q: tensor<?x8x?x64xbf16>, %k: tensor<?x2x?x64xbf16>, %v: tensor<?x2x?x64xbf16>) -> (tensor<?x8x?x64xbf16>, tensor<?x8x?xf32>) {
   %o, %lse = fa.attention %q, %k, %v scale 0.125 mask {
   ^bb0(%b: index, %h: index, %i: index, %j: index):

@@ -504,7 +504,7 @@ def collect_hopper(options, runner):
     """[(IR, flags of the passes that follow)] on the way to a kernel for sm_90a."""
     seeds = []
     inputs = sorted(pathlib.Path(options.tests, "inputs").rglob("*.mlir"))
-    inputs += [pathlib.Path(options.tests, "Target", "NVIDIA", "schedule-hopper.mlir")]
+    inputs += [pathlib.Path(options.tests, "Target", "NVIDIA", "Hopper", "schedule-hopper.mlir")]
     for file in inputs:
         # Each function alone: a batch of mutants is to be small.
         text = file.read_bytes()
@@ -544,7 +544,7 @@ def collect_layouts(options, runner):
 
 def collect_kernels(options):
     """[(kernels in the LLVM dialect, flags to PTX)]: where LLVM itself gives up."""
-    file = pathlib.Path(options.tests, "Target", "NVIDIA", "emit-ptx-fatal.mlir")
+    file = pathlib.Path(options.tests, "Target", "NVIDIA", "PTX", "emit-ptx-fatal.mlir")
     return [(part, KERNELS) for part in functions(file)]
 
 

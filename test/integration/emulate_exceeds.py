@@ -5,7 +5,7 @@
 
     emulate_exceeds.py FILE.ptx NAME
 
-NAME is the function that test/Target/NVIDIA/emit-exceeds.mlir has the numbers of.
+NAME is the function that test/Conversion/TilesToThreads/emit-exceeds.mlir has the numbers of.
 A warp of the 4 of a tile of 64 x 64 has 16 rows.
 """
 

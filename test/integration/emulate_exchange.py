@@ -5,8 +5,8 @@
 
     emulate_exchange.py FILE.ptx NAME KEYS QUERIES
 
-NAME is a function of test/Target/NVIDIA/emit-exchange.mlir, which has the seed and where
-the tile begins. naive.py says which weights are kept.
+NAME is a function of test/Conversion/TilesToThreads/emit-exchange.mlir, which has the seed
+and where the tile begins. naive.py says which weights are kept.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The table of scalar semantics against upstream's constant folding, at random
-// numbers. (Derivatives are tested by test/Dialect/FA/differentiate-run.mlir.)
+// numbers. (Derivatives are tested by
+// test/Dialect/FA/Transforms/differentiate-run.mlir.)
 
 #include "fa/Analysis/ScalarOpInterface.h"
 
