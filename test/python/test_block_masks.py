@@ -160,6 +160,7 @@ def test_with_a_score_that_masks(on):
     right.assert_right(out, wanted, lse)
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_one_kernel_for_all_matrices(on):
     before = fa.compile_count()
     for n in (1, 2, 5):

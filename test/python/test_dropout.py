@@ -262,6 +262,7 @@ def test_lse_is_the_same(library):
     )
 
 
+@pytest.mark.usefixtures("empty_cache")
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_without(library):
     """A probability of 0, or one that rounds to it, is the plain call."""
@@ -423,6 +424,7 @@ def test_seed_of_a_larger_array(library, at):
 # --- Kernels -------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("empty_cache")
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_seed_changed_in_place(library):
     q, k, v = (on(x, library) for x in naive.inputs(1, 2, 2, 40, 50, 16))
@@ -436,6 +438,7 @@ def test_seed_changed_in_place(library):
     assert fa.compile_count() == before
 
 
+@pytest.mark.usefixtures("empty_cache")
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("functions", [False, True])
 def test_one_kernel(library, functions):
@@ -889,6 +892,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.usefixtures("empty_cache")
 @needs_torch
 @pytest.mark.parametrize("return_lse", [False, True])
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -109,6 +109,7 @@ def test_what_is_read_in_place_stays():
         assert all(torch.equal(x, y) for x, y in zip((q, k, v), before))
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_one_kernel_for_any_number():
     sizes = [(sq, sk) for sq in (1, 2, 16, 17, 500) for sk in (1, 1024)]
     calls = [tensors(torch.float32, 1, 2, 2, sq, sk, 48) for sq, sk in sizes]

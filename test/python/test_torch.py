@@ -538,6 +538,7 @@ def test_lse_requires_a_gradient():
 # --- torch.compile -------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_compiled():
     """No graph break, eager's numbers, no kernel and no graph for another length."""
 
@@ -627,6 +628,7 @@ class Model(torch.nn.Module):
         return right.attention(q, k, v, score=score, mask=mask, score_error=error)
 
 
+@pytest.mark.usefixtures("empty_cache")
 @needs_functions
 def test_compiled_functions():
     """Captured tensors are read at each call, and numbers are looked at."""
@@ -872,6 +874,7 @@ def test_sdpa_makes_nothing_larger_of_a_mask(monkeypatch):
         assert read.pop().data_ptr() == mask.data_ptr()
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_sdpa_kernels_are_for_all_sizes():
     before = None
     for batch, rows, keys in ((2, 17, 40), (3, 5, 9), (5, 64, 33)):
@@ -918,6 +921,7 @@ def test_sdpa_without_heads(heads, enable_gqa, requires_grad):
         fa.torch.sdpa(normal(2, 4, 9, 16), k[:, :0], v[:, :0], enable_gqa=enable_gqa)
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_sdpa_compiled():
     q, k, v = inputs(key_heads=4)
 

@@ -513,6 +513,7 @@ def test_empty_captured_arrays():
 # --- No compilation that is not needed ---------------------------------------------------------
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_what_compiles(torch):
     """Lengths, captured values and their sizes don't; numbers do."""
     compiled = []

@@ -126,6 +126,7 @@ def cache_of(kind, model):
     return transformers.StaticCache(config=model.config, max_cache_len=LENGTH + 9)
 
 
+@pytest.mark.usefixtures("empty_cache")
 @pytest.mark.parametrize(
     ("name", "kind", "padding"),
     [
@@ -156,6 +157,7 @@ def test_several_tokens_that_continue_a_cache():
         assert is_right(outs[1], outs[0])
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_window_that_the_cache_outgrows():
     """Two kernels more at the most: one where keys begin to be forgotten."""
     eager, model = model_of("mistral", "eager"), model_of("mistral", "fa")
@@ -167,6 +169,7 @@ def test_window_that_the_cache_outgrows():
     assert fa.compile_count() - before <= 4
 
 
+@pytest.mark.usefixtures("empty_cache")
 @pytest.mark.parametrize("cache", [None, "static"])
 @pytest.mark.parametrize("name", DECODERS)
 def test_generate(name, cache):
@@ -183,6 +186,7 @@ def test_generate(name, cache):
     assert fa.compile_count() == before
 
 
+@pytest.mark.usefixtures("empty_cache")
 @pytest.mark.parametrize("name", ["t5", "whisper"])
 def test_generate_of_encoder_decoders(name):
     inputs = inputs_of(name, RIGHT)
@@ -258,6 +262,7 @@ def test_compiled(name, padding):
     assert is_right(got, expected, padding)
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_compiled_for_other_lengths():
     torch._dynamo.reset()
     eager, model = model_of("gemma2", "eager"), model_of("gemma2", "fa")
@@ -397,6 +402,7 @@ def test_mask_functions(name, offsets, padding):
     assert torch.equal(mask.tensor("read").expand(matrix.shape), matrix)
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_offsets_are_no_part_of_a_kernel():
     q, k, v = vectors()
     counts = []

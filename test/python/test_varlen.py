@@ -263,6 +263,7 @@ def test_strided(library):
     right.assert_right(out, reference(arrays, lengths, aligned("top_left")))
 
 
+@pytest.mark.usefixtures("empty_cache")
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_one_kernel(library):
     """Lengths, how many there are, and the offsets' values are no part of a kernel."""
