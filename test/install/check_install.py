@@ -150,8 +150,8 @@ def check_library(build, work):
         print(f"library: skipped, no {library}")
         return
     tree = work / "tree"
-    launcher = [f"-DCMAKE_CXX_COMPILER_LAUNCHER={c}" for c in [shutil.which("ccache")] if c]
-    options = [f"-DFA_LIBRARY={library}", "-DFA_BUILD_PYTHON=OFF", *launcher]
+    ccache = "ON" if shutil.which("ccache") else "OFF"
+    options = [f"-DFA_LIBRARY={library}", "-DFA_BUILD_PYTHON=OFF", f"-DFA_CCACHE={ccache}"]
     run("cmake", "-S", SOURCE, "-B", tree, *options)
     run("cmake", "--build", tree, "--parallel")
     prefix = install(tree, work / "prefix")
