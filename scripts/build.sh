@@ -28,7 +28,8 @@ args+=("${extra[@]}")
 
 # Configure again only if the arguments changed; ninja sees the rest.
 if [ ! -e "$build/build.ninja" ] || [ "$(cat "$build/.fa-args" 2>/dev/null)" != "${args[*]}" ]; then
-  cmake -G Ninja -S . -B "$build" "${args[@]}"
+  # Without what it found of another Python: run.sh builds before there is a .venv.
+  cmake -G Ninja -S . -B "$build" -U '*Python3*' -U 'pybind11*' "${args[@]}"
   echo "${args[*]}" >"$build/.fa-args"
 fi
 exec ninja -C "$build" -j "$jobs" "$@"
