@@ -17,11 +17,7 @@ args=(-DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O1
   -DCMAKE_C_COMPILER=clang-22 -DCMAKE_CXX_COMPILER=clang++-22
   -DLLVM_USE_LINKER=lld -DMLIR_DIR=/usr/lib/llvm-22/lib/cmake/mlir
   "-DFA_LIT_JOBS=$jobs")
-if command -v ccache >/dev/null; then
-  # The same content in another folder is the same compilation.
-  export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD} CCACHE_NOHASHDIR=1
-  args+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-fi
+if command -v ccache >/dev/null; then args+=(-DFA_CCACHE=ON); fi
 if [ -x .venv/bin/python ]; then
   python=$PWD/.venv/bin/python
   args+=("-DPython3_EXECUTABLE=$python" "-DPython_EXECUTABLE=$python"
@@ -32,7 +28,8 @@ args+=("${extra[@]}")
 
 # Configure again only if the arguments changed; ninja sees the rest.
 if [ ! -e "$build/build.ninja" ] || [ "$(cat "$build/.fa-args" 2>/dev/null)" != "${args[*]}" ]; then
-  cmake -G Ninja -S . -B "$build" "${args[@]}"
+  # Without what it found of another Python: run.sh builds before there is a .venv.
+  cmake -G Ninja -S . -B "$build" -U '*Python3*' -U 'pybind11*' "${args[@]}"
   echo "${args[*]}" >"$build/.fa-args"
 fi
 exec ninja -C "$build" -j "$jobs" "$@"

@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 build=${FA_BUILD_DIR:-build}
 chips=(sm_80 sm_90a)
 
-[ -n "${FA_SKIP_SETUP:-}" ] || ./scripts/setup.sh
+[ -n "${FA_SKIP_SETUP:-}" ] || ./scripts/setup.sh --no-python
 ./scripts/build.sh fa-opt fa-run
 
 files=("$@")

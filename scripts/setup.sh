@@ -8,7 +8,8 @@
 #
 #   scripts/setup.sh [--no-python] [--no-torch]
 #
-# --no-torch leaves out what only tests want: PyTorch, transformers and JAX.
+# --no-torch leaves out packages that only tests need: PyTorch, transformers and JAX.
+# The next run without it installs them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -56,7 +57,11 @@ LLVM/MLIR 22 yourself and point CMake at it with -DMLIR_DIR=.../lib/cmake/mlir.
 MESSAGE
     exit 1
   fi
-  "${apt[@]}" install -y --no-install-recommends "${missing[@]}"
+  # apt's hundreds of lines are for its failures only.
+  if ! output=$("${apt[@]}" install -y --no-install-recommends "${missing[@]}" 2>&1); then
+    echo "$output" >&2
+    exit 1
+  fi
 fi
 
 [ "$with_python" = 1 ] || { echo "setup: done (without Python)"; exit 0; }
@@ -70,28 +75,56 @@ if ! cmp -s scripts/requirements.txt "$stamp"; then
   cp scripts/requirements.txt "$stamp"
 fi
 
-# PyTorch, CPU build, pinned: tests compare with it where it is there. The
-# local version keeps pip from taking the CUDA build of several gigabytes.
-# transformers, pinned, too: fa is one of its attention implementations. JAX, whose
-# functions fa reads as jaxprs.
-torch=torch==2.13.0+cpu
+# Packages that only tests need, pinned: PyTorch, with which tests compare;
+# transformers, which fa is an attention implementation of; JAX, whose functions fa
+# reads as jaxprs.
+torch=torch==2.13.0
+torch_download="2.6 GiB" # this version from PyPI: 0.5 GiB, the rest is CUDA
 transformers=transformers==5.23.0
 jax=jax==0.10.2
-# Into .venv, once; its tests are skipped where it is not to be had.
-optional() { # STAMP PACKAGE [PACKAGE THAT STAYS AS IT IS...]
-  local stamp=.venv/.fa-$1 package=$2
-  shift
-  [ ! -e "$stamp" ] || return 0
-  if .venv/bin/pip install --quiet --disable-pip-version-check --only-binary :all: "$@" 2>/dev/null; then
-    echo "$package" >"$stamp"
-  else
-    echo "setup: no $package to be had; its tests will be skipped"
-    echo none >"$stamp" # remove the file to try again
+
+pip_install() { # PACKAGE...
+  .venv/bin/pip install --quiet --disable-pip-version-check --only-binary :all: "$@"
+}
+give_up() { # PACKAGE
+  cat >&2 <<MESSAGE
+setup.sh: pip could not install $1; its error is above. Run the command
+again when pip reaches a package index, or leave out PyTorch, transformers and JAX,
+whose tests are then skipped: --no-torch.
+MESSAGE
+  exit 1
+}
+# .venv/.fa-NAME says which package was installed.
+is_installed() { # NAME PACKAGE...: one of these
+  local installed
+  installed=$(cat ".venv/.fa-$1" 2>/dev/null) || return 1
+  [[ " ${*:2} " == *" $installed "* ]]
+}
+install_package() { # NAME PACKAGE [PACKAGE THAT STAYS AS IT IS...]
+  is_installed "$1" "$2" && return
+  pip_install "${@:2}" || give_up "$2"
+  echo "$2" >".venv/.fa-$1"
+}
+# The CPU build (0.2 GiB) where one of pip's indexes has it.
+install_torch() {
+  local output
+  is_installed torch "$torch" "$torch+cpu" && return
+  if output=$(pip_install "$torch+cpu" 2>&1); then
+    echo "$torch+cpu" >.venv/.fa-torch
+    return
   fi
+  # No index answered, or the download broke off.
+  if [[ $output != *"No matching distribution found"* || $output == *"from versions: none"* ]]; then
+    echo "$output" >&2
+    give_up "$torch"
+  fi
+  echo "setup: pip's indexes have no CPU build of PyTorch; the one with CUDA's libraries is" \
+    "about $torch_download to download (--no-torch leaves it out)"
+  install_package torch "$torch"
 }
 if [ "$with_torch" = 1 ]; then
-  optional torch "$torch"
-  [ "$(cat .venv/.fa-torch)" = none ] || optional transformers "$transformers" "$torch"
-  optional jax "$jax"
+  install_torch
+  install_package transformers "$transformers" "$(cat .venv/.fa-torch)"
+  install_package jax "$jax"
 fi
 echo "setup: done"

@@ -455,8 +455,10 @@ static int64_t countDense(const TensorDecl &decl, size_t number,
   for (int d = arg.rank - 1; d >= 0; --d)
     if (arg.shape[d] != 1)
       dims[count++] = d;
-  std::stable_sort(dims, dims + count, [&](int a, int b) {
-    return arg.strides[a] < arg.strides[b];
+  // The last of several dimensions with one stride comes first.
+  std::sort(dims, dims + count, [&](int a, int b) {
+    return std::make_pair(arg.strides[a], b) <
+           std::make_pair(arg.strides[b], a);
   });
   int64_t elements = 1;
   for (int i = 0; i < count; ++i)

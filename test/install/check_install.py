@@ -29,6 +29,10 @@ ENVIRONMENT = {
     # What a build of fa may have set is not the user's.
     if name not in ("CC", "CXX", "CFLAGS", "CXXFLAGS", "LD_LIBRARY_PATH", "PKG_CONFIG_PATH")
 }
+if shutil.which("ccache"):
+    # For CMake's projects, also in another folder.
+    launchers = {f"CMAKE_{language}_COMPILER_LAUNCHER": "ccache" for language in ("C", "CXX")}
+    ENVIRONMENT |= launchers | {"CCACHE_BASEDIR": str(SOURCE), "CCACHE_NOHASHDIR": "1"}
 
 
 def run(*command, fails=False, **environment):
@@ -150,10 +154,9 @@ def check_library(build, work):
         print(f"library: skipped, no {library}")
         return
     tree = work / "tree"
-    launcher = [f"-DCMAKE_CXX_COMPILER_LAUNCHER={c}" for c in [shutil.which("ccache")] if c]
-    options = [f"-DFA_LIBRARY={library}", "-DFA_BUILD_PYTHON=OFF", *launcher]
+    options = [f"-DFA_LIBRARY={library}", "-DFA_BUILD_PYTHON=OFF"]
     run("cmake", "-S", SOURCE, "-B", tree, *options)
-    run("cmake", "--build", tree, "--parallel")
+    run("cmake", "--build", tree, "--parallel", "2")
     prefix = install(tree, work / "prefix")
     example = prefix / "share/doc/fa/examples"
     configure_and_build(example / "c", prefix, work / "cmake")

@@ -14,7 +14,9 @@ import pytest
 PTXAS = check_ptx.find_ptxas()
 KNOWN = ptx_digests.known()
 IS_KNOWN_LLVM = ptx_digests.release() == KNOWN["LLVM"]
-IS_KNOWN_PTXAS = PTXAS is not None and check_ptx.release_of(PTXAS) == ptx_gradients.RELEASE
+RELEASE = check_ptx.release_of(PTXAS) if PTXAS else ""
+IS_OLDER_PTXAS = RELEASE != "" and int(RELEASE.split(".")[0]) < 13
+"""CUDA 12.8's, which the package triton has, serialises wgmma of some forwards (C7515)."""
 
 
 @pytest.mark.quick_cases(24)
@@ -27,8 +29,10 @@ def test_kernel(entry):
     if not PTXAS:
         pytest.skip("no ptxas on the PATH or in the package triton")
     rows = check_ptx.assemble_shipped(entry)
+    if IS_OLDER_PTXAS and entry.chip == "sm_90a":
+        pytest.skip(f"it was assembled; CUDA {RELEASE}'s ptxas serialises, 13.0's is judged")
     assert rows and not [str(row) for row in rows if row.messages], "serialised, or no wgmma"
-    if entry.kind == "gradient" and not IS_KNOWN_PTXAS:
+    if entry.kind == "gradient" and RELEASE != ptx_gradients.RELEASE:
         pytest.skip(f"the limits are of CUDA {ptx_gradients.RELEASE}'s ptxas")
     beyond = [
         f'{row}: "{row.name}": Limit({row.stack}, {row.looped})' for row in rows if not row.good

@@ -11,7 +11,8 @@ import fa
 import pytest
 from ptx_header import parse_header
 
-if not check_ptx.find_ptxas():
+PTXAS = check_ptx.find_ptxas()
+if not PTXAS:
     pytest.skip("no ptxas on the PATH or in the package triton", allow_module_level=True)
 
 

@@ -75,7 +75,7 @@ def wheel(tmp_path_factory):
     if WANTED != "1":
         environment["FA_PIP_ARGS"] = "--no-build-isolation --no-index"
         if shutil.which("ccache"):
-            environment["CMAKE_CXX_COMPILER_LAUNCHER"] = "ccache"
+            environment["FA_PIP_ARGS"] += " --config-settings=cmake.define.FA_CCACHE=ON"
     library = "" if WANTED == "1" else LIBRARY
     run(ROOT / "scripts/build-wheel.sh", library, folder, env=environment)
     (made,) = folder.glob("fa-*.whl")
