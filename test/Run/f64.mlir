@@ -1,6 +1,6 @@
 // Attention over f64 computes in f64, at every stage; its tensors have 8 bytes an element.
 
-// REQUIRES: fa-run
+// REQUIRES: fa-run, ci
 // RUN: fa-run %s --check --each-stage --io --shape=Sq=67,Sk=131 | FileCheck %s
 // RUN: fa-run %s --check --each-stage --algorithm=fa1 --shape=Sq=67,Sk=131 | FileCheck %s --check-prefix=FA1
 // RUN: fa-run %s --check --each-stage --algorithm=standard --shape=Sq=67,Sk=131 | FileCheck %s --check-prefix=FA1

@@ -1,5 +1,5 @@
 // Mistakes in gradients are found and named. PlantBug.cpp has the mistakes.
-// REQUIRES: fa-run
+// REQUIRES: fa-run, ci
 //
 // DEFINE: %{bug} =
 // DEFINE: %{before} =

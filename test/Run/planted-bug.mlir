@@ -1,7 +1,7 @@
 // Mistakes that a pass makes are found and named, with the tile and the
 // element: in bf16, where rounding hides most, with a log-sum-exp and without,
 // early and late. PlantBug.cpp has the mistakes.
-// REQUIRES: fa-run
+// REQUIRES: fa-run, ci
 // RUN: split-file %s %t
 //
 // DEFINE: %{tiled} = ,fa-online-softmax,fa-tile{rows=32 keys=32},fa-interchange

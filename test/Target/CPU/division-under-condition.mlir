@@ -1,5 +1,5 @@
 // A division that is the same for all keys, of those that a row sees: not the first ones.
-// REQUIRES: fa-run
+// REQUIRES: fa-run, ci
 // RUN: fa-run --optimize=3 %s --check --each-stage --seed=1 --shape=B=2,Sq=20,Sk=40,arg3.0=200 | FileCheck %s
 // RUN: fa-run --optimize=3 %s --backward --check --seed=1 --shape=B=2,Sq=20,Sk=40,arg3.0=200 | FileCheck %s
 

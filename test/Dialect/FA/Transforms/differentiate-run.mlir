@@ -1,7 +1,7 @@
 // Every operation that has a derivative, against differences in float64: an f32's
 // limit is 1e-5 of the largest gradient. And a function of branches, in which
 // tensors are read at other places.
-// REQUIRES: fa-run
+// REQUIRES: fa-run, ci
 // RUN: fa-opt %s --fa-differentiate | fa-opt | FileCheck %s
 //
 // RUN: fa-run %s --func=exponentials --backward --check --each-stage --rows=8 --keys=8
