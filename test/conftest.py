@@ -26,7 +26,7 @@ import pytest  # noqa: E402
 # naive.py, right.py and libraries.py, for the tests in other folders.
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "python"))
 
-CASES = 3
+CASES = 2
 """Cases of a parametrised test in the quick tier."""
 
 

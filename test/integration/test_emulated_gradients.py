@@ -152,6 +152,7 @@ def test_gradients(dtype, dims, rows, keys, scale, causal, score, tiles):
     check(kind, dims, rows, keys, scale, CAUSAL if causal else "", score, tiles)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
 def test_large_heads(kind, causal):
@@ -159,6 +160,7 @@ def test_large_heads(kind, causal):
     check(kind, (256, 192), 40, 72, 0.0625, CAUSAL if causal else "", SCORE, (0, 0))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("order", [(0, 2, 1, 3), (2, 0, 1, 3)])
 @pytest.mark.parametrize(
     ("kind", "scale"),
@@ -169,6 +171,7 @@ def test_results_in_another_order(kind, scale, order):
     check(kind, (32, 48), 70, 130, scale, CAUSAL, "", (32, 32), batch=2, order=order)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("mask", ["", CAUSAL], ids=["full", "causal"])
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
 def test_shared_matrix(kind, mask):
@@ -213,6 +216,7 @@ def test_capped_scores():
         assert right.share(decode(got), expected.exact, expected.limit, False) < 0.2
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("tiles", [(0, 0), (32, 64)])
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
 def test_lists(kind, tiles):
@@ -220,6 +224,7 @@ def test_lists(kind, tiles):
     check(kind, (32, 32), 150, 150, 0.25, DOCUMENTS, "", tiles)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("kind", "keys", "tiles", "mask", "score"),
     [

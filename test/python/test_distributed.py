@@ -16,6 +16,7 @@ from libraries import DEVICE
 torch = pytest.importorskip("torch")
 
 pytestmark = [
+    pytest.mark.ci,
     pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed"),
     pytest.mark.skipif(DEVICE != "cpu", reason="is about the CPU, of which there is one"),
 ]

@@ -235,6 +235,7 @@ def lost_line(excerpt: str, printed: str) -> str | None:
     return None
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(not (BUILD / "bin/fa-run").exists(), reason="needs the build tree")
 @pytest.mark.parametrize("name", COMPARED)
 def test_tutorials_show_what_is_printed(name, tmp_path):

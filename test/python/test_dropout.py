@@ -892,6 +892,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("empty_cache")
 @needs_torch
 @pytest.mark.parametrize("return_lse", [False, True])
@@ -949,6 +950,7 @@ def test_compiled_with_a_number():
         )
 
 
+@pytest.mark.ci
 @needs_torch
 @pytest.mark.parametrize("function", ["attention", "sdpa"])
 def test_compiled_with_other_probabilities(function):

@@ -27,7 +27,10 @@ import common  # noqa: E402
 import long_context  # noqa: E402
 import paper_benchmark  # noqa: E402
 
-pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="the small sizes are for the CPU")
+pytestmark = [
+    pytest.mark.ci,
+    pytest.mark.skipif(DEVICE != "cpu", reason="the small sizes are for the CPU"),
+]
 
 RIGHT = fa.attention
 

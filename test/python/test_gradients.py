@@ -1115,6 +1115,7 @@ def test_opcheck():
     )
 
 
+@pytest.mark.ci
 @needs_functions
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("name", ["alibi", "relative", None])
@@ -1133,6 +1134,7 @@ def test_compiled(backend, name):
         assert_same(x, y)
 
 
+@pytest.mark.ci
 @needs_functions
 def test_compiled_with_the_log_sum_exp():
     q, k, v = inputs()

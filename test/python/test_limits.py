@@ -78,6 +78,7 @@ def in_process(body: str) -> str:
     return result.stdout
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("algorithm", ["standard", "fa2"])
 def test_without_memory_for_temporaries(algorithm: str) -> None:
     """The process lives, names the numbers, and goes on."""

@@ -121,6 +121,7 @@ def test_values_in_parts():
     right.assert_right(np.concatenate(parts, -1), right.attention(q, k, v))
 
 
+@pytest.mark.ci
 def test_modules_that_are_there_without_import():
     pytest.importorskip("torch")
     code = "import sys, fa; assert 'torch' not in sys.modules and not hasattr(fa, 'nothing'); "

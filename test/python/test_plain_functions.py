@@ -99,6 +99,7 @@ def test_scores_in_flex_attention(name, compiled):
     torch.testing.assert_close(out, fa.attention(q, k, v, score_mod=score_mod), atol=1e-5, rtol=0)
 
 
+@pytest.mark.ci
 def test_scores_without_the_operators_of_fa():
     """Where nothing was told to torch.compile about fa.math, by `import fa.torch`."""
     code = """

@@ -574,6 +574,7 @@ def test_dynamic_dimensions():
     assert len(graphs) == 1
 
 
+@pytest.mark.ci
 def test_inductor():
     """The default backend keeps strides as kernels may read them."""
 
@@ -628,6 +629,7 @@ class Model(torch.nn.Module):
         return right.attention(q, k, v, score=score, mask=mask, score_error=error)
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("empty_cache")
 @needs_functions
 def test_compiled_functions():
@@ -688,6 +690,7 @@ def test_compiled_slopes_of_six_heads():
     assert torch.equal(compiled(model)(q, k, v), model(q, k, v))
 
 
+@pytest.mark.ci
 @needs_functions
 @pytest.mark.parametrize("name", ["masks", "scores"])
 def test_named_functions_compiled(name):
@@ -921,6 +924,7 @@ def test_sdpa_without_heads(heads, enable_gqa, requires_grad):
         fa.torch.sdpa(normal(2, 4, 9, 16), k[:, :0], v[:, :0], enable_gqa=enable_gqa)
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("empty_cache")
 def test_sdpa_compiled():
     q, k, v = inputs(key_heads=4)
@@ -1509,6 +1513,7 @@ def test_compiled_block_mask(is_argument):
     assert_right(compiled(call)(q, k, v, causal), exact_sdpa(q, k, v, is_causal=True))
 
 
+@pytest.mark.ci
 @needs_functions
 def test_numbers_that_are_symbols_in_compiled_code():
     """With dynamic=True a scale and a function's number are symbols, not constants."""

@@ -234,6 +234,7 @@ def test_packed_sequences():
 # --- torch.compile ------------------------------------------------------------------
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("name", "padding"),
     [
@@ -262,6 +263,7 @@ def test_compiled(name, padding):
     assert is_right(got, expected, padding)
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("empty_cache")
 def test_compiled_for_other_lengths():
     torch._dynamo.reset()
@@ -277,6 +279,7 @@ def test_compiled_for_other_lengths():
     assert fa.compile_count() == before
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss"])
 def test_compiled_generate(name):
     """transformers compiles the forward of a static cache, whose masks come from outside."""
@@ -676,6 +679,7 @@ def test_register():
             fa_transformers.register(name)
 
 
+@pytest.mark.ci
 def test_without_transformers():
     code = "import sys; sys.modules['transformers'] = None; import fa; import fa.transformers"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

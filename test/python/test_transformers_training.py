@@ -21,6 +21,8 @@ from fa._torch import op  # noqa: E402
 from libraries import DEVICE  # noqa: E402
 from models import IDS, ONES, WINDOW, Calls, inputs_of, model_of  # noqa: E402
 
+pytestmark = pytest.mark.ci
+
 MODELS = {"gpt2": 2, "llama": 2, "t5": 6, "gemma2": 2, "gpt_oss": 2}
 """How many calls of attention each has: causal masks; grouped heads; position biases, whose
 gradient is the table's; softcap with windows; sinks, whose gradient is a parameter's."""

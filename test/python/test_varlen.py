@@ -539,6 +539,7 @@ def test_gradients(functions):
         assert not fa.attention_varlen(*given, **options).requires_grad
 
 
+@pytest.mark.ci
 @needs_torch
 @pytest.mark.parametrize("alignment", [None, "bottom_right"])
 @pytest.mark.parametrize("return_lse", [False, True])
@@ -745,6 +746,7 @@ def test_nested_gradients(layout):
     assert all(row.abs().sum() > 0 for row in q.grad.unbind() if row.numel())
 
 
+@pytest.mark.ci
 @needs_torch
 @quiet
 def test_nested_compile():
