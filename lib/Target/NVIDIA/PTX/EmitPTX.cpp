@@ -5,6 +5,7 @@
 
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Target/FatalErrors.h"
+#include "fa/Target/LLVMPasses.h"
 #include "fa/Target/NVIDIA/Passes.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -88,30 +89,18 @@ static constexpr const char *kPasses =
 
 static llvm::Error optimize(llvm::Module &module,
                             llvm::TargetMachine &machine) {
-  llvm::LoopAnalysisManager loops;
-  llvm::FunctionAnalysisManager functions;
-  llvm::CGSCCAnalysisManager components;
-  llvm::ModuleAnalysisManager modules;
-  llvm::PassBuilder builder(&machine);
-  builder.registerModuleAnalyses(modules);
-  builder.registerCGSCCAnalyses(components);
-  builder.registerFunctionAnalyses(functions);
-  builder.registerLoopAnalyses(loops);
-  builder.crossRegisterProxies(loops, functions, components, modules);
-  // As text, loop-unroll-full has the limits of O2.
-  builder.registerPipelineParsingCallback(
-      [](StringRef name, llvm::LoopPassManager &manager,
-         ArrayRef<llvm::PassBuilder::PipelineElement>) {
-        if (name != "unroll-full-o3")
-          return false;
-        manager.addPass(llvm::LoopFullUnrollPass(/*OptLevel=*/3));
-        return true;
+  return fa::runLLVMPasses(
+      module, machine, kPasses, [](llvm::PassBuilder &builder) {
+        // As text, loop-unroll-full has the limits of O2.
+        builder.registerPipelineParsingCallback(
+            [](StringRef name, llvm::LoopPassManager &manager,
+               ArrayRef<llvm::PassBuilder::PipelineElement>) {
+              if (name != "unroll-full-o3")
+                return false;
+              manager.addPass(llvm::LoopFullUnrollPass(/*OptLevel=*/3));
+              return true;
+            });
       });
-  llvm::ModulePassManager passes;
-  if (llvm::Error error = builder.parsePassPipeline(passes, kPasses))
-    return error;
-  passes.run(module, modules);
-  return llvm::Error::success();
 }
 
 static llvm::Error generate(llvm::Module &module, llvm::TargetMachine &machine,
