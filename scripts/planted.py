@@ -77,7 +77,7 @@ def record(phase: str, name: str, **result: object) -> None:
 
 
 def git(*words: str, tree: pathlib.Path = TREE) -> str:
-    """What a git command prints."""
+    """The output of a git command."""
     done = subprocess.run(["git", "-C", tree, *words], capture_output=True, text=True)
     if done.returncode:
         raise Failure(f"git {' '.join(words)}: {done.stderr.strip()}")
@@ -116,11 +116,11 @@ def clean_tree() -> None:
 
 
 def run(*command: object, limit: int = LIMIT) -> tuple[int | None, str]:
-    """The exit status (None: it took too long) and what a command in the tree printed."""
+    """A command's exit status in the tree (None: it took too long) and its output."""
     path = os.pathsep.join(filter(None, [f"{BUILD}/python", os.environ.get("PYTHONPATH")]))
     environment = os.environ | {"FA_BUILD_DIR": "build", "FA_SKIP_SETUP": "1", "PYTHONPATH": path}
     with tempfile.TemporaryFile("w+", errors="replace") as out:
-        # A session, to end what the command started as well.
+        # A session of its own, so that its children end with it.
         options = {"cwd": TREE, "env": environment, "start_new_session": True}
         process = subprocess.Popen([*map(str, command)], stdout=out, stderr=out, **options)
         status = None
@@ -148,7 +148,7 @@ def build(targets: list[str]) -> None:
 
 
 def run_test(test: str) -> tuple[bool, str]:
-    """Whether a test of the form of `found-by` passes, and what it printed."""
+    """Whether a test of the form of `found-by` passes, and its output."""
     suite, _, name = test.partition(" ")
     binary, _, pattern = name.partition(".")
     lit = shutil.which("/usr/lib/llvm-22/bin/lit") or "lit"

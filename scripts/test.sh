@@ -10,7 +10,7 @@
 #
 # --quick runs the quick tier, for use after each edit: a few cases of each
 # test, and nothing that is of CI's tier alone. Without it every test of CI
-# runs. scripts/fuzz.sh looks for new faults for as long as one likes.
+# runs.
 # --stop ends at the first failure. --no-torch is setup.sh's.
 #
 # Environment: FA_BUILD_DIR, FA_JOBS as for build.sh; FA_SKIP_SETUP=1 leaves

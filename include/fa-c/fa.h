@@ -89,8 +89,7 @@ typedef struct fa_compile_options {
   /** Threads of the CPU target; 0 for all. Default 0. */
   int32_t threads;
   /** How far code of the CPU target is optimized, 0 to 3 as a C compiler's -O:
-   * 0 compiles in a third of the time of 3, to code that is some times as slow.
-   * Default 3. */
+   * 0 compiles in a third of the time of 3, to slower code. Default 3. */
   int32_t optimize;
   /** Not 0: keep the IR after each stage (fa_kernel_stage_ir). Default 0. */
   int32_t keep_stages;
@@ -145,7 +144,7 @@ FA_API const void *fa_kernel_image(const fa_kernel *kernel, size_t *size);
 FA_API fa_status fa_kernel_load(const void *image, size_t size, int32_t threads,
                                 fa_kernel **kernel);
 
-/** What machine code of the CPU target depends on: LLVM's version, the
+/** This machine, as code of the CPU target depends on it: LLVM's version, the
  * processor and its features. Static storage; "" if they can't be found out,
  * and then no image can be made. */
 FA_API const char *fa_host(void);

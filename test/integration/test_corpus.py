@@ -29,7 +29,7 @@ def test_kernel(entry):
     if not PTXAS:
         pytest.skip("no ptxas on the PATH or in the package triton")
     rows = check_ptx.assemble_shipped(entry)
-    if IS_OLDER_PTXAS and entry.chip == "sm_90a":
+    if IS_OLDER_PTXAS and entry.chip == "sm_90a" and entry.kind != "gradient":
         pytest.skip(f"it was assembled; CUDA {RELEASE}'s ptxas serialises, 13.0's is judged")
     assert rows and not [str(row) for row in rows if row.messages], "serialised, or no wgmma"
     if entry.kind == "gradient" and RELEASE != ptx_gradients.RELEASE:

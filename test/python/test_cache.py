@@ -34,10 +34,9 @@ print(_native.compilations(), _native.compiler_is_loaded(), len(kernel._module.p
 
 
 @pytest.fixture(autouse=True)
-def directory(tmp_path, monkeypatch):
-    monkeypatch.setenv("FA_CACHE_DIR", str(tmp_path / "cache"))
+def directory(empty_cache, monkeypatch):
     monkeypatch.delenv("FA_CACHE", raising=False)
-    return tmp_path / "cache"
+    return empty_cache
 
 
 def start():

@@ -34,6 +34,7 @@ def test_random_functions(first):
 GRADIENTS = int(os.environ.get("FA_FUZZ_GRADIENTS", "60"))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("first", range(0, GRADIENTS, GROUP))
 def test_gradients_of_random_functions(first):
     pytest.importorskip("torch")
@@ -43,6 +44,7 @@ def test_gradients_of_random_functions(first):
         gradient_fuzzer.run_seed(seed, DEVICE, shapes=2)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90a"])
 def test_gradients_of_random_functions_compile(chip):
     """Where there is no such GPU, too."""
@@ -97,6 +99,7 @@ def test_a_wrong_reference_is_noticed(monkeypatch):
 EMULATED = int(os.environ.get("FA_FUZZ_EMULATED", "20"))
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(DEVICE != "cpu", reason="runs on a GPU")
 def test_random_functions_as_ptx():
     """Kernels for GPUs, an instruction at a time on the CPU."""

@@ -77,7 +77,7 @@ static LogicalResult addShapeFunction(ModuleOp module, func::FuncOp function,
     shapes.erase();
     return success();
   }
-  // Sizes are those of what is written into, not of what loops compute.
+  // A result has the sizes of its destination, whatever a loop computes.
   shapes.walk([](tensor::DimOp dim) {
     dim.getSourceMutable().assign(getShapeSource(dim.getSource()));
   });
@@ -100,7 +100,7 @@ static LogicalResult addShapeFunction(ModuleOp module, func::FuncOp function,
   return success();
 }
 
-/// What the optimiser may know of the runtime's functions.
+/// Tells the optimiser that memory of the runtime's allocator has no alias.
 static void annotateRuntime(ModuleOp module) {
   Builder b(module.getContext());
   if (auto alloc = module.lookupSymbol<LLVM::LLVMFuncOp>(

@@ -19,8 +19,6 @@ using namespace fa::cpu;
 //   8  8  hash of the body
 static constexpr llvm::StringLiteral kMagic = "FA CPU 1";
 static constexpr size_t kHeaderSize = 16;
-/// As a tensor's rank.
-static constexpr uint64_t kMaxRank = 64;
 
 static llvm::Error makeError(const llvm::Twine &message) {
   return llvm::createStringError(llvm::inconvertibleErrorCode(), message);
@@ -60,8 +58,8 @@ private:
   llvm::raw_ostream &os;
 };
 
-/// Reads what a Writer wrote. After the bytes' end everything is empty, and the
-/// cursor has the error.
+/// Reads the values of a Writer. After the bytes' end all values are empty, and
+/// the cursor has the error.
 class Reader {
 public:
   explicit Reader(llvm::StringRef bytes)
@@ -74,7 +72,7 @@ public:
       Signature s;
       s.name = string();
       s.dtype = static_cast<DType>(number());
-      for (uint64_t rank = std::min(number(), kMaxRank); cursor && rank; --rank)
+      for (uint64_t rank = number(); cursor && rank; --rank)
         s.shape.push_back(static_cast<int64_t>(number()));
       all.push_back(std::move(s));
     }
@@ -136,7 +134,9 @@ llvm::Expected<Image> Image::read(llvm::StringRef bytes) {
   image.code.hasShapes = reader.number() != 0;
   image.code.object = reader.string();
   if (llvm::Error error = reader.takeError())
-    return std::move(error);
+    return makeError("the image of the CPU kernel is damaged: " +
+                     llvm::toString(std::move(error)) +
+                     "; compile the kernel anew");
   if (made != *host)
     return makeError("expected an image for this machine, " + *host +
                      ", got one for " + made + "; compile the kernel here");

@@ -167,7 +167,7 @@ class Kernel:
     def asm(self) -> Mapping[str, str]:
         """Every text of the kernel: "source", each stage, and "ptx".
 
-        Only stages of a kernel from the cache have it compiled, when one is asked for.
+        A kernel from the cache is compiled when one of its stages is asked for.
         """
         known = {"source": self.ir}
         if self._module.ptx is not None:

@@ -40,8 +40,8 @@ private:
   Shortage shortage;
 };
 
-/// What machine code depends on here: LLVM's version, the processor, its
-/// features.
+/// This machine, as its machine code depends on it: LLVM's version, the
+/// processor, its features.
 llvm::Expected<std::string> hostName();
 
 struct CompileOptions {
@@ -49,8 +49,8 @@ struct CompileOptions {
   std::string function;
   /// 0: this machine's; else 128, 256 or 512.
   unsigned vectorBits = 0;
-  /// LLVM's -O level, 0 to 3. 0 compiles in a third of the time of 3, to code
-  /// that is some times as slow.
+  /// LLVM's -O level, 0 to 3. 0 compiles in a third of the time of 3, to slower
+  /// code.
   unsigned optimize = 3;
 };
 
