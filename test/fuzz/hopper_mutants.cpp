@@ -6,6 +6,15 @@
 // computes what the schedule computed, in the interpreter and at all lengths.
 //
 //   fa-hopper-mutants FILE.mlir... --lengths=200x330,64x0 --mutants=1000
+//   fa-hopper-mutants FILE.mlir... --mutants=20000 --store=CORPUS --each=3
+//   fa-hopper-mutants FILE.mlir... --corpus=CORPUS
+//
+// The second stores a few mutants of each outcome of each program, and of each
+// kind of change: a line `PROGRAM SEED OUTCOME CHANGE`, where a
+// program is called as its file. The third runs those of the files that are
+// given. What a seed changes depends on the schedule: after a change of
+// fa-schedule-hopper a corpus is another sample, no less right, and is to be
+// stored anew.
 //
 // A file has one function with roles, as fa-schedule-hopper leaves it; lengths
 // are of the first argument's first dynamic size and of all others. What
@@ -24,8 +33,13 @@
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringMap.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/InitLLVM.h"
+#include "llvm/Support/LineIterator.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
 
 #include <cstring>
 #include <random>
@@ -379,8 +393,9 @@ using Bytes = std::vector<std::vector<char>>;
 /// A program, with what it computes.
 class Program {
 public:
-  Program(OwningOpRef<ModuleOp> module, ArrayRef<Lengths> lengths)
-      : module(std::move(module)), lengths(lengths) {}
+  Program(std::string name, OwningOpRef<ModuleOp> module,
+          ArrayRef<Lengths> lengths)
+      : name(std::move(name)), module(std::move(module)), lengths(lengths) {}
   /// Computes what mutants are compared with.
   llvm::Error prepare();
   OwningOpRef<ModuleOp> copy() {
@@ -388,6 +403,8 @@ public:
   }
   /// Nothing where a mutant computes the same; else how it differs.
   std::string compare(ModuleOp mutant, uint64_t seed);
+
+  const std::string name;
 
 private:
   llvm::Expected<Bytes> run(ModuleOp program, Lengths lengths, uint64_t seed,
@@ -476,10 +493,38 @@ std::string Program::compare(ModuleOp mutant, uint64_t seed) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-struct Counts {
-  unsigned invalid = 0, refused = 0, same = 0, wrong = 0, strict = 0;
+
+enum class Outcome { Invalid, Refused, Same, Wrong };
+
+/// A mutant that was judged.
+struct Trial {
+  std::string changes;
+  Outcome outcome;
+  /// What refuses it, or how it differs.
+  std::string message;
 };
+
+struct Counts {
+  unsigned tried = 0, invalid = 0, refused = 0, same = 0, wrong = 0, strict = 0;
+  /// Those whose outcome is the one that the corpus has.
+  unsigned asStored = 0;
+};
+
 } // namespace
+
+static StringRef nameOf(Outcome outcome) {
+  switch (outcome) {
+  case Outcome::Invalid:
+    return "invalid";
+  case Outcome::Refused:
+    return "refused";
+  case Outcome::Same:
+    return "same";
+  case Outcome::Wrong:
+    return "wrong";
+  }
+  llvm_unreachable("an outcome");
+}
 
 static llvm::Expected<SmallVector<Lengths>> parseLengths(StringRef text) {
   SmallVector<Lengths> lengths;
@@ -506,54 +551,145 @@ static bool isRefused(ModuleOp module) {
 }
 
 /// Makes a mutant by its number and judges it.
-static void tryMutant(Program &program, uint64_t seed, bool tryRefused,
-                      Counts &counts) {
+static Trial tryMutant(Program &program, uint64_t seed, bool tryRefused,
+                       Counts &counts) {
   OwningOpRef<ModuleOp> mutant = program.copy();
-  std::string changes;
+  Trial trial;
   {
     std::mt19937_64 random(seed);
     Mutator mutator(functionOf(*mutant), random());
     // Mostly one.
     for (unsigned n = 1 + random() % 4 / 2 * (random() % 3); n; --n)
-      changes += (changes.empty() ? "" : ", ") + mutator.change();
+      trial.changes += (trial.changes.empty() ? "" : ", ") + mutator.change();
   }
-  std::string messages;
   ScopedDiagnosticHandler handler(mutant->getContext(),
                                   [&](Diagnostic &diagnostic) {
-                                    if (messages.empty())
-                                      messages = diagnostic.str();
+                                    if (trial.message.empty())
+                                      trial.message = diagnostic.str();
                                     return success();
                                   });
+  ++counts.tried;
   if (failed(verify(*mutant))) {
     ++counts.invalid;
-    return;
+    trial.outcome = Outcome::Invalid;
+    return trial;
   }
   bool refused = isRefused(*mutant);
   counts.refused += refused;
+  trial.outcome = Outcome::Refused;
   if (refused && !tryRefused)
-    return;
+    return trial;
   std::string difference = program.compare(*mutant, seed);
   if (refused) {
     counts.strict += difference.empty();
     if (difference.empty())
-      llvm::outs() << "mutant " << seed << " (" << changes
-                   << ") computes the same and is refused: " << messages
+      llvm::outs() << "mutant " << seed << " of " << program.name << " ("
+                   << trial.changes
+                   << ") computes the same and is refused: " << trial.message
                    << "\n";
-    return;
+    return trial;
   }
   ++(difference.empty() ? counts.same : counts.wrong);
+  trial.outcome = difference.empty() ? Outcome::Same : Outcome::Wrong;
   if (!difference.empty()) {
-    llvm::outs() << "mutant " << seed << " (" << changes
-                 << ") is accepted, and differs at " << difference << "\n"
+    llvm::outs() << "mutant " << seed << " of " << program.name << " ("
+                 << trial.changes << ") is accepted, and differs at "
+                 << difference << "\n"
                  << *mutant << "\n";
   }
+  return trial;
+}
+
+/// A message without its numbers and operands.
+static std::string general(StringRef message) {
+  std::string result;
+  for (size_t i = 0; i < message.size(); ++i) {
+    bool isNumber = llvm::isDigit(message[i]);
+    if (isNumber || message[i] == '%')
+      while (i + 1 < message.size() &&
+             (llvm::isDigit(message[i + 1]) ||
+              (!isNumber && llvm::isAlnum(message[i + 1]))))
+        ++i;
+    result += isNumber ? 'N' : message[i] == '\n' ? ' ' : message[i];
+  }
+  return result;
+}
+
+namespace {
+
+/// The mutants that a corpus keeps: a few of each message, of each program and
+/// kind of change.
+class Corpus {
+public:
+  explicit Corpus(unsigned each) : each(each) {}
+  void consider(StringRef program, uint64_t seed, const Trial &trial);
+  llvm::Error write(StringRef path) const;
+
+private:
+  unsigned each;
+  llvm::StringMap<unsigned> counts;
+  std::vector<std::string> lines;
+};
+
+} // namespace
+
+void Corpus::consider(StringRef program, uint64_t seed, const Trial &trial) {
+  std::string outcome = (program + " " + nameOf(trial.outcome)).str();
+  std::string message = general(trial.message);
+  bool isNew = counts[outcome + ": " + message]++ < each &&
+               trial.outcome != Outcome::Same;
+  // What several changes do says nothing of one of them.
+  if (!StringRef(trial.changes).contains(','))
+    isNew |= counts[outcome + " " + trial.changes]++ < each;
+  if (isNew)
+    lines.push_back((program + " " + Twine(seed) + " " + nameOf(trial.outcome) +
+                     " " + trial.changes)
+                        .str());
+}
+
+llvm::Error Corpus::write(StringRef path) const {
+  std::error_code error;
+  llvm::raw_fd_ostream out(path, error);
+  if (error)
+    return llvm::createFileError(path, error);
+  for (const std::string &line : lines)
+    out << line << "\n";
+  return llvm::Error::success();
+}
+
+/// Runs the mutants of a corpus that are of these programs.
+static llvm::Error runCorpus(StringRef path,
+                             ArrayRef<std::unique_ptr<Program>> programs,
+                             bool tryRefused, Counts &counts) {
+  auto file = llvm::MemoryBuffer::getFile(path, /*IsText=*/true);
+  if (!file)
+    return llvm::createFileError(path, file.getError());
+  for (llvm::line_iterator line(**file, true, '#'); !line.is_at_end(); ++line) {
+    auto [name, rest] = line->split(' ');
+    auto [number, rest2] = rest.split(' ');
+    StringRef outcome = rest2.split(' ').first;
+    uint64_t seed = 0;
+    if (number.getAsInteger(10, seed) || outcome.empty())
+      return llvm::createStringError(path +
+                                     ": expected 'PROGRAM SEED OUTCOME', got "
+                                     "'" +
+                                     *line + "'");
+    auto program = llvm::find_if(
+        programs, [&, name = name](auto &p) { return p->name == name; });
+    if (program == programs.end())
+      continue;
+    Trial trial = tryMutant(**program, seed, tryRefused, counts);
+    counts.asStored += nameOf(trial.outcome) == outcome;
+  }
+  return llvm::Error::success();
 }
 
 int main(int argc, char **argv) {
   llvm::InitLLVM init(argc, argv);
   cl::list<std::string> files(cl::Positional, cl::desc("FILE..."),
                               cl::OneOrMore);
-  cl::opt<std::string> lengthsText("lengths", cl::init("200x330,130x64,70x0"),
+  cl::opt<std::string> lengthsText("lengths",
+                                   cl::init("200x330,130x64,70x0,300x512"),
                                    cl::desc("rows x keys, ..."));
   cl::opt<unsigned> mutants("mutants", cl::init(1000),
                             cl::desc("how many, of all files together"));
@@ -561,6 +697,11 @@ int main(int argc, char **argv) {
   cl::opt<bool> tryRefused("try-refused",
                            cl::desc("run those that are refused, too"));
   cl::opt<bool> progress("progress", cl::desc("say how far it is"));
+  cl::opt<std::string> corpusFile("corpus", cl::desc("run stored mutants"));
+  cl::opt<std::string> storeFile("store",
+                                 cl::desc("store a choice of mutants"));
+  cl::opt<unsigned> each("each", cl::init(3),
+                         cl::desc("how many of a kind are stored"));
   cl::ParseCommandLineOptions(argc, argv);
   auto fail = [](const Twine &message) {
     llvm::errs() << "fa-hopper-mutants: " << message << "\n";
@@ -577,23 +718,38 @@ int main(int argc, char **argv) {
     auto module = parseSourceFile<ModuleOp>(file, &context);
     if (!module)
       return 2;
-    programs.push_back(std::make_unique<Program>(std::move(module), *lengths));
+    programs.push_back(std::make_unique<Program>(
+        llvm::sys::path::stem(file).str(), std::move(module), *lengths));
     if (llvm::Error error = programs.back()->prepare())
       return fail(file + ": " + llvm::toString(std::move(error)));
   }
   Counts counts;
-  for (unsigned n = 0; n < mutants; ++n) {
-    tryMutant(*programs[n % programs.size()], seed + n, tryRefused, counts);
-    if (progress && n % 500 == 499)
-      llvm::errs() << n + 1 << " of " << mutants << "\n";
+  if (!corpusFile.empty()) {
+    if (llvm::Error error = runCorpus(corpusFile, programs, tryRefused, counts))
+      return fail(llvm::toString(std::move(error)));
+  } else {
+    Corpus corpus(each);
+    for (unsigned n = 0; n < mutants; ++n) {
+      Program &program = *programs[n % programs.size()];
+      Trial trial = tryMutant(program, seed + n, tryRefused, counts);
+      corpus.consider(program.name, seed + n, trial);
+      if (progress && n % 500 == 499)
+        llvm::errs() << n + 1 << " of " << mutants << "\n";
+    }
+    if (!storeFile.empty())
+      if (llvm::Error error = corpus.write(storeFile))
+        return fail(llvm::toString(std::move(error)));
   }
-  llvm::outs() << mutants << " mutants of " << programs.size()
+  llvm::outs() << counts.tried << " mutants of " << programs.size()
                << " programs: " << counts.invalid << " refused by verifiers, "
                << counts.refused << " by hopper-verify"
                << (tryRefused ? " (of which " + std::to_string(counts.strict) +
                                     " compute the same)"
                               : "")
                << ", " << counts.same << " compute the same, " << counts.wrong
-               << " wrong\n";
+               << " wrong";
+  if (!corpusFile.empty())
+    llvm::outs() << "; " << counts.asStored << " as they were stored";
+  llvm::outs() << "\n";
   return counts.wrong ? 1 : 0;
 }

@@ -3,12 +3,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Feeds mutated attention IR to fa-opt and fails on a crash or a hang.
 
-An error message is a right answer to bad input; a signal, an LLVM fatal error
-or a timeout is not. Deterministic in the seed. Mutants are made from every
-file under test/inputs and test/Dialect/FA, and from the IR of those inputs
-after each pass; each goes through the passes that follow. Many mutants share
-one process (--split-input-file); when one crashes, the batch is halved until
-the culprit stands alone, and it is written to --save.
+    mutate_ir.py --kind hopper --seed 7 --cases 2000 --save out/fuzz   # new mutants
+    mutate_ir.py --kind hopper --corpus                                # those that are stored
+    mutate_ir.py --kind hopper --distil --seeds 8                      # store a new choice
+    mutate_ir.py --add out/fuzz/crash0.mlir                            # store this one as well
+
+An error message is a right answer to bad input; a signal, an LLVM fatal error, a report of
+a sanitizer or a timeout is not. Deterministic in the seed. Mutants are made from every file
+under test/inputs and test/Dialect, and from the IR of those inputs after each pass; each
+goes through the passes that follow. Many mutants share one process (--split-input-file);
+when one crashes, the batch is halved until the culprit stands alone, and it is written to
+--save. README.md beside this file describes the corpus; ir_corpus.py reads and writes it.
 """
 
 import argparse
@@ -18,11 +23,14 @@ import pathlib
 import random
 import re
 import resource
+import shlex
 import subprocess
 import sys
 import time
 
-SEPARATOR = b"\n// -----\n"
+import ir_corpus
+from ir_corpus import SEPARATOR
+
 TOKEN = re.compile(rb"0x[0-9A-Fa-f]+|[%@#^!]?[A-Za-z_][\w.$-]*|\d+\.\d+(?:[eE][+-]?\d+)?|\d+|->|\S")
 NUMBERS = [
     b"0",
@@ -422,6 +430,17 @@ MUTATORS = [
 BREAKS_UPSTREAM = re.compile(rb"%[\w.$-]+[#:]\d{7,}|array<\s*index")
 
 
+WRONG = (
+    b"LLVM ERROR",
+    b"PLEASE submit a bug report",
+    b"Stack dump",
+    b"ERROR: AddressSanitizer",
+    b"ERROR: LeakSanitizer",
+    b": runtime error: ",
+)
+"""Stands on stderr where something went wrong."""
+
+
 class Runner:
     """Runs fa-opt on batches of mutants and finds the culprit of a crash."""
 
@@ -430,14 +449,16 @@ class Runner:
         self.env = dict(os.environ, LLVM_DISABLE_SYMBOLIZATION="1", LLVM_DISABLE_CRASH_REPORT="1")
 
     def run(self, text, flags, timeout):
-        """(what went wrong or None, stdout); an error message is nothing wrong."""
+        """(what went wrong or None, stdout, stderr); an error message is nothing wrong."""
 
         def limit():
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             gigabytes = self.options.memory << 30
-            resource.setrlimit(resource.RLIMIT_AS, (gigabytes, gigabytes))
+            if gigabytes:
+                resource.setrlimit(resource.RLIMIT_AS, (gigabytes, gigabytes))
 
-        command = [self.options.fa_opt, "--split-input-file", "--mlir-disable-threading", *flags]
+        command = [self.options.fa_opt, "--split-input-file", "--mlir-disable-threading"]
+        command += [f"--output-split-marker={ir_corpus.MARK}", *flags]
         try:
             done = subprocess.run(
                 command,
@@ -448,31 +469,36 @@ class Runner:
                 preexec_fn=limit,
             )
         except subprocess.TimeoutExpired:
-            return f"no end after {timeout} s", b""
-        for word in (b"LLVM ERROR", b"PLEASE submit a bug report", b"Stack dump"):
+            return f"no end after {timeout} s", b"", b""
+        for word in WRONG:
             if word in done.stderr:
                 at = done.stderr.find(word)
-                return done.stderr[max(0, at - 200) : at + 300].decode(errors="replace"), b""
+                return done.stderr[max(0, at - 200) : at + 300].decode(errors="replace"), b"", b""
         if done.returncode not in (0, 1):
-            return f"exit status {done.returncode}", b""
-        return None, done.stdout
+            return f"exit status {done.returncode}", b"", b""
+        return None, done.stdout, done.stderr
 
     def find(self, mutants, flags):
-        """The mutants of a batch that go wrong, each alone: [(mutant, what)]."""
+        """The mutants of a batch that go wrong, each alone, [(mutant, what, flags)]; the
+        outcomes of the others, [(mutant, outcome)]."""
         timeout = self.options.timeout * (1 if len(mutants) == 1 else 6)
-        what, out = self.run(SEPARATOR.join(mutants), flags, timeout)
+        what, out, err = self.run(SEPARATOR.join(mutants), flags, timeout)
         if what is None:
-            return [], len(re.findall(rb"^module", out, re.M))
+            out, err = out.decode(errors="replace"), err.decode(errors="replace")
+            found = ir_corpus.outcomes(mutants, out, err)
+            if found is not None:
+                return [], list(zip(mutants, found))
         if len(mutants) == 1:
-            return [(mutants[0], what, flags)], 0
+            # One that holds a separator is several to fa-opt.
+            return ([(mutants[0], what, flags)], []) if what else ([], [(mutants[0], "several")])
         half = len(mutants) // 2
-        left, n = self.find(mutants[:half], flags)
-        right, m = self.find(mutants[half:], flags)
-        return left + right, n + m
+        left, some = self.find(mutants[:half], flags)
+        right, more = self.find(mutants[half:], flags)
+        return left + right, some + more
 
     def stage(self, text, flags):
         """The IR after some passes, or None."""
-        what, out = self.run(text, flags, 60)
+        what, out, _ = self.run(text, flags, 60)
         return out if what is None and out.strip() else None
 
 
@@ -504,7 +530,7 @@ def collect_hopper(options, runner):
     """[(IR, flags of the passes that follow)] on the way to a kernel for sm_90a."""
     seeds = []
     inputs = sorted(pathlib.Path(options.tests, "inputs").rglob("*.mlir"))
-    inputs += [pathlib.Path(options.tests, "Target", "NVIDIA", "Hopper", "schedule-hopper.mlir")]
+    inputs += sorted(pathlib.Path(options.tests, "Target").rglob("schedule-hopper.mlir"))
     for file in inputs:
         # Each function alone: a batch of mutants is to be small.
         text = file.read_bytes()
@@ -539,13 +565,26 @@ def collect_layouts(options, runner):
                 ir = runner.stage(part, flags)
                 if ir is not None:
                     seeds.append((ir, LAYOUTS))
+    for file in sorted(pathlib.Path(options.tests, "Target").rglob("*.mlir")):
+        flags = own_flags(file)
+        if flags:
+            seeds += [(part, flags) for part in functions(file)]
     return seeds
+
+
+def own_flags(file):
+    """The flags of a test's first command, if the test is its input and it writes no file."""
+    found = re.search(rb"RUN: fa-opt %s (.*?)(?:\||$)", file.read_bytes(), re.M)
+    flags = shlex.split(found[1].decode()) if found else []
+    if any("%" in flag or "=" in flag and "output" in flag for flag in flags):
+        return []
+    return [f for f in flags if f.startswith("--") and f.lstrip("-") not in HARNESS]
 
 
 def collect_kernels(options):
     """[(kernels in the LLVM dialect, flags to PTX)]: where LLVM itself gives up."""
-    file = pathlib.Path(options.tests, "Target", "NVIDIA", "PTX", "emit-ptx-fatal.mlir")
-    return [(part, KERNELS) for part in functions(file)]
+    files = sorted(pathlib.Path(options.tests, "Target").rglob("emit-ptx-fatal.mlir"))
+    return [(part, KERNELS) for file in files for part in functions(file)]
 
 
 def choose_flags(rng, following, every):
@@ -591,17 +630,239 @@ def choose_flags(rng, following, every):
     return [options[f]() if f in options and rng.random() < 0.5 else f for f in flags]
 
 
+HARNESS = {"split-input-file", "verify-diagnostics"}
+"""Flags that are no passes."""
+KINDS = ("general", "hopper", "layouts", "kernels")
+FOUND = "found"
+"""The kind of mutants that were added one by one; --distil leaves them alone."""
+
+
+class Source:
+    """What mutants of a kind are made from.
+
+    Args:
+        options: those of the command.
+        runner: runs passes on the inputs.
+    """
+
+    def __init__(self, options, runner):
+        known = subprocess.run([options.fa_opt, "--help"], capture_output=True, text=True).stdout
+        names = options.passes.split(",") if options.passes else PASSES
+        passes = [f"--{name}" for name in names if re.search(rf"--{name}\b", known)]
+        every = sorted(set(re.findall(r"^ +--(fa-[\w-]+)", known, re.M)) - WRITERS)
+        self.every = [f"--{name}" for name in every]
+        self.kind = options.kind
+        self.seeds = {
+            "general": lambda: collect(options, runner, passes),
+            "hopper": lambda: collect_hopper(options, runner),
+            "layouts": lambda: collect_layouts(options, runner),
+            "kernels": lambda: collect_kernels(options),
+        }[options.kind]()
+        self.passes = {"hopper": HOPPER, "layouts": LAYOUTS, "kernels": KERNELS}.get(
+            options.kind, passes
+        )
+        self.texts = [text for text, _ in self.seeds]
+        self.pools = {}
+
+    def batches(self, seed, cases, size, pool=0):
+        """[(mutants, flags)]; with `pool`, so many flags at most for one place to begin."""
+        rng, made, result = random.Random(seed), 0, []
+        while made < cases:
+            text, flags = self.seeds[rng.randrange(len(self.seeds))]
+            if self.kind != "kernels":
+                known = self.pools.setdefault(tuple(flags), [])
+                if not pool or len(known) < pool:
+                    flags = choose_flags(rng, flags, self.every)
+                    known.append(flags)
+                else:
+                    flags = rng.choice(known)
+            mutants = []
+            for _ in range(min(size, cases - made)):
+                mutant = rng.choice(MUTATORS)(rng, text, self.texts)
+                mutants.append(text if BREAKS_UPSTREAM.search(mutant) else mutant)
+            made += len(mutants)
+            result.append((mutants, flags))
+        return result
+
+
+def run_all(runner, batches):
+    """Those that went wrong, [(mutant, what, flags)], and [(flags, [(mutant, outcome)])]."""
+    bad, found = [], []
+    with concurrent.futures.ThreadPoolExecutor(runner.options.jobs) as pool:
+        for (_, flags), (wrong, own) in zip(
+            batches, pool.map(lambda batch: runner.find(*batch), batches)
+        ):
+            bad += wrong
+            found.append((flags, own))
+    return bad, found
+
+
+def report(bad, folder):
+    """Prints the mutants that went wrong, and saves each in the folder."""
+    for n, (mutant, what, flags) in enumerate(bad):
+        print(f"--- crash {n}: fa-opt {shlex.join(flags)}\n{what}")
+        if folder:
+            pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+            file = pathlib.Path(folder, f"crash{n}.mlir")
+            file.write_bytes(b"// fa-opt " + shlex.join(flags).encode() + b"\n" + mutant)
+            print(f"saved as {file}")
+        elif n < 3:
+            print(mutant.decode(errors="replace")[:4000])
+
+
+def count_valid(found):
+    """How many mutants are valid to the end."""
+    return sum(o.startswith("valid") for _, own in found for _, o in own)
+
+
+def fuzz(options, runner):
+    """Runs new mutants."""
+    start, source = time.time(), Source(options, runner)
+    batches = source.batches(options.seed, options.cases, options.batch)
+    bad, found = run_all(runner, batches)
+    report(bad, options.save)
+    made = sum(len(mutants) for mutants, _ in batches)
+    print(
+        f"seed {options.seed}: {made} mutants of {len(source.seeds)} programs through "
+        f"{len(source.passes)} passes, {count_valid(found)} of them valid to the end, "
+        f"{len(bad)} gone wrong, {time.time() - start:.0f} s"
+    )
+    return 1 if bad else 0
+
+
+def corpus_file(options, kind):
+    """The corpus of a kind."""
+    return pathlib.Path(options.tests, "fuzz", "corpus", f"{kind}.mutants")
+
+
+def replay(options, runner):
+    """Runs the stored mutants, or a part of their groups."""
+    start = time.time()
+    wanted, groups = ir_corpus.read(corpus_file(options, options.kind))
+    part, parts = map(int, options.shard.split("/"))
+    groups = groups[part - 1 :: parts]
+    bad, found = run_all(runner, [(mutants, flags) for flags, mutants in groups])
+    report(bad, options.save)
+    outcomes = {outcome for _, own in found for _, outcome in own}
+    print(
+        f"{options.kind}: {sum(len(mutants) for _, mutants in groups)} stored mutants in "
+        f"{len(groups)} groups, {count_valid(found)} of them valid to the end, "
+        f"{len(outcomes)} outcomes, {len(bad)} gone wrong, {time.time() - start:.1f} s"
+    )
+    if parts == 1 and len(outcomes) < wanted / 2 and not bad:
+        print(f"they had {wanted} outcomes when they were chosen: renew them with --distil")
+        return 1
+    return 1 if bad else 0
+
+
+def distil(options, runner):
+    """Chooses mutants from those of many seeds and stores them."""
+    start, source = time.time(), Source(options, runner)
+    folders = [pathlib.Path(options.tests).parent / part for part in ("lib", "include")]
+    messages = ir_corpus.Messages(folders)
+    choice = ir_corpus.Choice(options.each, options.valid, options.syntax, messages)
+    made = 0
+    for seed in range(options.seed, options.seed + options.seeds):
+        batches = source.batches(seed, options.cases, options.batch, pool=options.pool)
+        batches = [([without_comments(m) for m in mutants], flags) for mutants, flags in batches]
+        bad, found = run_all(runner, batches)
+        if bad:
+            report(bad, options.save)
+            return 1
+        made += options.cases
+        # An error that comes without any pass is no pass's.
+        _, parsed = run_all(runner, [(mutants, []) for mutants, _ in batches])
+        for (flags, own), (_, alone) in zip(found, parsed):
+            for (mutant, outcome), (_, without) in zip(own, alone):
+                if without.startswith("valid"):
+                    choice.of_passes.add(outcome)
+                if len(mutant) <= options.longest:
+                    choice.add(outcome, flags, mutant)
+        print(
+            f"{made} mutants, {len(choice.found)} outcomes, {time.time() - start:.0f} s", flush=True
+        )
+    groups = choice.chosen()
+    groups = [(flags, shorten(runner, mutants, flags)) for flags, mutants in groups]
+    groups = ir_corpus.trimmed(groups, options.kib << 10)
+    _, found = run_all(runner, [(mutants, flags) for flags, mutants in groups])
+    outcomes = {outcome for _, own in found for _, outcome in own}
+    seeds = f"{options.seed} to {options.seed + options.seeds - 1}"
+    head = [
+        f"Chosen from {made} mutants (seeds {seeds}) by",
+        f"mutate_ir.py --kind {options.kind} --distil; see README.md.",
+        f"{len(outcomes)} outcomes",
+    ]
+    ir_corpus.write(corpus_file(options, options.kind), head, groups)
+    print(
+        f"{sum(len(mutants) for _, mutants in groups)} mutants in {len(groups)} groups with "
+        f"{len(outcomes)} outcomes stored"
+    )
+    return 0
+
+
+def shorten(runner, mutants, flags):
+    """The mutants of a group without the lines that their outcomes do not need."""
+
+    def outcomes_of(texts):
+        bad, found = runner.find(texts, flags)
+        if bad:
+            report(bad, runner.options.save)
+            sys.exit(1)
+        return [outcome for _, outcome in found]
+
+    def short(mutant, wanted):
+        if len(mutant) < runner.options.shorten:
+            return mutant
+        return ir_corpus.shortened(mutant, wanted, outcomes_of)
+
+    with concurrent.futures.ThreadPoolExecutor(runner.options.jobs) as pool:
+        return list(
+            pool.map(
+                short,
+                mutants,
+                outcomes_of(mutants),
+            )
+        )
+
+
+def without_comments(text):
+    """The text without lines that are comments: a stored mutant is short."""
+    return re.sub(rb"^[ \t]*//.*\n", b"", text, flags=re.M).strip(b"\n") + b"\n"
+
+
+def add(options):
+    """Stores mutants that went wrong, as --save left them, once each."""
+    path = corpus_file(options, FOUND)
+    groups = ir_corpus.read(path)[1] if path.exists() else []
+    for name in options.add:
+        first, _, mutant = pathlib.Path(name).read_bytes().partition(b"\n")
+        if not first.startswith(b"// fa-opt "):
+            sys.exit(f"{name}: expected a first line '// fa-opt FLAGS', got {first[:60]!r}")
+        flags = shlex.split(first.decode().removeprefix("// fa-opt "))
+        if not ir_corpus.storable(mutant):
+            mutant = without_comments(mutant)
+        mutants = next((own for known, own in groups if known == flags), None)
+        if mutants is None:
+            groups.append((flags, mutants := []))
+        if mutant not in mutants:
+            mutants.append(mutant)
+    head = ["Mutants that once crashed a pass, added by mutate_ir.py --add; see README.md."]
+    ir_corpus.write(path, head, groups)
+    return 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fa-opt", default="build/bin/fa-opt")
     parser.add_argument("--tests", default=str(pathlib.Path(__file__).parent.parent))
+    parser.add_argument("--kind", default="general", choices=(*KINDS, FOUND))
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--cases", type=int, default=20000)
-    parser.add_argument("--batch", type=int, default=40)
+    parser.add_argument("--cases", type=int, default=2000, help="mutants of a seed")
+    parser.add_argument("--batch", type=int, default=0, help="mutants of a process (40, or 10)")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     # Upstream's canonicalizer takes 10 s for some loops that carry a hundred values.
     parser.add_argument("--timeout", type=float, default=60, help="seconds for one mutant")
-    parser.add_argument("--memory", type=int, default=6, help="GiB for one process")
+    parser.add_argument("--memory", type=int, default=6, help="GiB for one process; 0: no limit")
     parser.add_argument("--save", default="", help="folder for the mutants that go wrong")
     parser.add_argument("--passes", default="", help="comma-separated, instead of all")
     parser.add_argument(
@@ -610,61 +871,26 @@ def main():
         action="store_false",
         help="mutate the inputs only, not the IR after each pass",
     )
-    parser.add_argument("--hopper", action="store_true", help="the passes of sm_90a")
-    parser.add_argument("--layouts", action="store_true", help="from layouts to threads")
-    parser.add_argument("--kernels", action="store_true", help="from the LLVM dialect to PTX")
+    parser.add_argument("--corpus", action="store_true", help="run the stored mutants")
+    parser.add_argument("--shard", default="1/1", help="of the stored mutants' groups, as 2/3")
+    parser.add_argument("--distil", action="store_true", help="choose mutants and store them")
+    parser.add_argument("--seeds", type=int, default=4, help="how many seeds to choose from")
+    parser.add_argument("--each", type=int, default=1, help="mutants of an outcome to store")
+    parser.add_argument("--valid", type=int, default=40, help="valid mutants to store")
+    parser.add_argument("--syntax", type=int, default=15, help="mere syntax errors to store")
+    parser.add_argument("--longest", type=int, default=20000, help="bytes of a stored mutant")
+    parser.add_argument("--shorten", type=int, default=1500, help="mutants of so many bytes")
+    parser.add_argument("--kib", type=int, default=250, help="KiB of all stored mutants")
+    parser.add_argument("--pool", type=int, default=4, help="flags that follow one stage")
+    parser.add_argument("--add", nargs="+", default=[], help="files that --save left, to store")
     options = parser.parse_args()
-
-    start = time.time()
+    options.batch = options.batch or (10 if options.kind in ("hopper", "kernels") else 40)
     runner = Runner(options)
-    known = subprocess.run([options.fa_opt, "--help"], capture_output=True, text=True).stdout
-    names = options.passes.split(",") if options.passes else PASSES
-    passes = [f"--{name}" for name in names if re.search(rf"--{name}\b", known)]
-    every = sorted(set(re.findall(r"^ +--(fa-[\w-]+)", known, re.M)) - WRITERS)
-    every = [f"--{name}" for name in every]
-    if options.hopper:
-        seeds, passes = collect_hopper(options, runner), HOPPER
-    elif options.layouts:
-        seeds, passes = collect_layouts(options, runner), LAYOUTS
-    elif options.kernels:
-        seeds, passes = collect_kernels(options), KERNELS
-    else:
-        seeds = collect(options, runner, passes)
-    corpus = [text for text, _ in seeds]
-    rng = random.Random(options.seed)
-    batches = []
-    made = 0
-    while made < options.cases:
-        text, flags = seeds[rng.randrange(len(seeds))]
-        if not options.kernels:
-            flags = choose_flags(rng, flags, every)
-        mutants = []
-        for _ in range(min(options.batch, options.cases - made)):
-            mutant = rng.choice(MUTATORS)(rng, text, corpus)
-            mutants.append(text if BREAKS_UPSTREAM.search(mutant) else mutant)
-        made += len(mutants)
-        batches.append((mutants, flags))
-    bad, valid = [], 0
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for found, count in pool.map(lambda batch: runner.find(*batch), batches):
-            bad += found
-            valid += count
-    for n, (mutant, what, flags) in enumerate(bad):
-        print(f"--- crash {n}: fa-opt {' '.join(flags)}\n{what}")
-        if options.save:
-            folder = pathlib.Path(options.save)
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"crash{n}.mlir").write_bytes(
-                b"// " + " ".join(flags).encode() + b"\n" + mutant
-            )
-        elif n < 3:
-            print(mutant.decode(errors="replace")[:4000])
-    print(
-        f"seed {options.seed}: {made} mutants of {len(seeds)} programs through {len(passes)} "
-        f"passes, {valid} of them valid to the end, {len(bad)} gone wrong, "
-        f"{time.time() - start:.0f} s"
-    )
-    return 1 if bad else 0
+    if options.add:
+        return add(options)
+    if options.corpus:
+        return replay(options, runner)
+    return distil(options, runner) if options.distil else fuzz(options, runner)
 
 
 if __name__ == "__main__":

@@ -291,9 +291,9 @@ def run_shape(case: Case, verbose: bool = False) -> float:
 HEAD_DIMS = ((64, 64), (128, 128), (96, 96), (256, 256), (128, 64), (64, 128), (192, 128))
 
 
-def compile_seed(seed: int, chip: str) -> None:
-    """Compiles the gradients of a seed's functions, of types and head dims that it draws."""
-    case, choose = GradientCase(seed, chip), random.Random(seed)
+def compile_case(case: GradientCase, chip: str, seed: int) -> None:
+    """Compiles the gradients of a case's functions, of types and head dims that a seed draws."""
+    choose = random.Random(seed)
     case.device = "cpu"  # of captured tensors
     sizes = {"batch": 2, "rows": 33, "keys": 40}
     captured = case._fitting(case._captured(np.random.default_rng(seed), sizes), sizes)
@@ -312,17 +312,22 @@ def compile_seed(seed: int, chip: str) -> None:
     fa.compile(config, chip, backward=backward, deterministic=choose.random() < 0.2)
 
 
-def run_seed(seed: int, device: str = "cpu", shapes: int = 2, verbose: bool = False) -> float:
-    """Differentiates the functions of a seed on some shapes; the largest error by its bound."""
-    if device.startswith("sm_"):
-        compile_seed(seed, device)
-        return 0.0
-    case = GradientCase(seed, device)
+def run_case(case: GradientCase, shapes: int, verbose: bool = False) -> float:
+    """Differentiates a case on some shapes; the largest error by its bound."""
     if verbose:
         print(case)
     worst = largest_of(case, lambda: run_shape(case, verbose), shapes)
     assert math.isfinite(worst)
     return worst
+
+
+def run_seed(seed: int, device: str = "cpu", shapes: int = 2, verbose: bool = False) -> float:
+    """Differentiates the functions of a seed on some shapes, or compiles them for a chip."""
+    case = GradientCase(seed, device)
+    if device.startswith("sm_"):
+        compile_case(case, device, seed)
+        return 0.0
+    return run_case(case, shapes, verbose)
 
 
 def main() -> int:

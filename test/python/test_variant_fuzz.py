@@ -1,18 +1,20 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random score and mask functions; see variant_fuzzer.py.
+"""Stored and random score and mask functions; see function_corpus.py and variant_fuzzer.py.
 
-FA_FUZZ_FUNCTIONS (20) says up to which seed, FA_FUZZ_FIRST (0) from which,
-FA_TEST_DEVICE (cpu) where,
-FA_FUZZ_EMULATED (20) how many as PTX in the emulator, and
-FA_FUZZ_GRADIENTS (60) up to which seed gradients are compared; see gradient_fuzzer.py.
+FA_TEST_DEVICE (cpu) says where. On a GPU, or where these ask for it, more seeds run:
+FA_FUZZ_FUNCTIONS (3) says up to which seed, FA_FUZZ_FIRST (0) from which, and
+FA_FUZZ_GRADIENTS (2, on a GPU 60) up to which seed gradients are compared.
+scripts/fuzz.sh runs new seeds for as long as one likes.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import types
 
+import function_corpus
 import naive
 import numpy as np
 import pytest
@@ -20,18 +22,43 @@ import right
 import variant_fuzzer
 from libraries import DEVICE
 
-FUNCTIONS = int(os.environ.get("FA_FUZZ_FUNCTIONS", "20"))
+ON_CPU = DEVICE == "cpu"
+FUNCTIONS = int(os.environ.get("FA_FUZZ_FUNCTIONS", "3"))
 FIRST = int(os.environ.get("FA_FUZZ_FIRST", "0"))
+GRADIENTS = int(os.environ.get("FA_FUZZ_GRADIENTS", "2" if ON_CPU else "60"))
 GROUP = 10
+
+
+def stored(*uses):
+    """Parametrizes a test by the stored functions of these uses."""
+    entries = [entry for use in uses for entry in function_corpus.stored(use)]
+    named = [pytest.param(e, id=f"{e['use']}-{e['name'].replace(' ', '-')}") for e in entries]
+    return pytest.mark.parametrize("entry", named)
+
+
+@pytest.mark.skipif(not ON_CPU, reason="seeds run there")
+@stored("values", "emulator")
+def test_stored_functions(entry):
+    function_corpus.run(entry)
+
+
+@pytest.mark.skipif(not ON_CPU, reason="seeds run there")
+@stored("gradients", "sm_80", "sm_90a")
+def test_gradients_of_stored_functions(entry):
+    pytest.importorskip("torch")
+    function_corpus.run(entry, shapes=1)
+
+
+def test_each_op_is_stored():
+    """So that a new op of the generator gets a function: function_corpus.py --choose."""
+    stored = json.dumps(function_corpus.stored("values"))
+    assert [op for op in variant_fuzzer.FLAVOURS if f'["{op}", ' not in stored] == []
 
 
 @pytest.mark.parametrize("first", range(FIRST, FUNCTIONS, GROUP))
 def test_random_functions(first):
     for seed in range(first, min(first + GROUP, FUNCTIONS)):
-        variant_fuzzer.run_seed(seed, DEVICE, shapes=10)
-
-
-GRADIENTS = int(os.environ.get("FA_FUZZ_GRADIENTS", "60"))
+        variant_fuzzer.run_seed(seed, DEVICE, shapes=4 if ON_CPU else 10)
 
 
 @pytest.mark.quick_cases(1)
@@ -42,17 +69,6 @@ def test_gradients_of_random_functions(first):
 
     for seed in range(first, min(first + GROUP, GRADIENTS)):
         gradient_fuzzer.run_seed(seed, DEVICE, shapes=2)
-
-
-@pytest.mark.ci
-@pytest.mark.parametrize("chip", ["sm_80", "sm_90a"])
-def test_gradients_of_random_functions_compile(chip):
-    """Where there is no such GPU, too."""
-    pytest.importorskip("torch")
-    import gradient_fuzzer
-
-    for seed in range(10):
-        gradient_fuzzer.run_seed(seed, chip)
 
 
 def test_a_wrong_derivative_is_noticed(monkeypatch):
@@ -94,17 +110,6 @@ def test_a_wrong_reference_is_noticed(monkeypatch):
         except AssertionError as error:
             failures.append(str(error))
     assert failures and all("seed" in text and "score:" in text for text in failures)
-
-
-EMULATED = int(os.environ.get("FA_FUZZ_EMULATED", "20"))
-
-
-@pytest.mark.ci
-@pytest.mark.skipif(DEVICE != "cpu", reason="runs on a GPU")
-def test_random_functions_as_ptx():
-    """Kernels for GPUs, an instruction at a time on the CPU."""
-    for seed in range(EMULATED):
-        variant_fuzzer.run_seed(seed, "emulator")
 
 
 LARGEST = np.iinfo(np.int64).max

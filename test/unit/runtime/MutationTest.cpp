@@ -2,16 +2,24 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Damaged images: thousands of seeded mutations must end in an error or a
-// program that can be launched, never in a crash.
+// program that can be launched, never in a crash. FA_FUZZ_SEED gives others.
 
 #include "TestUtil.h"
 
+#include <cstdlib>
 #include <random>
+
+/// The seed that a variable of the environment gives, or another.
+static unsigned seedOf(const char *name, unsigned otherwise) {
+  const char *text = std::getenv(name);
+  return text ? static_cast<unsigned>(std::strtoul(text, nullptr, 10))
+              : otherwise;
+}
 
 namespace {
 class Mutation : public RuntimeTest {
 protected:
-  std::mt19937 random{20240607};
+  std::mt19937 random{seedOf("FA_FUZZ_SEED", 20240607)};
   size_t pick(size_t count) { return random() % count; }
   std::string mutate(std::string text);
   std::string number();

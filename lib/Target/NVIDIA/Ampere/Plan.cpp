@@ -5,6 +5,8 @@
 
 #include "fa/Dialect/FA/IR/FA.h"
 
+#include "llvm/Support/MathExtras.h"
+
 #include <numeric>
 
 using namespace mlir;
@@ -15,6 +17,32 @@ using namespace fa::nvidia;
 static constexpr unsigned kListWarps = 16;
 /// And of one that computes element by element, or numbers of rows, at most.
 static constexpr unsigned kElementWarps = 4, kRowWarps = 8;
+
+/// Elements of a tile, at most. No shared memory and no registers hold as many,
+/// and the bytes of larger ones may not be a number of 64 bits.
+static constexpr int64_t kMostElements = 1 << 24;
+
+/// Tiles have sizes that registers and shared memory can be computed of.
+LogicalResult AmperePlan::checkTileSizes() {
+  WalkResult walk = program.getForall().walk([&](linalg::LinalgOp op) {
+    for (Value v : op->getOperands()) {
+      auto type = dyn_cast<RankedTensorType>(v.getType());
+      if (!type || !type.hasStaticShape() || program.isGlobal(v))
+        continue;
+      int64_t elements = 1;
+      for (int64_t size : type.getShape())
+        if (llvm::MulOverflow(elements, size, elements) ||
+            elements > kMostElements) {
+          op->emitOpError("expected tiles of at most ")
+              << kMostElements << " elements, got " << type
+              << "; choose smaller tiles";
+          return WalkResult::interrupt();
+        }
+    }
+    return WalkResult::advance();
+  });
+  return failure(walk.wasInterrupted());
+}
 
 LogicalResult AmperePlan::compute() {
   if (!program.getForall().getBody()->getOps<ListBlocksOp>().empty()) {
@@ -40,7 +68,7 @@ LogicalResult AmperePlan::compute() {
     if (!converted.contains(c.a) && !load(c.a->get()))
       fromRegisters.push_back(c.a->get());
   layouts.inferClasses(fromRegisters);
-  if (failed(chooseWarps()))
+  if (failed(checkTileSizes()) || failed(chooseWarps()))
     return failure();
   delaySums();
   chooseLayouts();

@@ -62,6 +62,8 @@ private:
     return it == loads.end() ? nullptr : &it->second;
   }
 
+  mlir::LogicalResult checkTileSizes();
+
   // Loads.cpp
   void addLoad(mlir::Value tile);
   /// The loads of a loop's ring, in the order in which they are issued.

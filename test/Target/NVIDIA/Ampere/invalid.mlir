@@ -46,3 +46,29 @@ func.func @dynamic_tile(%a: tensor<128x64xbf16>, %b: tensor<64x64xbf16>, %n: ind
   }
   return %r : tensor<128x64xf32>
 }
+
+// -----
+
+// The bytes of a tile are no number of 64 bits.
+func.func @huge_tile(%a: tensor<4294967296x4294967296xbf16>, %b: tensor<4294967296x4294967296xbf16>) -> tensor<4294967296x4294967296xf32> {
+  %zero = arith.constant 0.0 : f32
+  %out = tensor.empty() : tensor<4294967296x4294967296xf32>
+  %r = scf.forall (%i) = (0) to (4294967296) step (4294967296) shared_outs(%o = %out) -> (tensor<4294967296x4294967296xf32>) {
+    %e = tensor.empty() : tensor<4294967296x4294967296xf32>
+    // expected-error@below {{expected tiles of at most 16777216 elements, got 'tensor<4294967296x4294967296xf32>'; choose smaller tiles}}
+    %zeros = linalg.fill ins(%zero : f32) outs(%e : tensor<4294967296x4294967296xf32>) -> tensor<4294967296x4294967296xf32>
+    %p = linalg.generic {indexing_maps = [affine_map<(i, j, k) -> (i, k)>, affine_map<(i, j, k) -> (k, j)>, affine_map<(i, j, k) -> (i, j)>], iterator_types = ["parallel", "parallel", "reduction"]}
+        ins(%a, %b : tensor<4294967296x4294967296xbf16>, tensor<4294967296x4294967296xbf16>) outs(%zeros : tensor<4294967296x4294967296xf32>) {
+    ^bb0(%x: bf16, %y: bf16, %s: f32):
+      %x32 = arith.extf %x : bf16 to f32
+      %y32 = arith.extf %y : bf16 to f32
+      %xy = arith.mulf %x32, %y32 : f32
+      %sum = arith.addf %s, %xy : f32
+      linalg.yield %sum : f32
+    } -> tensor<4294967296x4294967296xf32>
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %p into %o[%i, 0] [4294967296, 4294967296] [1, 1] : tensor<4294967296x4294967296xf32> into tensor<4294967296x4294967296xf32>
+    }
+  }
+  return %r : tensor<4294967296x4294967296xf32>
+}
