@@ -13,6 +13,8 @@
 # runs.
 # --stop ends at the first failure. --no-torch is setup.sh's.
 #
+# scripts/fuzz.sh runs new seeds of the fuzzers; test/README.md describes the tiers.
+#
 # Environment: FA_BUILD_DIR, FA_JOBS as for build.sh; FA_SKIP_SETUP=1 leaves
 # the machine's packages alone.
 set -uo pipefail
