@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
 import warnings
 from collections import Counter
@@ -41,7 +42,7 @@ from fa._trace.trace import key_length, query_length, trace
 from fa._ways import short
 
 try:
-    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
     from transformers import __version__ as _version
     from transformers.masking_utils import causal_mask_function, sdpa_mask
     from transformers.utils.import_utils import is_tracing
@@ -68,13 +69,20 @@ class Statistics(Calls):
             `fa.torch.SdpaStatistics`.
         mask_tensors: matrices [B, 1, Sq, Sk] that were made of mask functions, by the
             reason: "fell back", "not traced", "read" by the model itself, or "cropped".
+        own_attention: models that were made for fa and compute attention by their own
+            code, by the class: it asks no attention interface.
     """
 
     mask_tensors: Counter[str] = field(default_factory=Counter)
+    own_attention: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
         text = super().__str__()
-        return f"{text}, mask tensors: {listed(self.mask_tensors)}" if self.mask_tensors else text
+        if self.mask_tensors:
+            text += f", mask tensors: {listed(self.mask_tensors)}"
+        if self.own_attention:
+            text += f", models with attention of their own: {listed(self.own_attention)}"
+        return text
 
 
 _lock = threading.Lock()
@@ -85,7 +93,8 @@ _said: set[str] = set()
 def statistics() -> Statistics:
     """What became of the calls so far, in the whole process; a copy."""
     with _lock:
-        return Statistics(_total.routed, Counter(_total.fell_back), Counter(_total.mask_tensors))
+        own = (_total.fell_back, _total.mask_tensors, _total.own_attention)
+        return Statistics(_total.routed, *map(Counter, own))
 
 
 @torch.compiler.assume_constant_result
@@ -133,23 +142,38 @@ def _say(key: str, text: str) -> None:
 class AttentionMask:
     """A mask [B, 1, Sq, Sk] as a function: what models hand to their layers for `fa`.
 
-    Attention asks for the function. For other code it is like the boolean tensor
-    that the implementation "sdpa" would have, which is made when it is asked for.
+    Attention asks for the function. For other code it is like the tensor that the
+    implementation "eager" would have, which is made when it is asked for: numbers that are
+    added to scores, 0 where a key is seen and the type's smallest number elsewhere.
+    Logical operations and PyTorch's scaled_dot_product_attention get its booleans, true
+    where a key is seen. It is there wherever that tensor would be, so that None means to
+    every model that all is seen.
 
     Args:
         function: mask(b, h, q_idx, kv_idx), of indices from 0 on.
         arguments: those of transformers' `sdpa_mask`, for the tensor.
+        dtype: of the numbers.
+        is_causal_alone: a query i sees keys j <= i and nothing else is hidden, or there is
+            one query that sees all keys: nobody needs the function.
     """
 
     ndim = 4
-    dtype = torch.bool
 
-    def __init__(self, function: Mask, arguments: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        function: Mask,
+        arguments: dict[str, Any],
+        dtype: torch.dtype = torch.float32,
+        is_causal_alone: bool = False,
+    ) -> None:
         self.function = function
+        self.dtype = dtype
+        self.is_causal_alone = is_causal_alone
         self.is_known = False
         """Whether the function was traced."""
         self._arguments = arguments
-        self._tensor: Tensor | None = None
+        self._seen: Tensor | None = None
+        self._numbers: Tensor | None = None
 
     @property
     def shape(self) -> torch.Size:
@@ -170,58 +194,96 @@ class AttentionMask:
         """4."""
         return 4
 
+    def __len__(self) -> int:
+        return self.shape[0]
+
     def contiguous(self, *args: Any, **options: Any) -> AttentionMask:
         """Itself."""
         return self
 
     def to(self, *args: Any, **options: Any) -> Any:
-        """Itself on its own device and as booleans, else a tensor."""
+        """Itself on its own device and of its own type, else a tensor."""
         for asked in (*args, *options.values()):
-            if asked is None or isinstance(asked, bool) or asked is torch.bool:
+            if asked is None or isinstance(asked, bool) or asked is self.dtype:
                 continue
             place = torch.device(asked) if isinstance(asked, (str, int, torch.device)) else None
             own = self.device
             if place is None or place.type != own.type or place.index not in (None, own.index):
-                return self.tensor("read").to(*args, **options)
+                source = self.seen if torch.bool in (asked, *options.values()) else self.numbers
+                return source("read").to(*args, **options)
         return self
 
-    def tensor(self, reason: str) -> Tensor:
-        """The booleans [B, 1, Sq, Sk], made once.
+    def bool(self) -> Tensor:
+        """The booleans."""
+        return self.seen("read")
+
+    def seen(self, reason: str) -> Tensor:
+        """The booleans [B, 1, Sq, Sk], made once; true where a key is seen.
 
         Args:
             reason: why, for `Statistics`.
         """
-        if self._tensor is None:
+        if self._seen is None:
             _count_matrix(reason)
-            self._tensor = sdpa_mask(
+            self._seen = sdpa_mask(
                 **self._arguments, allow_is_causal_skip=False, allow_is_bidirectional_skip=False
             )
-        return self._tensor
+        return self._seen
+
+    def numbers(self, reason: str) -> Tensor:
+        """What is added to scores [B, 1, Sq, Sk], made once, of the mask's type.
+
+        Args:
+            reason: why, for `Statistics`.
+        """
+        if self._numbers is None:
+            seen = self.seen(reason)
+            zero = torch.zeros((), dtype=self.dtype, device=seen.device)
+            self._numbers = torch.where(seen, zero, torch.finfo(self.dtype).min)
+        return self._numbers
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self.tensor("read"), name)
+        tensor = self.seen("read") if name in _LOGICAL else self.numbers("read")
+        return getattr(tensor, name)
 
     @classmethod
     def __torch_function__(
         cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        given = torch.utils._pytree.tree_map_only(
-            cls, lambda mask: mask.tensor("read"), (args, kwargs or {})
-        )
+        name = getattr(function, "__name__", "").strip("_")
+        takes_seen = name in _LOGICAL or name in _TAKE_A_MASK
+
+        def tensor(mask: AttentionMask) -> Tensor:
+            return mask.seen("read") if takes_seen else mask.numbers("read")
+
+        given = torch.utils._pytree.tree_map_only(cls, tensor, (args, kwargs or {}))
         return function(*given[0], **given[1])
+
+
+_LOGICAL = frozenset(
+    "and rand or ror xor rxor invert all any logical_and logical_or logical_xor logical_not "
+    "bitwise_and bitwise_or bitwise_xor bitwise_not".split()
+)
+"""The functions of booleans, without the underscores of operators."""
+_TAKE_A_MASK = frozenset(("where", "masked_fill", "masked_fill_", "scaled_dot_product_attention"))
+"""Functions that take a mask beside tensors."""
 
 
 def _operator(name: str) -> Callable[..., Any]:
     def apply(self: AttentionMask, *others: Any) -> Any:
-        return getattr(self.tensor("read"), name)(*others)
+        tensor = self.seen("read") if name in _LOGICAL else self.numbers("read")
+        return getattr(tensor, f"__{name}__")(*others)
 
     return apply
 
 
-for _name in ("getitem", "and", "rand", "or", "ror", "xor", "rxor", "invert"):
-    setattr(AttentionMask, f"__{_name}__", _operator(f"__{_name}__"))
+for _name in (
+    "and rand or ror xor rxor invert getitem neg add radd sub rsub mul rmul truediv rtruediv "
+    "eq ne lt le gt ge".split()
+):
+    setattr(AttentionMask, f"__{_name}__", _operator(_name))
 
 
 def _at_offsets(
@@ -251,9 +313,13 @@ def _at_offsets(
 
 
 def _offset(offset: Any, device: Any) -> Tensor | None:
-    """A position as the kernel reads it: None for 0, as a number of int32 else."""
+    """A position as the kernel reads it: None for 0, as a number of int32 else.
+
+    A tensor is copied: a static cache counts up its own, in place, before attention
+    asks for the mask.
+    """
     if isinstance(offset, Tensor):
-        return offset.to(device=device, dtype=torch.int32)
+        return offset.to(device=device, dtype=torch.int32, copy=True)
     return None if offset == 0 else torch.full((), offset, dtype=torch.int32, device=device)
 
 
@@ -267,8 +333,7 @@ def _is_causal_alone(
 ) -> bool:
     """Whether no mask but the causal one from the upper left, or none for one query, is needed.
 
-    What models then do without a mask is what they do for PyTorch's
-    scaled_dot_product_attention. Values are read, but not those of compiled code.
+    Values are read, but not those of compiled code.
     """
     if local_size is not None and kv_length >= local_size:
         return False
@@ -280,7 +345,7 @@ def _is_causal_alone(
         if q_length == 1 or q_length == kv_length:
             return padding is None or bool(padding[:, kv_offset : kv_offset + kv_length].all())
     # The first tokens of a static cache: later keys are beyond the causal mask.
-    if kv_offset == 0 and q_length <= kv_length and bool(q_offset == 0):
+    if kv_offset == 0 and 1 < q_length <= kv_length and bool(q_offset == 0):
         return padding is None or bool(padding[:, :q_length].all())
     return False
 
@@ -318,23 +383,27 @@ def mask(
         mask_function: mask(b, h, q_idx, kv_idx) of positions.
         attention_mask: [B, <= kv_offset + Sk] of bool, false where a key is padding.
         local_size: of a window or a chunk, to know where it hides nothing.
-        allow_is_causal_skip: whether None may be returned for a causal mask that starts
-            at the upper left, or for one query that sees all keys.
+        allow_is_causal_skip: whether the function may be left out for a causal mask that
+            starts at the upper left, or for one query that sees all keys.
         allow_is_bidirectional_skip: whether None may be returned where all is seen.
         device: where masks are read.
-        kwargs: what other implementations need.
+        kwargs: what other implementations need; `dtype` is that of the layers' inputs.
 
     Returns:
-        An `AttentionMask`, or None.
+        An `AttentionMask`, or None where "eager" has no mask either.
     """
     if isinstance(attention_mask, AttentionMask):
         return attention_mask  # made before the forward, as `generate` does
+    has_numbers = not isinstance(q_offset, Tensor) and not isinstance(kv_offset, Tensor)
+    ends_together = has_numbers and q_offset != 0 and q_offset + q_length == kv_offset + kv_length
+    q_position = None if ends_together else _offset(q_offset, device)
+    kv_position = _offset(kv_offset, device)
     arguments = {
         "batch_size": batch_size,
         "q_length": q_length,
         "kv_length": kv_length,
-        "q_offset": q_offset,
-        "kv_offset": kv_offset,
+        "q_offset": q_position if isinstance(q_offset, Tensor) else q_offset,
+        "kv_offset": kv_position if isinstance(kv_offset, Tensor) else kv_offset,
         "mask_function": mask_function,
         "attention_mask": attention_mask,
         "device": device,
@@ -344,22 +413,13 @@ def mask(
     if padding is not None and kv_offset + kv_length > padding.shape[-1]:
         missing = kv_offset + kv_length - padding.shape[-1]
         padding = torch.nn.functional.pad(padding, (0, missing))
-    if allow_is_causal_skip and _is_causal_alone(
+    is_causal_alone = allow_is_causal_skip and _is_causal_alone(
         padding, q_length, kv_length, q_offset, kv_offset, local_size
-    ):
-        return None
+    )
     if allow_is_bidirectional_skip and _is_all(padding, kv_length, local_size):
         return None
-    has_numbers = not isinstance(q_offset, Tensor) and not isinstance(kv_offset, Tensor)
-    ends_together = has_numbers and q_offset != 0 and q_offset + q_length == kv_offset + kv_length
-    function = _at_offsets(
-        mask_function,
-        padding,
-        None if ends_together else _offset(q_offset, device),
-        _offset(kv_offset, device),
-        bool(ends_together),
-    )
-    return AttentionMask(function, arguments)
+    function = _at_offsets(mask_function, padding, q_position, kv_position, bool(ends_together))
+    return AttentionMask(function, arguments, kwargs.get("dtype", torch.float32), is_causal_alone)
 
 
 # --- Attention ------------------------------------------------------------------------------
@@ -412,15 +472,16 @@ _NOT_TAKEN = {
 """Arguments of some models, and why fa refuses them."""
 
 
-def _refuse(kwargs: dict[str, Any]) -> None:
+def _refuse(module: torch.nn.Module, kwargs: dict[str, Any]) -> None:
     """Raises for arguments that change the result and that fa knows no way for."""
     for name, why in _NOT_TAKEN.items():
         given = kwargs.get(name)
         if given is not None and given is not False:
             kind = "True" if given is True else f"a {type(given).__name__}"
             raise NotImplementedError(
-                f'expected attention without {name} for attn_implementation="fa", got {kind}: '
-                f'{why}; use model.set_attn_implementation("eager") for this model'
+                f'expected attention without {name} for attn_implementation="fa", got {kind} from '
+                f"{type(module).__name__}: {why}; "
+                'use model.set_attn_implementation("eager") for this model'
             )
 
 
@@ -526,21 +587,35 @@ def _with_sinks(out: Tensor, lse: Tensor, s_aux: Tensor) -> Tensor:
     return (out * torch.sigmoid(lse - sinks)[..., None]).to(out.dtype)
 
 
-def _matrix_for(
-    mask: AttentionMask | Tensor | None, query: Tensor, key: Tensor
-) -> tuple[Mask | None, Tensor | None]:
-    """A layer's mask as a function, if it is of the layer's own sizes, or as a matrix."""
-    batch, keys = query.shape[0], key.shape[2]
+def _split_mask(
+    module: torch.nn.Module, mask: AttentionMask | Tensor | None, queries: Tensor, key: Tensor
+) -> tuple[bool, Mask | None, Tensor | None]:
+    """A layer's mask as the causal one alone, as a function or as a matrix.
+
+    A function is for the sizes that the mask was made for, a matrix for others.
+
+    Raises:
+        ValueError: the layer has more keys than its mask was made for.
+    """
+    batch, length, keys = queries.shape[0], queries.shape[2], key.shape[2]
     if isinstance(mask, AttentionMask):
-        # What a function reads is not there for other entries or lengths.
         sizes = mask.shape
-        if sizes[0] == batch and sizes[-2] == query.shape[2] and sizes[-1] == keys:
-            return mask.function, None
-        mask = mask.tensor("cropped")
+        if keys > sizes[-1]:
+            raise ValueError(
+                f'expected a mask of all keys of a layer for attn_implementation="fa", got one of '
+                f"{sizes[-1]} keys for {keys} keys in {type(module).__name__}, which adds keys "
+                'after the mask was made; use model.set_attn_implementation("eager") for this model'
+            )
+        if mask.is_causal_alone and sizes[-2] == length:
+            return length > 1, None, None
+        # What a function reads is not there for other entries or lengths.
+        if sizes[0] == batch and sizes[-2] == length and sizes[-1] == keys:
+            return False, mask.function, None
+        mask = mask.seen("cropped")
     # Models give more keys than there are, and mean the first ones.
     if mask is not None and mask.dim() > 0 and mask.shape[-1] > keys:
         mask = mask[..., :keys]
-    return None, mask
+    return False, None, mask
 
 
 def _can_be_traced(function: Mask) -> bool:
@@ -575,7 +650,7 @@ def attention_forward(
     """Attention of a model's layer, as transformers' AttentionInterface asks for it.
 
     Args:
-        module: the layer; asked for `is_causal` if that is None.
+        module: the layer; asked for `is_causal` if that is None, false if it has none.
         query: [B, Hq, Sq, D].
         key: [B, H, Sk, D], H divides Hq.
         value: [B, H, Sk, Dv].
@@ -597,13 +672,13 @@ def attention_forward(
         NotImplementedError: output_attentions, indices of sparse attention, sinks of
             each query, paged caches.
     """
-    _refuse(kwargs)
+    _refuse(module, kwargs)
     queries, keys = query.shape[2], key.shape[2]
-    function, matrix = _matrix_for(attention_mask, query, key)
+    is_alone, function, matrix = _split_mask(module, attention_mask, query, key)
     if is_causal is None:
-        is_causal = getattr(module, "is_causal", True)
-    is_causal = bool(queries > 1 and attention_mask is None and is_causal)
-    others = (attention_mask, softcap, s_aux, position_bias)
+        is_causal = getattr(module, "is_causal", False)
+    is_causal = is_alone or bool(queries > 1 and attention_mask is None and is_causal)
+    others = (function, matrix, softcap, s_aux, position_bias)
     if dropout == 0.0 and all([x is None for x in others]):
         known = _known(query, key, value, is_causal, scaling)
         if known is not None:
@@ -622,7 +697,7 @@ def attention_forward(
     _count(reason)
     if reason is not None:
         if function is not None:
-            matrix = attention_mask.tensor("fell back")
+            matrix = attention_mask.seen("fell back")
         options = (is_causal, scaling, dropout, softcap, s_aux, position_bias)
         return _by_torch(module, query, key, value, matrix, *options), None
     if query.shape[0] != key.shape[0]:  # learned queries, one for all of a batch
@@ -648,7 +723,7 @@ def attention_forward(
         "dropout_p": dropout,
         "return_lse": s_aux is not None,
     }
-    is_of_model = isinstance(attention_mask, AttentionMask) and matrix is None
+    is_of_model = isinstance(attention_mask, AttentionMask) and attention_mask.function is function
     if is_of_model and not torch.compiler.is_compiling():
         out = _with_mask(attention_mask, query, key, value, options)
     else:
@@ -667,7 +742,7 @@ def _with_mask(
     except Exception:
         if mask.is_known or _can_be_traced(mask.function):
             raise
-        mask.function = _read(mask.tensor("not traced"))
+        mask.function = _read(mask.seen("not traced"))
         out = attention(query, key, value, mask_mod=mask.function, **options)
     mask.is_known = True
     return out
@@ -676,11 +751,65 @@ def _with_mask(
 # --- The one line -----------------------------------------------------------------------------
 
 
+_names: set[str] = set()
+"""What fa is called in transformers."""
+
+
+def _asks_interface(kind: type) -> bool:
+    """Whether a class of models can ask transformers' attention interface.
+
+    By the modules that define it and its bases: one of them uses the interface, or none
+    has attention of its own, as of a model that is made of others.
+    """
+    modules = {base.__module__ for base in kind.__mro__ if issubclass(base, PreTrainedModel)}
+    modules.discard(PreTrainedModel.__module__)
+    namespaces = [(name, vars(sys.modules[name])) for name in modules if name in sys.modules]
+    if any("ALL_ATTENTION_FUNCTIONS" in names for _, names in namespaces):
+        return True
+    return not any(
+        isinstance(value, type) and value.__module__ == name and "Attention" in value.__name__
+        for name, names in namespaces
+        for value in names.values()
+    )
+
+
+def _leave_own_attention() -> None:
+    """Has models whose attention asks no interface compute as they do without fa.
+
+    transformers gives a registered name to every class. One that ignores it would add
+    nothing or a mask of another form to its scores; one that looks up its layers by the
+    name has none of that name.
+    """
+    choose = PreTrainedModel.get_correct_attn_implementation
+    if getattr(choose, "leaves_own_attention", False):
+        return
+
+    @functools.wraps(choose)
+    def chosen(self: Any, requested_attention: str | None, *args: Any, **options: Any) -> str:
+        if requested_attention not in _names or _asks_interface(type(self)):
+            return choose(self, requested_attention, *args, **options)
+        name = type(self).__name__
+        own = choose(self, None, *args, **options)
+        with _lock:
+            _total.own_attention[name] += 1
+        more = "; fa.torch.use_sdpa() has fa compute its calls" if own == "sdpa" else ""
+        _say(
+            f"{name} has attention of its own",
+            f"attention of {name} is its own code, which asks no attention interface: with "
+            f'attn_implementation={requested_attention!r} it computes as with "{own}"{more}',
+        )
+        return own
+
+    chosen.leaves_own_attention = True
+    PreTrainedModel.get_correct_attn_implementation = chosen
+
+
 def register(name: str = "fa") -> None:
     """Makes fa an attention implementation of transformers: `attn_implementation="fa"`.
 
     For `from_pretrained`, `from_config` and `model.set_attn_implementation`, in the
-    whole process. Calling it again changes nothing.
+    whole process. Calling it again changes nothing. Models whose attention asks no
+    attention interface compute as without fa; a warning and `statistics` name them.
 
     Args:
         name: what it is called, if not "fa".
@@ -703,6 +832,8 @@ def register(name: str = "fa") -> None:
             )
     AttentionInterface.register(name, attention_forward)
     AttentionMaskInterface.register(name, mask)
+    _names.add(name)
+    _leave_own_attention()
 
 
 __all__ = ["AttentionMask", "Statistics", "attention_forward", "mask", "register", "statistics"]

@@ -145,6 +145,98 @@ def test_cached_decoding(name, kind, padding):
     assert counts[2] == counts[-1], "a kernel for each token"
 
 
+class QuantizedCache(transformers.Cache):
+    """Of 8 bits by transformers' own code: the others need libraries that are not here."""
+
+    def __init__(self, config):
+        from transformers.cache_utils import Fp8QuantizedLayer
+
+        super().__init__(layers=[Fp8QuantizedLayer() for _ in range(config.num_hidden_layers)])
+
+
+def by_reason(reason):
+    def leave(monkeypatch):
+        monkeypatch.setattr(fa_transformers, "_known", lambda *call: None)
+        monkeypatch.setattr(fa_transformers, "_reason", lambda *call: reason)
+
+    return leave
+
+
+def untraced(monkeypatch):
+    attention = fa_transformers.attention
+
+    def refuse(*tensors, mask_mod=None, **options):
+        if mask_mod is not None and mask_mod.__qualname__.startswith("_at_offsets"):
+            raise TypeError("not traced")
+        return attention(*tensors, mask_mod=mask_mod, **options)
+
+    monkeypatch.setattr(fa_transformers, "attention", refuse)
+    monkeypatch.setattr(fa_transformers, "_can_be_traced", lambda function: False)
+
+
+def as_matrix(how):
+    def leave(monkeypatch):
+        is_mask = fa_transformers.AttentionMask
+
+        def matrix(module, mask, query, key):
+            mask = how(mask) if isinstance(mask, is_mask) else mask
+            return False, None, mask if mask is None else mask[..., : key.shape[2]]
+
+        monkeypatch.setattr(fa_transformers, "_split_mask", matrix)
+
+    return leave
+
+
+WAYS = {
+    "few queries": by_reason("few queries"),
+    "not traced": untraced,
+    "read": as_matrix(lambda mask: mask[:]),
+    "cropped": as_matrix(lambda mask: mask.seen("cropped")),
+}
+REASONS = ("tensor class", "dropout", "dtype", "device", "shape", "heads", "head dim", "scale")
+REASONS += ("deterministic", "gradient", "few scores")
+CACHES = {"dynamic": None, "static": None, "quantized": QuantizedCache}
+
+
+@pytest.mark.filterwarnings('ignore:attn_implementation="fa" left a call')
+@pytest.mark.parametrize(
+    ("name", "kind", "way"),
+    [
+        *(
+            (name, kind, way)
+            for name in ("llama", "mistral", "gemma3", "llama4")
+            for kind in CACHES
+            for way in WAYS
+            if kind != "quantized" or name == "llama"  # its layers are all alike
+        ),
+        *(("llama", "static", reason) for reason in REASONS),
+    ],
+)
+def test_each_way_out_of_fa_with_a_cache(name, kind, way, monkeypatch):
+    """A mask that becomes a tensor when the layer has updated its cache."""
+    one_layer = {"num_hidden_layers": 1} if kind == "quantized" else {}
+    outs = []
+    for implementation in ("eager", "fa"):
+        model = model_of(name, implementation, **one_layer)
+        cache = CACHES[kind](model.config) if CACHES[kind] else cache_of(kind, model)
+        if implementation == "fa":
+            WAYS.get(way, by_reason(way))(monkeypatch)
+        outs.append([])
+        # A prompt, tokens one by one, and several that continue the cache.
+        for begin, end in ((0, 16), (16, 17), (17, 18), (18, 29), (29, LENGTH)):
+            positions = (LEFT[:, :end].cumsum(-1) - 1).clamp(min=0)[:, begin:end]
+            with torch.no_grad():
+                out = model(
+                    input_ids=IDS[:, begin:end],
+                    attention_mask=LEFT[:, :end],
+                    position_ids=positions,
+                    past_key_values=cache,
+                )
+            outs[-1].append(out.logits)
+    expected, got = (torch.cat(out, 1) for out in outs)
+    assert is_right(got, expected, LEFT)
+
+
 def test_several_tokens_that_continue_a_cache():
     for name in ("llama", "gemma2"):
         eager, model = model_of(name, "eager"), model_of(name, "fa")
@@ -402,7 +494,7 @@ def test_mask_functions(name, offsets, padding):
     assert weights is None and out.shape == (BATCH, QUERIES, 4, 8)
     assert calls.routed == 1 and not calls.mask_tensors
     assert is_right(out, by_eager(q, k, v, matrix))
-    assert torch.equal(mask.tensor("read").expand(matrix.shape), matrix)
+    assert torch.equal(mask.seen("read").expand(matrix.shape), matrix)
 
 
 @pytest.mark.usefixtures("empty_cache")
@@ -417,27 +509,38 @@ def test_offsets_are_no_part_of_a_kernel():
     assert counts[0] == counts[-1]
 
 
-def test_masks_that_nobody_needs_are_not_made():
+def test_functions_that_nobody_needs_are_not_read():
+    """Such a mask is there all the same, as that of "eager" is."""
     ones = torch.ones(BATCH, KEYS, dtype=torch.bool)
     sizes = {"batch_size": BATCH, "kv_length": KEYS}
     causal = masking_utils.causal_mask_function
+
+    def is_alone(**given):
+        mask = fa_transformers.mask(**given)
+        assert torch.equal(
+            mask.bool(), masking_utils.sdpa_mask(**given, allow_is_causal_skip=False)
+        )
+        return mask.is_causal_alone
+
     for more in ({}, {"attention_mask": ones}):
         given = {**sizes, **more, "mask_function": causal}
-        assert fa_transformers.mask(q_length=KEYS, **given) is None
-        assert fa_transformers.mask(q_length=1, q_offset=KEYS - 1, **given) is None
-        assert fa_transformers.mask(q_length=1, q_offset=KEYS - 2, **given) is not None
-        assert fa_transformers.mask(q_length=5, q_offset=torch.tensor(0), **given) is None
-        assert fa_transformers.mask(q_length=5, q_offset=torch.tensor(1), **given) is not None
-        assert fa_transformers.mask(q_length=5, q_offset=KEYS - 5, **given) is not None
-        assert fa_transformers.mask(q_length=KEYS, local_size=9, **given) is not None
-        assert fa_transformers.mask(q_length=KEYS, allow_is_causal_skip=False, **given) is not None
+        assert is_alone(q_length=KEYS, **given)
+        assert is_alone(q_length=1, q_offset=KEYS - 1, **given)
+        assert not is_alone(q_length=1, q_offset=KEYS - 2, **given)
+        assert is_alone(q_length=5, q_offset=torch.tensor(0), **given)
+        assert not is_alone(q_length=1, q_offset=torch.tensor(0), **given)
+        assert not is_alone(q_length=5, q_offset=torch.tensor(1), **given)
+        assert not is_alone(q_length=5, q_offset=KEYS - 5, **given)
+        assert not is_alone(q_length=KEYS, local_size=9, **given)
+        asked = fa_transformers.mask(q_length=KEYS, allow_is_causal_skip=False, **given)
+        assert not asked.is_causal_alone
         both = {**given, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": True}
         assert fa_transformers.mask(q_length=5, **both) is None
     ones[1, 30] = False
     given = {**sizes, "attention_mask": ones, "mask_function": causal}
-    assert fa_transformers.mask(q_length=KEYS, **given) is not None
-    assert fa_transformers.mask(q_length=30, q_offset=torch.tensor(0), **given) is None
-    assert fa_transformers.mask(q_length=31, q_offset=torch.tensor(0), **given) is not None
+    assert not is_alone(q_length=KEYS, **given)
+    assert is_alone(q_length=30, q_offset=torch.tensor(0), **given)
+    assert not is_alone(q_length=31, q_offset=torch.tensor(0), **given)
 
 
 def test_a_function_that_can_not_be_traced_is_a_matrix_and_said_once():
@@ -461,25 +564,49 @@ def test_a_function_that_can_not_be_traced_is_a_matrix_and_said_once():
 
 
 def test_a_mask_is_a_tensor_for_who_wants_one():
-    given = arguments(MASKS["causal"], 9, 0)
+    """Numbers that are added, as of "eager", and booleans for what is logical."""
+    given = {**arguments(MASKS["causal"], 9, 0), "dtype": torch.bfloat16}
     matrix = masking_utils.sdpa_mask(**given)
+    numbers = masking_utils.eager_mask(**given)
     mask = fa_transformers.mask(**given)
     assert mask.shape == (BATCH, 1, QUERIES, KEYS) and mask.size(-1) == KEYS
-    assert mask.dim() == mask.ndim == 4 and mask.dtype == torch.bool
-    assert mask.device == torch.device("cpu")
+    assert mask.dim() == mask.ndim == 4 and mask.dtype == numbers.dtype == torch.bfloat16
+    assert mask.device == torch.device("cpu") and len(mask) == BATCH
     calls = Calls()
-    assert mask.contiguous() is mask and mask.to("cpu") is mask and mask.to(torch.bool) is mask
+    assert mask.contiguous() is mask and mask.to("cpu") is mask and mask.to(mask.dtype) is mask
     assert mask.to(device=torch.device("cpu"), non_blocking=True) is mask
+    assert not calls.mask_tensors
     assert mask.to("meta").device == torch.device("meta")
+    assert torch.equal(mask.to(torch.bool), matrix) and torch.equal(mask.bool(), matrix)
+    for read in (
+        lambda x: x[:, :, 1:],
+        lambda x: x.float(),
+        lambda x: x.to(torch.float32),
+        lambda x: torch.zeros(BATCH, 4, QUERIES, KEYS) + x,
+        lambda x: 1.0 - x,
+        lambda x: x * 0.5,
+        lambda x: x == 0,
+        lambda x: torch.cat([x, x], -1),
+        lambda x: torch.nn.functional.pad(x, (0, 2)),
+        lambda x: x.masked_fill(~matrix, -7.0),
+        lambda x: torch.where(matrix, 0.0, x.float()),
+    ):
+        assert torch.equal(read(mask), read(numbers))
+    for read in (
+        lambda x: ~x,
+        lambda x: x & matrix.roll(1, -1),
+        lambda x: matrix.roll(1, -1) | x,
+        lambda x: x.logical_not(),
+        lambda x: torch.logical_and(matrix.roll(1, -1), x),
+        lambda x: torch.where(x, 1, 0),
+        lambda x: torch.zeros(BATCH, 4, QUERIES, KEYS).masked_fill(x, 1.0),
+        lambda x: x.all(-1),
+    ):
+        assert torch.equal(read(mask), read(matrix))
+    q, k, v = vectors(key_heads=4)
+    by_torch = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    assert is_right(by_torch.transpose(1, 2), by_eager(q, k, v, matrix))
     assert calls.mask_tensors == {"read": 1}
-    assert torch.equal(mask[:, :, 1:], matrix[:, :, 1:]) and torch.equal(~mask, ~matrix)
-    assert torch.equal(mask & matrix, matrix) and torch.equal(matrix & mask, matrix)
-    assert torch.equal(mask.float(), matrix.float())
-    assert torch.equal(mask.to(torch.float32), matrix.float())
-    assert torch.equal(torch.where(mask, 1, 0), torch.where(matrix, 1, 0))
-    assert torch.equal(torch.cat([mask, mask], -1), torch.cat([matrix, matrix], -1))
-    assert calls.mask_tensors == {"read": 1}
-    assert not hasattr(mask, "_anything")
 
 
 def test_fewer_keys_than_the_mask_has():
@@ -487,8 +614,16 @@ def test_fewer_keys_than_the_mask_has():
     mask = fa_transformers.mask(**arguments(MASKS["window"], KEYS - QUERIES, 0))
     calls = Calls()
     out, _ = fa_transformers.attention_forward(Layer(), q, k, v, mask)
-    assert is_right(out, by_eager(q, k, v, mask.tensor("read")[..., :30]))
+    assert is_right(out, by_eager(q, k, v, mask.seen("read")[..., :30]))
     assert calls.mask_tensors == {"cropped": 1}
+
+
+def test_more_keys_than_the_mask_has():
+    """Keys that a layer adds after the mask was made: nobody says who sees them."""
+    q, k, v = vectors(keys=KEYS + 3)
+    mask = fa_transformers.mask(**arguments(MASKS["causal"], 9, 0))
+    with pytest.raises(ValueError, match=f"one of {KEYS} keys for {KEYS + 3} keys in Layer"):
+        fa_transformers.attention_forward(Layer(), q, k, v, mask)
 
 
 def test_fewer_batch_entries_than_queries_have():
@@ -528,7 +663,7 @@ def test_softcap_bias_and_sinks_together():
     out, _ = fa_transformers.attention_forward(
         Layer(), q, k, v, mask, position_bias=bias, **options
     )
-    expected = by_eager(q, k, v, mask.tensor("read"), bias, **options)
+    expected = by_eager(q, k, v, mask.seen("read"), bias, **options)
     assert is_right(out, expected)
 
 
@@ -625,7 +760,7 @@ def test_other_types_fall_back(monkeypatch):
         mask = fa_transformers.mask(**arguments(MASKS["window"], KEYS - QUERIES, 0))
         out, _ = fa_transformers.attention_forward(Layer(), q, k, v, mask, **more)
         assert calls.fell_back == {"dtype": 1} and calls.mask_tensors == {"fell back": 1}
-        assert is_right(out, by_eager(q, k, v, mask.tensor("read"), **more))
+        assert is_right(out, by_eager(q, k, v, mask.seen("read"), **more))
         out, _ = fa_transformers.attention_forward(Layer(), q, k, v, None, **more)
         seen = torch.ones(QUERIES, KEYS, dtype=torch.bool).tril()
         assert is_right(out, by_eager(q, k, v, seen, **more))
@@ -639,7 +774,7 @@ def test_float64_on_the_cpu():
     for more in ({}, {"s_aux": sinks}):
         out, _ = fa_transformers.attention_forward(Layer(), q, k, v, mask, **more)
         assert out.dtype == torch.float64
-        assert error(out, by_eager(q, k, v, mask.tensor("read"), **more)) <= 1e-12
+        assert error(out, by_eager(q, k, v, mask.seen("read"), **more)) <= 1e-12
     assert calls.fell_back == {}
 
 
@@ -668,6 +803,57 @@ def test_arguments_that_would_be_ignored(name):
 def test_output_attentions_of_a_model():
     with pytest.raises(NotImplementedError, match="the weights are never made"):
         result_of(model_of("llama", "fa"), {"input_ids": IDS, "output_attentions": True})
+
+
+OWN = {
+    # Scores of its own, to which it adds the mask that the interface made.
+    "MPNetModel": ("MPNetConfig", {}, "eager"),
+    # The same, causal.
+    "BloomForCausalLM": ("BloomConfig", {"n_layer": 2, "n_head": 4}, "eager"),
+    # Layers chosen by the name of the implementation.
+    "FalconForCausalLM": ("FalconConfig", {}, "sdpa"),
+}
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_attention_of_a_models_own(kind):
+    """It computes as without fa, and its class is named."""
+    config, options, own = OWN[kind]
+    sizes = {"vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 4, "intermediate_size": 64, "initializer_range": 0.2}
+    outs = []
+    for implementation in (own, "fa"):
+        given = getattr(transformers, config)(**sizes, **options)
+        torch.manual_seed(1)
+        before = fa_transformers.statistics().own_attention
+        with warnings.catch_warnings(record=True):
+            warnings.simplefilter("always")
+            model = getattr(transformers, kind)._from_config(
+                given, attn_implementation=implementation
+            )
+        after = fa_transformers.statistics().own_attention
+        assert after - before == ({kind: 1} if implementation == "fa" else {})
+        outs.append(result_of(model.eval(), {"input_ids": IDS, "attention_mask": RIGHT}))
+    assert model.config._attn_implementation == own
+    assert is_right(*outs[::-1], RIGHT)
+    assert f"{kind} " in str(fa_transformers.statistics())
+
+
+def test_a_warning_names_a_model_with_attention_of_its_own(monkeypatch):
+    monkeypatch.setattr(fa_transformers, "_said", set())
+    config = transformers.FalconConfig(
+        vocab_size=128, hidden_size=64, num_hidden_layers=1, num_attention_heads=4
+    )
+    with pytest.warns(UserWarning, match='FalconModel .* computes as with "sdpa"; .*use_sdpa'):
+        transformers.FalconModel._from_config(config, attn_implementation="fa")
+
+
+def test_a_model_made_of_others_asks_the_interface():
+    from transformers import LlavaForConditionalGeneration
+
+    assert fa_transformers._asks_interface(LlavaForConditionalGeneration)
+    users_own = type("UsersOwn", (transformers.LlamaForCausalLM,), {"__module__": "__main__"})
+    assert fa_transformers._asks_interface(users_own)
 
 
 def test_register():
