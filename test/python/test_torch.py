@@ -1042,6 +1042,17 @@ ERRORS = {
     "dtype, mixed": ((Q, K.half(), V), {}, TypeError, "float32, torch.float16 and torch.float32"),
     "device": ((Q, K.to("meta"), V), {}, ValueError, "got cpu, meta, cpu|got cuda:0, meta"),
     "scale": ((Q, K, V), {"scale": float("inf")}, ValueError, "finite scale, got inf; leave"),
+    "scale beyond float64": (
+        (Q, K, V),
+        {"scale": -(10**400)},
+        ValueError,
+        "scale, got -inf; leave",
+    ),
+    "scale of two": ((Q, K, V), {"scale": torch.ones(2)}, TypeError, r"Tensor of shape \[2\]"),
+    "scale with a gradient": (
+        *((Q, K, V), {"scale": torch.tensor(0.3, requires_grad=True)}),
+        *(TypeError, r"requires one; give scale.detach\(\), or have a score_mod multiply"),
+    ),
     "tensor class": ((Q, K, V.to_sparse()), {}, TypeError, "strided tensors"),
 }
 
@@ -1051,6 +1062,35 @@ def test_sdpa_errors(name):
     arguments, options, kind, message = ERRORS[name]
     with pytest.raises(kind, match=message):
         fa.torch.sdpa(*arguments, **options)
+
+
+@pytest.mark.parametrize("function", [fa.attention, fa.torch.sdpa])
+def test_a_scale_whose_gradient_would_be_lost(function):
+    """Compiled, too; without a gradient it is a number like any other."""
+    scale = torch.tensor(0.3, requires_grad=True)
+
+    def call(scale):
+        return function(Q, K, V, scale=scale)
+
+    compiled = torch.compile(call, backend="eager")
+    for form in (call, compiled):
+        with pytest.raises(TypeError, match="expected scale without a gradient"):
+            form(scale)
+        with torch.no_grad():
+            assert torch.equal(form(scale), call(scale.item()))
+        assert torch.equal(form(scale.detach()), call(scale.item()))
+    factor = scale.clone().detach().requires_grad_()
+    score_mod = lambda score, b, h, q_idx, kv_idx: score * factor  # noqa: E731
+    out = fa.attention(Q, K, V, score_mod=score_mod, scale=1.0)
+    got = torch.autograd.grad(out.square().sum(), factor)[0]
+    exact = scale.detach().double().requires_grad_()
+    wide = torch.softmax(
+        Q.double() @ K.double().repeat_interleave(Q.shape[1] // K.shape[1], 1).mT * exact, -1
+    )
+    wide = wide @ V.double().repeat_interleave(Q.shape[1] // V.shape[1], 1)
+    torch.testing.assert_close(
+        got.double(), torch.autograd.grad(wide.square().sum(), exact)[0], rtol=1e-4, atol=1e-4
+    )
 
 
 def test_sdpa_in_transforms():

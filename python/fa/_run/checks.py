@@ -4,26 +4,36 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from typing import Any
 
 import numpy as np
 
-from fa._run.arrays import View, compute_type
+from fa._run.arrays import View, compute_type, is_torch_tensor
 from fa._run.variant import COORDINATES, Extent, Traced
 
 MAX_SCALE = float(np.finfo(np.float32).max)
 
 
 def number_of_argument(name: str, value: Any) -> float:
-    """A number in Python from what is one, or an array of one.
+    """A number in Python from what is one, or an array of one; an infinite one beyond float64.
 
     Raises:
-        TypeError: anything else.
+        TypeError: anything else, and a tensor whose gradient would be lost.
     """
+    if is_torch_tensor(value) and value.requires_grad and sys.modules["torch"].is_grad_enabled():
+        raise TypeError(
+            f"expected {name} without a gradient, got a tensor that requires one; give "
+            f"{name}.detach(), or have a score_mod multiply by the tensor, which gets its gradient "
+            "then: score_mod=lambda score, b, h, q_idx, kv_idx: score * factor"
+        )
     try:
         if isinstance(value, str):
             raise TypeError
         return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
     except (TypeError, ValueError, RuntimeError):
         shape = getattr(value, "shape", None)
         of = "" if shape is None else f" of shape {list(shape)}"
@@ -39,6 +49,7 @@ def is_scale(scale: float) -> bool:
 
 def scale_error(scale: float) -> ValueError:
     """The error for what `is_scale` is false of."""
+    scale = number_of_argument("scale", scale)
     return ValueError(
         f"expected a finite scale, got {scale}; leave it out for 1/sqrt(head_dim), or give "
         f"one up to float32's {MAX_SCALE:.2e}"

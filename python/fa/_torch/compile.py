@@ -24,6 +24,7 @@ from fa import math as fa_math
 from fa._masks.prepare import Prepared
 from fa._run.arrays import compute_type_of
 from fa._run.call import Call
+from fa._run.checks import number_of_argument
 from fa._run.dropout import add_dropout, dropped_of, torch_seed
 from fa._run.variant import COORDINATES, Variant
 from fa._torch import op
@@ -238,7 +239,10 @@ def attention(request: Any) -> Any:
         raise ValueError(op.NO_SCHEDULE)
     q, k, v = op.autocast(*request[:3])
     # With dynamic=True a number is a symbol: computed here, an operand of the body.
-    scale = None if request.scale is None else request.scale * 1.0
+    scale = request.scale
+    if isinstance(scale, Tensor):
+        scale = number_of_argument("scale", scale)
+    scale = None if scale is None else scale * 1.0
     options = {"is_causal": bool(request.is_causal), "scale": scale}
     score_mod, mask_mod = request.score_mod, request.mask_mod
     if isinstance(mask_mod, Prepared):

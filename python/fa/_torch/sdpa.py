@@ -19,7 +19,7 @@ from torch import Tensor
 from fa import _native
 from fa._run.arrays import is_seen
 from fa._run.call import Call, attend
-from fa._run.checks import is_scale, scale_error
+from fa._run.checks import is_scale, number_of_argument, scale_error
 from fa._run.dropout import (
     dropped_of,
     is_probability,
@@ -603,7 +603,9 @@ def compute(
     variant = _variant_of(attn_mask, leads, dropped, query.dtype)
     if dropped:
         captured.append(torch_seed(torch, None, q.device))
-    factor = None if scale is None else float(scale)
+    factor = scale
+    if scale is not None and type(scale) is not float:
+        factor = number_of_argument("scale", scale)
     if _is_operator_needed((q, k, v, *captured)):
         if not torch.compiler.is_dynamo_compiling():
             q, k, v = (x.resolve_neg() for x in (q, k, v))
@@ -671,6 +673,8 @@ def sdpa(
     """
     query, key, value, attn_mask = op.autocast(query, key, value, attn_mask)
     if not torch.compiler.is_dynamo_compiling():
+        if scale is not None and type(scale) is not float:
+            scale = number_of_argument("scale", scale)
         options = (dropout_p, is_causal, scale, enable_gqa)
         out = known(query, key, value, attn_mask, *options)
         if out is not None:
