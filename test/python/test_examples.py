@@ -9,6 +9,7 @@ import gc
 import json
 import math
 import pathlib
+import random
 import subprocess
 import sys
 
@@ -140,6 +141,9 @@ def test_gpt2_has_the_loss_of_the_reference(gpt2, tmp_path, dtype):
     ids=["scale", "mask", "no gradient of q", "gradient of k", "gradient of v", "nan"],
 )
 def test_gpt2_tells_wrong_attention(gpt2, tmp_path, monkeypatch, wrong):
+    # Python's own library is another one elsewhere, and 2% of a gradient show more or less.
+    words = random.Random(4).choices(["def", "return", "self", "None", "(x)", ":\n", "="], k=4000)
+    monkeypatch.setattr(gpt2, "library_text", lambda: " ".join(words).encode())
     monkeypatch.setattr(gpt2, "door_trains", lambda args: False)
     monkeypatch.setattr(fa, "attention", wrong)
     status, result = run(gpt2, tmp_path, *TINY)
