@@ -85,8 +85,8 @@ def git(*words: str, tree: pathlib.Path = TREE) -> str:
 
 
 def commit() -> str:
-    """The commit that is tested."""
-    return git("rev-parse", "HEAD", tree=ROOT)
+    """The commit that is tested: commits that are made meanwhile are not."""
+    return git("rev-parse", "HEAD")
 
 
 def prepare_tree() -> None:
@@ -99,10 +99,11 @@ def prepare_tree() -> None:
         sys.exit("planted.py: another one works in the same tree; wait for its end")
     if not TREE.exists():
         git("worktree", "prune", tree=ROOT)
-        git("worktree", "add", "--detach", str(TREE), commit(), tree=ROOT)
+        git("worktree", "add", "--detach", str(TREE), "HEAD", tree=ROOT)
     clean_tree()
-    if git("rev-parse", "HEAD") != commit():
-        git("checkout", "--quiet", "--detach", commit())
+    last = git("rev-parse", "HEAD", tree=ROOT)
+    if commit() != last:
+        git("checkout", "--quiet", "--detach", last)
     if not (TREE / ".venv").exists() and (ROOT / ".venv").exists():
         (TREE / ".venv").symlink_to((ROOT / ".venv").resolve())
 
