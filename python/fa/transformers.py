@@ -36,7 +36,7 @@ from fa._attention import attention
 from fa._run.call import Call
 from fa._torch import compile as _compile  # noqa: F401 (registers the operators)
 from fa._torch import op
-from fa._torch.sdpa import slower, training_of, why_left
+from fa._torch.sdpa import MAX_HEAD_DIM, slower, training_of, why_left
 from fa._torch.statistics import Calls, listed
 from fa._trace.trace import key_length, query_length, trace
 from fa._ways import short
@@ -521,6 +521,8 @@ def _known(
     """
     if torch.compiler.is_compiling():
         return None
+    if max(query.shape[-1], value.shape[-1]) > MAX_HEAD_DIM:
+        return None
     training = training_of((query, key, value, None), 0.0, is_causal)
     if slower(query, key, value, None, training) is not None:
         return None
@@ -618,6 +620,15 @@ def _split_mask(
     return False, None, mask
 
 
+def _is_causal_layer(module: torch.nn.Module) -> bool:
+    """Whether a layer without a mask is causal.
+
+    That of a model has its configuration, and gets from `mask` what "eager" would: None
+    is no mask there. Any other is asked, as for PyTorch's scaled_dot_product_attention.
+    """
+    return getattr(module, "config", None) is None and bool(getattr(module, "is_causal", False))
+
+
 def _can_be_traced(function: Mask) -> bool:
     """Whether a mask function can be traced; if not, says so once for each."""
     try:
@@ -650,7 +661,7 @@ def attention_forward(
     """Attention of a model's layer, as transformers' AttentionInterface asks for it.
 
     Args:
-        module: the layer; asked for `is_causal` if that is None, false if it has none.
+        module: the layer; without a configuration it is asked for `is_causal` if that is None.
         query: [B, Hq, Sq, D].
         key: [B, H, Sk, D], H divides Hq.
         value: [B, H, Sk, Dv].
@@ -675,8 +686,8 @@ def attention_forward(
     _refuse(module, kwargs)
     queries, keys = query.shape[2], key.shape[2]
     is_alone, function, matrix = _split_mask(module, attention_mask, query, key)
-    if is_causal is None:
-        is_causal = getattr(module, "is_causal", False)
+    if is_causal is None and attention_mask is None:
+        is_causal = _is_causal_layer(module)
     is_causal = is_alone or bool(queries > 1 and attention_mask is None and is_causal)
     others = (function, matrix, softcap, s_aux, position_bias)
     if dropout == 0.0 and all([x is None for x in others]):
@@ -758,14 +769,16 @@ _names: set[str] = set()
 def _asks_interface(kind: type) -> bool:
     """Whether a class of models can ask transformers' attention interface.
 
-    By the modules that define it and its bases: one of them uses the interface, or none
-    has attention of its own, as of a model that is made of others.
+    By the modules that define it and its bases: one of them uses the interface and has no
+    table of layers by the implementations' names, or none has attention of its own, as of a
+    model that is made of others.
     """
     modules = {base.__module__ for base in kind.__mro__ if issubclass(base, PreTrainedModel)}
     modules.discard(PreTrainedModel.__module__)
     namespaces = [(name, vars(sys.modules[name])) for name in modules if name in sys.modules]
     if any("ALL_ATTENTION_FUNCTIONS" in names for _, names in namespaces):
-        return True
+        tables = [x for _, names in namespaces for x in names.values() if type(x) is dict]
+        return not any(isinstance(table.get("eager"), type) for table in tables)
     return not any(
         isinstance(value, type) and value.__module__ == name and "Attention" in value.__name__
         for name, names in namespaces

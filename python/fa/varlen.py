@@ -50,7 +50,7 @@ def attention_varlen(
     v: Any,
     cu_seqlens_q: Any,
     cu_seqlens_k: Any = None,
-    *,
+    *others: Any,
     score_mod: Callable[..., Any] | None = None,
     mask_mod: Callable[..., Any] | None = None,
     is_causal: bool = False,
@@ -75,6 +75,7 @@ def attention_varlen(
             0, on the device of q, or what `fa.prepare` made of them. Queries behind
             the last offset get 0.
         cu_seqlens_k: offsets of the keys, likewise; those of the queries if None.
+        others: a TypeError: other libraries have the largest lengths there.
         score_mod: as for `fa.attention`, called with b the number of the
             sequence, and q_idx and kv_idx counted from the sequence's start.
         mask_mod: likewise. `fa.query_length()` and `fa.key_length()` are the
@@ -105,6 +106,12 @@ def attention_varlen(
     offsets does it once, for layers that share them. Source: Dao 2023,
     FlashAttention-2 (its interface for variable lengths).
     """
+    if others:
+        raise TypeError(
+            f"expected at most 5 positional arguments of fa.attention_varlen, got {5 + len(others)}; "
+            "leave out the largest lengths (max_seqlen_q, max_seqlen_k), which no kernel needs, and "
+            "give all else by keyword"
+        )
     if unknown:
         raise unknown_keywords(unknown, "fa.attention_varlen")
     if alignment not in _ALIGNMENTS:

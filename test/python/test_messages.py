@@ -50,6 +50,8 @@ def test_keywords_of_others_for_packed_sequences():
     for keyword, message in (("causal", "give is_causal="), ("max_seqlen_q", "reads lengths from")):
         with pytest.raises(TypeError, match=f"of fa.attention_varlen, got {keyword}=; .*{message}"):
             fa.attention_varlen(q, q, q, offsets, **{keyword: True})
+    with pytest.raises(TypeError, match=r"got 7; leave out the largest lengths \(max_seqlen_q"):
+        fa.attention_varlen(q, q, q, offsets, offsets, 9, 9)
 
 
 PROGRAM = """\

@@ -1042,14 +1042,14 @@ ERRORS = {
     "dtype, mixed": ((Q, K.half(), V), {}, TypeError, "float32, torch.float16 and torch.float32"),
     "device": ((Q, K.to("meta"), V), {}, ValueError, "got cpu, meta, cpu|got cuda:0, meta"),
     "scale": ((Q, K, V), {"scale": float("inf")}, ValueError, "finite scale, got inf; leave"),
-    "scale beyond float64": (
+    "scale, beyond float64": (
         (Q, K, V),
         {"scale": -(10**400)},
         ValueError,
         "scale, got -inf; leave",
     ),
-    "scale of two": ((Q, K, V), {"scale": torch.ones(2)}, TypeError, r"Tensor of shape \[2\]"),
-    "scale with a gradient": (
+    "scale, of two": ((Q, K, V), {"scale": torch.ones(2)}, TypeError, r"Tensor of shape \[2\]"),
+    "scale, with a gradient": (
         *((Q, K, V), {"scale": torch.tensor(0.3, requires_grad=True)}),
         *(TypeError, r"requires one; give scale.detach\(\), or have a score_mod multiply"),
     ),
@@ -1091,6 +1091,27 @@ def test_a_scale_whose_gradient_would_be_lost(function):
     torch.testing.assert_close(
         got.double(), torch.autograd.grad(wide.square().sum(), exact)[0], rtol=1e-4, atol=1e-4
     )
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed")
+def test_distributed_tensors():
+    """Of several processes: refused by name, as one that is captured."""
+    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        q, k, v = (distribute_tensor(x.cpu(), mesh, [Shard(1)]) for x in (Q, K, V))
+        slopes = distribute_tensor(torch.ones(Q.shape[1]), mesh, [Shard(0)])
+        with pytest.raises(NotImplementedError, match=r"a DTensor .*Shard.* give x.to_local\(\)"):
+            fa.attention(q, k, v)
+        with pytest.raises(NotImplementedError, match="a DTensor with placements"):
+            fa.attention(Q.cpu(), K.cpu(), V.cpu(), score_mod=lambda s, b, h, i, j: s * slopes[h])
+        with pytest.raises(TypeError, match="got DTensor, DTensor, DTensor"):
+            fa.torch.sdpa(q, k, v)
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_sdpa_in_transforms():

@@ -847,10 +847,6 @@ def uses_reduction(b, h, i, j):
     return np.add.reduce(i) > j
 
 
-def uses_whole_array(b, h, i, j):
-    return IDS == i
-
-
 def uses_too_many(b, h, i, j):
     return IDS[i, j] == 0
 
@@ -948,7 +944,6 @@ REFUSED = [
     (uses_unknown, "q_idx has no attribute 'cumsum' that can be traced; see fa.math"),
     (uses_unknown_numpy, "NumPy function cumsum can't be traced; see fa.math"),
     (uses_reduction, "NumPy's add.reduce can't be traced"),
-    (uses_whole_array, r"captured array of shape \[24\] as if it were a number; index it"),
     (uses_too_many, r"2 indices for a captured array of shape \[24\].*give at most 1"),
     (uses_slice, "indexes a captured array with slice"),
     (uses_float_index, "indexes dimension 0 .* with a traced float; use an integer"),
@@ -1029,6 +1024,49 @@ def test_errors_of_torch(torch):
         text(score_mod=lambda s, b, h, i, j: s + torch.zeros(4, dtype=torch.complex64)[i])
 
 
+def test_scripted_functions(torch):
+    """torch.jit.script takes the Python code away, which is what can be traced."""
+
+    @torch.jit.script
+    def doubled(score, b, h, i, j):
+        return score * 2
+
+    with pytest.raises(TypeError, match="score_mod to be a function in Python, got a ScriptFunc"):
+        text(score_mod=doubled)
+    with pytest.raises(fa.TraceError, match="a call of what torch.jit.script made in it; call the"):
+        text(score_mod=lambda s, b, h, i, j: doubled(s, b, h, i, j) + 1)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda torch, s: torch.rand(()),
+        lambda torch, s: torch.randn(24)[0],
+        lambda torch, s: torch.rand_like(s),
+        lambda torch, s: torch.zeros(1).uniform_(),
+        lambda torch, s: torch.nn.functional.dropout(s, 0.5),
+        lambda torch, s: torch.bernoulli(torch.full((), 0.5)),
+    ],
+)
+def test_random_numbers(torch, draw):
+    """One number for all scores, from a call to the next, is nobody's wish."""
+    with pytest.raises(fa.TraceError, match="draws random numbers .*draw a tensor before the call"):
+        text(score_mod=lambda s, b, h, i, j: s + draw(torch, s))
+
+
+def test_whole_small_arrays(torch):
+    """Arithmetic with all elements of a captured array, as NumPy and PyTorch broadcast."""
+    weights = np.linspace(0.5, 2.0, 4).astype(np.float32)
+    for array in (weights, torch.as_tensor(weights)):
+        check(
+            lambda s, b, h, i, j, array=array: (s * array).sum() + (array * array[h]).sum(),
+            expected_score=lambda s, b, h, i, j: s * weights.sum() + weights.sum() * weights[h],
+        )
+    many = torch.zeros(2000)
+    with pytest.raises(fa.TraceError, match="2000 elements, .* more than 1024; index them"):
+        text(score_mod=lambda s, b, h, i, j: (s * many).sum())
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -1038,6 +1076,10 @@ def test_errors_of_torch(torch):
         (lambda b, h, i, j: 1, "return a boolean, got a traced integer"),
         (lambda b, h, i, j: (i > j, i < j), "return a boolean, got a tuple"),
         (lambda b, h, i, j: IDS, "return a boolean, got an array of shape .24."),
+        (
+            lambda b, h, i, j: IDS == i,
+            "return a boolean, got an array of .24. traced elements; index",
+        ),
         (lambda b, h, i, j: BIAS[h, i] > 0, "return a boolean, got an array of .24. traced"),
     ],
 )

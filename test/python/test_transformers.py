@@ -704,6 +704,24 @@ def test_causal_where_nothing_else_is_said():
     assert is_right(out, by_eager(q[:, :, -1:], k, v))
 
 
+def test_a_layer_of_a_model_without_a_mask_sees_all():
+    """Whatever its attribute says: its mask comes from `mask`, and None is none with "eager"."""
+    q, k, v = vectors()
+    layer = Layer()
+    layer.config = transformers.LlamaConfig()
+    out, _ = fa_transformers.attention_forward(layer, q, k, v, None)
+    assert is_right(out, by_eager(q, k, v))
+    out, _ = fa_transformers.attention_forward(layer, q, k, v, None, is_causal=True)
+    assert is_right(out, by_eager(q, k, v, torch.ones(QUERIES, KEYS, dtype=torch.bool).tril()))
+
+
+def test_large_heads_fall_back():
+    q, k, v = (torch.randn(1, heads, 9, 512) for heads in (2, 1, 1))
+    calls = Calls()
+    out, _ = fa_transformers.attention_forward(Layer(), q, k, v, None, is_causal=False)
+    assert is_right(out, by_eager(q, k, v)) and calls.fell_back == {"head dim": 1}
+
+
 def test_what_is_known_is_asked_nothing_more(monkeypatch):
     """But where PyTorch is faster, and where a model has more to say."""
     q, k, v = vectors()
@@ -810,7 +828,9 @@ OWN = {
     "MPNetModel": ("MPNetConfig", {}, "eager"),
     # The same, causal.
     "BloomForCausalLM": ("BloomConfig", {"n_layer": 2, "n_head": 4}, "eager"),
-    # Layers chosen by the name of the implementation.
+    # Layers chosen by the name of the implementation, here beside some that ask the interface.
+    "SamVisionModel": ("SamVisionConfig", {"image_size": 64, "window_size": 2}, "sdpa"),
+    # The same, of all layers.
     "FalconForCausalLM": ("FalconConfig", {}, "sdpa"),
 }
 
@@ -833,9 +853,14 @@ def test_attention_of_a_models_own(kind):
             )
         after = fa_transformers.statistics().own_attention
         assert after - before == ({kind: 1} if implementation == "fa" else {})
-        outs.append(result_of(model.eval(), {"input_ids": IDS, "attention_mask": RIGHT}))
+        is_text = kind != "SamVisionModel"
+        pixels = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(3))
+        inputs = (
+            {"input_ids": IDS, "attention_mask": RIGHT} if is_text else {"pixel_values": pixels}
+        )
+        outs.append(result_of(model.eval(), inputs))
     assert model.config._attn_implementation == own
-    assert is_right(*outs[::-1], RIGHT)
+    assert is_right(*outs[::-1], RIGHT if is_text else None)
     assert f"{kind} " in str(fa_transformers.statistics())
 
 

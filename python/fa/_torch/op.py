@@ -12,6 +12,7 @@ Importing this registers them; it needs PyTorch.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -453,11 +454,24 @@ def autocast(query: Any, *others: Any) -> tuple[Any, ...]:
     return tuple([x.to(dtype) if _is_cast(x, dtype) else x for x in given])
 
 
+def _refuse_distributed(*tensors: Any) -> None:
+    """Raises NotImplementedError for a tensor that is spread over processes."""
+    distributed = sys.modules.get("torch.distributed.tensor")
+    for tensor in tensors if distributed is not None else ():
+        if isinstance(tensor, distributed.DTensor):
+            raise NotImplementedError(
+                f"expected tensors of this process, got a DTensor with placements "
+                f"{list(tensor.placements)}; give x.to_local() where each process computes its own "
+                "batch entries or heads, or x.full_tensor()"
+            )
+
+
 def call(request: Call) -> Any:
     """A call as one operator; tensors of any kind."""
     if request.schedule is not None:
         raise ValueError(NO_SCHEDULE)
     q, k, v, traced = request[:4]
+    _refuse_distributed(q, k, v, *traced.arrays)
     arrays = [torch.as_tensor(array).resolve_neg() for array in traced.arrays]
     factor = None if request.scale is None else number_of_argument("scale", request.scale)
     for number, array in enumerate(arrays):

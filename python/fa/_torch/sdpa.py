@@ -41,7 +41,7 @@ def _is_mask_type(mask: torch.dtype, query: torch.dtype) -> bool:
     return mask in (torch.bool, *_DTYPES) and (mask is not torch.float64 or query is mask)
 
 
-_MAX_HEAD_DIM = 256
+MAX_HEAD_DIM = 256
 
 # --- What fa takes -----------------------------------------------------------------
 
@@ -140,9 +140,9 @@ def why_not(
     heads = _heads(q, k, v, enable_gqa)
     if heads is None:
         return "heads"
-    if not 1 <= q[-1] <= _MAX_HEAD_DIM or not 1 <= v[-1] <= _MAX_HEAD_DIM:
+    if not 1 <= q[-1] <= MAX_HEAD_DIM or not 1 <= v[-1] <= MAX_HEAD_DIM:
         return "head dim"
-    if scale is not None and not is_scale(scale):
+    if scale is not None and (isinstance(scale, Tensor) or not is_scale(scale)):
         return "scale"
     if attn_mask is not None:
         if is_causal:
@@ -219,7 +219,7 @@ class _Won(NamedTuple):
     dtypes: tuple[torch.dtype, ...]
     keys: int = 0
     """From so many keys on."""
-    head_dim: int = _MAX_HEAD_DIM
+    head_dim: int = MAX_HEAD_DIM
     """Up to this one."""
     below: tuple[int, int] = (99, 0)
     """On GPUs of a lower compute capability."""
@@ -450,7 +450,7 @@ def _error(reason: str, query: Any, key: Any, value: Any, mask: Any, **options: 
         return ValueError(f"expected numbers of heads that go together, got {shapes}; {remedy}")
     if reason == "head dim":
         return ValueError(
-            f"expected head dims in [1, {_MAX_HEAD_DIM}], got {shapes}; use PyTorch's own for such"
+            f"expected head dims in [1, {MAX_HEAD_DIM}], got {shapes}; use PyTorch's own for such"
         )
     if reason == "scale":
         return scale_error(options["scale"])
@@ -603,9 +603,7 @@ def compute(
     variant = _variant_of(attn_mask, leads, dropped, query.dtype)
     if dropped:
         captured.append(torch_seed(torch, None, q.device))
-    factor = scale
-    if scale is not None and type(scale) is not float:
-        factor = number_of_argument("scale", scale)
+    factor = None if scale is None else float(scale)
     if _is_operator_needed((q, k, v, *captured)):
         if not torch.compiler.is_dynamo_compiling():
             q, k, v = (x.resolve_neg() for x in (q, k, v))
@@ -672,9 +670,9 @@ def sdpa(
     one operator.
     """
     query, key, value, attn_mask = op.autocast(query, key, value, attn_mask)
+    if isinstance(scale, Tensor):
+        scale = number_of_argument("scale", scale)
     if not torch.compiler.is_dynamo_compiling():
-        if scale is not None and type(scale) is not float:
-            scale = number_of_argument("scale", scale)
         options = (dropout_p, is_causal, scale, enable_gqa)
         out = known(query, key, value, attn_mask, *options)
         if out is not None:

@@ -136,6 +136,14 @@ def is_array(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
+def is_whole(value: Any) -> bool:
+    """Whether a value is an array with other than one element, as it was captured."""
+    if type(value) in (Scalar, bool, int, float):
+        return False
+    value = as_array(value)
+    return is_array(value) and any(size != 1 for size in value.shape)
+
+
 def as_array(value: Any) -> Any:
     """The array that an `IndexableArray` is of, or the value itself."""
     return value._array if type(value) is IndexableArray else value
@@ -656,7 +664,9 @@ def apply(function: Callable[..., Any], *arrays: np.ndarray, **options: Any) -> 
 
 def over_elements(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """The function of each element of what broadcasts; of numbers alone a number."""
-    region = next(x._region for x in args if is_traced(x))
+    region = next((x._region for x in args if is_traced(x)), None)
+    if region is None:
+        region = current_region("an array of traced elements")
     arrays = [x if isinstance(x, np.ndarray) else _array_of(x) for x in map(_elements_of, args)]
     result = apply(function, *arrays, **options)
     return Elements(region, result) if result.shape else result[()]

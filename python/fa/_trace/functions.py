@@ -19,7 +19,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fa._trace.captured import Elements, PartlyIndexed, lift, over_elements, own_of_elements
+from fa._trace.captured import (
+    Elements,
+    PartlyIndexed,
+    is_whole,
+    lift,
+    over_elements,
+    own_of_elements,
+)
 from fa._trace.errors import error
 from fa._trace.scalars import (
     FLOATS,
@@ -1308,7 +1315,7 @@ def _elementwise(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def apply(*args: Any, **options: Any) -> Any:
         for x in args:
-            if type(x) is PartlyIndexed or type(x) is Elements:
+            if type(x) is PartlyIndexed or type(x) is Elements or is_whole(x):
                 own = own_of_elements(name, args[0])
                 if own is not None:
                     return own(*args[1:], **options)

@@ -177,9 +177,19 @@ def call_function(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
 
 
+def _undrawn() -> contextlib.AbstractContextManager[Any]:
+    """Has functions of PyTorch that draw random numbers raise."""
+    torch = sys.modules.get("torch")
+    if torch is None or torch.compiler.is_compiling():
+        return contextlib.nullcontext()
+    from fa._trace.drawn import NothingDrawn
+
+    return NothingDrawn()
+
+
 def _run(function: Callable[..., Any], arguments: list[Any]) -> Any:
     """The function's result; raises also an error of tracing that the function caught."""
-    with collected() as errors, _uncompiled():
+    with collected() as errors, _uncompiled(), _undrawn():
         result = function(*arguments)
         for caught in filter(is_caught_by_user, errors):
             caught.add_note("the function caught this error; what it did then is not traced")
@@ -203,6 +213,11 @@ def _call(function: Callable[..., Any], what: str, region: Region, arguments: li
                 return jaxpr.call(own, region, arguments)
             except TraceError as second:  # which says it all
                 raise second from None
+        if _is_of_script(first):
+            raise TraceError(
+                f"{_place(function)}expected {what} to be traced as it is, got a call of what "
+                "torch.jit.script made in it; call the function that was given to torch.jit.script"
+            ) from None
         if _is_of_dynamo(first):
             raise TraceError(
                 f"{_place(function)}expected {what} to be traced as it is, got a call of what "
@@ -213,6 +228,11 @@ def _call(function: Callable[..., Any], what: str, region: Region, arguments: li
         raise
 
 
+def _is_of_script(raised: Exception) -> bool:
+    """Whether a scripted function of PyTorch refused a traced value."""
+    return isinstance(raised, RuntimeError) and "but instead found type 'Scalar'" in str(raised)
+
+
 def _is_of_dynamo(raised: Exception) -> bool:
     """Whether torch.compile tried to compile a function of traced values."""
     dynamo = sys.modules.get("torch._dynamo.exc")
@@ -220,6 +240,12 @@ def _is_of_dynamo(raised: Exception) -> bool:
 
 
 def _require_function(function: Any, what: str) -> None:
+    jit = sys.modules.get("torch.jit")
+    if jit is not None and isinstance(plain(function), (jit.ScriptFunction, jit.ScriptModule)):
+        raise TypeError(
+            f"expected {what} to be a function in Python, got a {type(function).__name__} of "
+            "torch.jit; give the function that was given to torch.jit.script"
+        )
     if callable(function):
         return
     if is_array(function):
@@ -274,6 +300,7 @@ def _result(function: Any, what: str, region: Region, value: Any) -> str:
         got = f"a captured array of which dimensions {list(value.shape)} have no index"
     elif isinstance(value, Elements):
         got = f"an array of {list(value.shape)} traced elements"
+        remedy = "index what it is made of, or make one of it, as .sum() and .any() do"
     elif callable(value):
         got = f"a function{_maker_hint(function, inspect.signature(value))}"
     else:
