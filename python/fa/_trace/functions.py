@@ -39,6 +39,7 @@ from fa._trace.scalars import (
     constant,
     current_region,
     integer_type,
+    is_tracing,
 )
 
 Range = tuple[int, int]
@@ -1315,7 +1316,7 @@ def _elementwise(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def apply(*args: Any, **options: Any) -> Any:
         for x in args:
-            if type(x) is PartlyIndexed or type(x) is Elements or is_whole(x):
+            if type(x) is PartlyIndexed or type(x) is Elements or (is_tracing() and is_whole(x)):
                 own = own_of_elements(name, args[0])
                 if own is not None:
                     return own(*args[1:], **options)
