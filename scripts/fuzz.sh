@@ -15,7 +15,9 @@
 # KIND          general hopper layouts kernels: mutants of IR through fa-opt;
 #               schedules: mutants of schedules through hopper-verify and the interpreter;
 #               values emulator gradients sm_80 sm_90a: random functions from Python;
-#               runtime: damaged images. Without any: all.
+#               runtime: damaged images; families: all model families of the installed
+#               transformers, once, whose table goes to docs/transformers.md.
+#               Without any: all.
 #
 # Crashers and logs of failures go to out/fuzz, and the last lines say how to store them. The
 # status is 1 where something failed.
@@ -26,14 +28,14 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 jobs=${FA_JOBS:-$(nproc)}
 
-all=(general hopper layouts kernels schedules values emulator gradients sm_80 sm_90a runtime)
+all=(families general hopper layouts kernels schedules values emulator gradients sm_80 sm_90a runtime)
 minutes=10 seed=$(date +%s) sanitize=0 kinds=()
 while [ $# -gt 0 ]; do
   case "$1" in
   --minutes) minutes=$2 && shift ;;
   --seed) seed=$2 && shift ;;
   --sanitize) sanitize=1 ;;
-  -h | --help) sed -n '5,25s/^# \{0,1\}//p' "$0" && exit 0 ;;
+  -h | --help) sed -n '5,27s/^# \{0,1\}//p' "$0" && exit 0 ;;
   *)
     [[ " ${all[*]} " == *" $1 "* ]] || {
       echo "fuzz.sh: expected a kind (${all[*]}), got '$1'" >&2
@@ -123,6 +125,16 @@ fuzzer() { # KIND SEED: some seconds to a minute of it
     ;;
   esac
 }
+
+if [[ " ${kinds[*]} " == *" families "* ]]; then
+  echo "== families"
+  $python test/zoo/run_zoo.py --seconds $((minutes * 60)) --json "$out/families.json" \
+    --table docs/transformers.md || failed=1
+  rest=()
+  for kind in "${kinds[@]}"; do [ "$kind" = families ] || rest+=("$kind"); done
+  [ ${#rest[@]} -gt 0 ] || exit $failed
+  kinds=("${rest[@]}")
+fi
 
 worker() { # SEED STEP: all kinds, again and again
   local number=$1 kind log
