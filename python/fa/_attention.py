@@ -78,7 +78,8 @@ def attention(
 
     Args:
         q: queries [B, Hq, Sq, D]; float32, float16, bfloat16, or on the CPU
-            float64, which is computed in throughout; any strides on the CPU (negative and 0, too), unit stride along D on a GPU. An
+            float64, which is computed in throughout; any strides, negative and 0, too. What
+            a GPU cannot load in vectors of 16 bytes is copied in each call. An
             array of NumPy, PyTorch or CuPy, or any object that exports
             `__dlpack__`, `__cuda_array_interface__` or `__array_interface__`.
             Or a nested tensor of PyTorch [B, Hq, *, D] (`attention_varlen`).

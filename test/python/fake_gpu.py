@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import warnings
 
 import fa
 import numpy as np
@@ -109,6 +110,15 @@ def view(tensor):
     )
 
 
+copied = []
+
+
+def copy(tensor):
+    """Noted, with a new address and no strides of its own."""
+    copied.append(tensor)
+    return Tensor(tensor.shape, tensor.dtype, tensor.device)
+
+
 def install():
     dtypes = {name: name for name in ("f64", "f32", "f16", "bf16")}
     assert _native.add_library([Tensor], capsule(API), empty, dtypes, lambda index: index)
@@ -118,6 +128,7 @@ def install():
         lambda like, shape, dtype, device: empty(shape, dtype=dtype, device=device),
         lambda device: STREAM,
         is_native=True,
+        copy=copy,
     )
     _arrays._LIBRARIES.update({Tensor: library, Child: library})
 
@@ -230,8 +241,66 @@ def strides():
         assert long_way(fa.attention, odd, k, v)[1] == is_first
         assert not long_way(fa.attention, q, k, v)[1]
     assert asked == ["sm_90a", "sm_90"]
-    last = Tensor(q.shape, strides=(4 * 64 * 128, 64 * 128, 128, 2))
-    raises(ValueError, "expected stride 1 in dimension 3", lambda: fa.attention(last, k, v))
+    assert not copied
+
+
+def moved(shape, by=2, **options):
+    """A tensor whose first element is not where a vector of 16 bytes begins."""
+    tensor = Tensor(shape, **options)
+    tensor.pointer += by
+    return tensor
+
+
+def copies():
+    """What no load of 16 bytes takes is copied in each call, and said once."""
+    q, k, v = inputs()
+    cut = (4 * 64 * 65, 64 * 65, 65, 1)  # x[..., 1:] of head dim 65
+    unreadable = (
+        moved(q.shape),
+        moved(q.shape, 8),
+        moved(q.shape, 0, strides=cut),
+        moved(q.shape, strides=cut),
+        Tensor(q.shape, strides=(4 * 64 * 128, 64 * 128, 128, 2)),
+        Tensor(q.shape, strides=(4 * 64 * 64, 64 * 64, 1, 64)),
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for x in unreadable:
+            for _ in range(2):  # and again: its values may be others
+                out, is_long = long_way(fa.attention, x, k, v)
+                assert is_long and copied == [x] and out.shape == q.shape
+                copied.clear()
+            assert not long_way(fa.attention, q, k, v)[1]
+        fa.attention(unreadable[0], moved(k.shape, 4), moved(v.shape, 6))
+        assert len(copied) == 3
+        copied.clear()
+    assert len(caught) == 1 and caught[0].filename == __file__
+    assert "query of shape [2, 4, 64, 64] with strides [16384, 4096, 64, 1] at an address 2" in str(
+        caught[0].message
+    )
+    # Rows that no vector could hold are read element by element.
+    q, k, v = inputs(dim=20, value=12)
+    fa.attention(moved(q.shape), moved(k.shape), moved(v.shape))
+    assert not copied
+    # The strides of a dimension of one element say nothing.
+    one = moved((1, 1, 1, 64), 0, strides=(3, 5, 7, 1))
+    fa.attention(one, *(Tensor((1, 1, 96, 64)) for _ in range(2)))
+    assert not copied
+
+
+def copies_of_a_gradient():
+    """Likewise."""
+    q, k, v = inputs()
+    out, lse, out_grad = Tensor(q.shape), Tensor(q.shape[:3], "f32"), Tensor(q.shape)
+    wrong = moved(q.shape), moved(k.shape, strides=(2 * 96 * 65, 96 * 65, 65, 1)), moved(v.shape)
+    with warnings.catch_warnings(record=True):
+        for _ in range(2):
+            gradients, is_long = long_way(fa.attention_backward, *wrong, out, lse, out_grad)
+            assert is_long and copied == list(wrong)
+            assert [x.shape for x in gradients[:3]] == [x.shape for x in (q, k, v)]
+            copied.clear()
+    gradients, is_long = long_way(fa.attention_backward, q, k, v, out, lse, out_grad)
+    assert not is_long and not copied
 
 
 def functions():

@@ -1093,6 +1093,48 @@ def test_a_scale_whose_gradient_would_be_lost(function):
     )
 
 
+SLICES = {
+    "first": lambda x: x[..., 1:],
+    "last": lambda x: x[..., :-1],
+    "every second": lambda x: x[..., ::2],
+    "transposed": lambda x: x.mT.contiguous().mT,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("name", SLICES)
+@pytest.mark.filterwarnings("ignore:.* is copied in each call")
+def test_slices_that_no_vector_load_takes(name, dtype):
+    """As PyTorch takes them: a GPU's kernels read copies, and see what changes in between."""
+    cut = SLICES[name]
+    # Another order of sums on the CPU; elements that are read wrong are off by far more.
+    close = functools.partial(torch.testing.assert_close, rtol=4e-3, atol=4e-3)
+    dim = {"every second": 64, "transposed": 32}.get(name, 33)
+    wide = [normal(2, 2, 40, dim, dtype=dtype, seed=n).requires_grad_() for n in range(3)]
+    views = [cut(x) for x in wide]
+    plain = [x.detach().contiguous().requires_grad_() for x in views]
+    for function in (fa.attention, fa.torch.sdpa):
+        with torch.no_grad():
+            for _ in range(2):
+                close(function(*views), function(*[cut(x).contiguous() for x in wide]))
+                wide[1].mul_(0.5)
+                wide[1].mul_(2.0)
+        out, expected = function(*views), function(*plain)
+        grads = torch.autograd.grad(out.float().square().sum(), wide, retain_graph=True)
+        others = torch.autograd.grad(expected.float().square().sum(), plain)
+        for got, other in zip(grads, others):
+            close(cut(got), other)
+    if torch.cuda.is_available() and DEVICE != "cpu":
+        graph, given = torch.cuda.CUDAGraph(), [x.detach() for x in views]
+        fa.attention(*given)
+        with torch.cuda.graph(graph):
+            out = fa.attention(*given)
+        with torch.no_grad():
+            wide[0].neg_()
+        graph.replay()
+        close(out, fa.attention(*[x.contiguous() for x in given]))
+
+
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed")
 def test_distributed_tensors():
     """Of several processes: refused by name, as one that is captured."""

@@ -22,6 +22,7 @@ import ctypes
 import functools
 import math
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ import numpy as np
 
 from fa import _native
 from fa._run.environment import cuda_driver
+from fa._run.frames import users_level
 
 _NUMPY_TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64"}
 _INT_TYPES = {"int64": "i64", "int32": "i32", "int8": "i8", "uint8": "u8", "bool": "i1"}
@@ -91,6 +93,8 @@ class Library:
     innermost; None where `empty` is as good."""
     is_native: bool = False
     """Calls that were made once need no view: `_native` reads the arrays itself."""
+    copy: Callable[[Any], Any] | None = None
+    """array -> its elements in row-major order elsewhere; None where fa makes no copies."""
 
     def result(self, like: Any, view: View, last: int) -> Any:
         """Uninitialised memory for a result of an operand's type and sizes, but for the last one.
@@ -281,6 +285,7 @@ def _torch_library(torch: Any) -> Library:
         memory=memory,
         in_order=unfilled_like,
         is_native=is_native,
+        copy=lambda tensor: tensor.clone(memory_format=torch.contiguous_format),
     )
 
 
@@ -434,6 +439,7 @@ def _cupy_library(cupy: Any) -> Library:
         lambda array: _cuda_interface_view(array, array.device.id)._replace(stream=None),
         empty,
         lambda index: cupy.cuda.get_current_stream().ptr,
+        copy=lambda array: array.copy(order="C"),
     )
 
 
@@ -727,6 +733,63 @@ def views_of(arrays: Sequence[Any], names: Sequence[str]) -> tuple[Library, list
             f"got {type(array).__name__}; move it to where {names[0]} is"
         )
     return library, views
+
+
+_VECTOR = 16
+"""Bytes that a load of a GPU's kernel reads at once."""
+
+
+def _is_readable(view: View) -> bool:
+    """Whether a kernel of a GPU reads rows as they are: their elements lie side by side, and
+    where vectors could hold a row each begins at a vector's address."""
+    size = _SIZES[view.dtype]
+    if view.shape[-1] > 1 and view.strides[-1] != 1:
+        return False
+    if view.shape[-1] * size % _VECTOR != 0:
+        return True
+    steps = [step for length, step in zip(view.shape[:-1], view.strides) if length > 1]
+    return all(place % _VECTOR == 0 for place in (view.pointer, *(size * step for step in steps)))
+
+
+def readable(
+    library: Library, arrays: Sequence[Any], views: Sequence[View], names: Sequence[str]
+) -> list[View]:
+    """The views that a kernel reads: on a GPU those of copies, where it can't read the arrays.
+
+    A copy is made in each call and lives as long as its view: the arrays' values may be
+    others in the next one.
+
+    Args:
+        library: the arrays'.
+        arrays: of rank 4, whose last dimension is the head dim.
+        views: theirs.
+        names: what they are called, for the warning that is given once in a process.
+    """
+    result = list(views)
+    if library.copy is None or views[0].device is None:
+        return result
+    for at, (array, view, name) in enumerate(zip(arrays, views, names)):
+        if 0 not in view.shape and not _is_readable(view):
+            copied = library.copy(array)
+            result[at] = library.view(copied)._replace(owner=copied)
+            _note_copy(name, view)
+    return result
+
+
+_noted = False
+
+
+def _note_copy(name: str, view: View) -> None:
+    """Warns once in a process that an array is copied in each call."""
+    global _noted
+    if not _noted:
+        _noted = True
+        warnings.warn(
+            f"{name} of shape {list(view.shape)} with strides {list(view.strides)} at an address "
+            f"{view.pointer % _VECTOR} above a multiple of {_VECTOR} is copied in each call: a "
+            f"GPU's kernel reads rows in vectors of {_VECTOR} bytes; make it contiguous once",
+            stacklevel=users_level(),
+        )
 
 
 def check_result(view: View, name: str) -> None:

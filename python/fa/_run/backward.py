@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fa import _native
-from fa._run.arrays import Array, View, compute_type, is_torch_tensor, views_of
+from fa._run.arrays import Array, View, compute_type, is_torch_tensor, readable, views_of
 from fa._run.call import Call, captured_views, lists_to_remember, target_of
 from fa._run.checks import check, check_captured, check_extents, check_scale
 from fa._run.config import DEFAULT_SCHEDULE, AttentionConfig, Schedule
@@ -145,7 +145,8 @@ def differentiate(
             deterministic=deterministic and target != "cpu",  # where they always have
             schedule=Schedule.of(schedule) if schedule else DEFAULT_SCHEDULE,
         )
-        arguments = [*views, *captured, *of_results, *map(library.view, made)]
+        read = readable(library, (q, k, v), views, ("query", "key", "value"))
+        arguments = [*read, *captured, *of_results, *map(library.view, made)]
         kept = kernel.run(library, arguments, traced.prepared, traced.arrays, like=q)
         reads = kernel.list_reads
         is_usual = is_usual and call.is_usual(kept is not None or reads is None)

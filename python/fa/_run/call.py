@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fa import _native
-from fa._run.arrays import Library, View, compute_type, library_of, views_of
+from fa._run.arrays import Library, View, compute_type, library_of, readable, views_of
 from fa._run.checks import check, check_captured, check_extents, check_scale
 from fa._run.config import DEFAULT_SCHEDULE, AttentionConfig, Schedule
 from fa._run.environment import gpu_target
@@ -182,6 +182,7 @@ def attend(call: Call) -> Any:
             bool(return_lse),
             traced.variant,
         )
+        views = readable(library, (q, k, v), views, ("query", "key", "value"))
         views += captured_views(traced, q, library, views[0])
         check_extents(traced, *views[:2])
         views += map(library.view, results)

@@ -5,18 +5,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import os
 import sys
 import threading
 import types
 from collections.abc import Iterator
 from typing import Any
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_NAMED = ("masks.py", "scores.py")
-"""Files of fa whose functions stand for the user's."""
-
+from fa._run.frames import is_internal
 
 _state = threading.local()
 
@@ -27,20 +22,6 @@ class TraceError(ValueError):
 
 class NoAttribute(TraceError, AttributeError):
     """So that `hasattr` and `getattr` with a default work."""
-
-
-@functools.cache
-def is_internal(filename: str) -> bool:
-    """Whether a frame of the file is machinery, of fa or a library, not the user's."""
-    folder, name = os.path.split(os.path.abspath(filename))
-    if folder == _ROOT:
-        return name not in _NAMED
-    roots = [_ROOT]
-    for module in ("torch", "numpy", "jax", "cupy"):
-        file = getattr(sys.modules.get(module), "__file__", None)
-        if file:
-            roots.append(os.path.dirname(os.path.abspath(file)))
-    return any(folder == root or folder.startswith(root + os.sep) for root in roots)
 
 
 @contextlib.contextmanager

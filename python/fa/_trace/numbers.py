@@ -5,13 +5,12 @@
 from __future__ import annotations
 
 import functools
-import sys
 import types
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from fa._trace.errors import is_internal
+from fa._run.frames import users_level
 from fa._trace.made import Made, plain
 
 _MOST = 8
@@ -85,16 +84,8 @@ def note_traced(*functions: Any) -> None:
                     "a number in Python is part of the kernel, and each one compiles another: give "
                     f"torch.tensor({name.split('.')[-1]}), or an array of one element, which the "
                     "kernel reads when it runs",
-                    stacklevel=_users_level(),
+                    stacklevel=users_level(),
                 )
-
-
-def _users_level() -> int:
-    """How many frames above the caller the user's is, as `warnings.warn` counts."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and is_internal(frame.f_code.co_filename):
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 def _place(function: types.FunctionType) -> str:
