@@ -231,7 +231,7 @@ class AttentionMask:
         return self._seen
 
     def numbers(self, reason: str) -> Tensor:
-        """What is added to scores [B, 1, Sq, Sk], made once, of the mask's type.
+        """The numbers [B, 1, Sq, Sk] that are added to scores, of the mask's type, made once.
 
         Args:
             reason: why, for `Statistics`.
@@ -610,7 +610,7 @@ def _split_mask(
             )
         if mask.is_causal_alone and sizes[-2] == length:
             return length > 1, None, None
-        # What a function reads is not there for other entries or lengths.
+        # A function reads arrays of its mask's own batch size and lengths.
         if sizes[0] == batch and sizes[-2] == length and sizes[-1] == keys:
             return False, mask.function, None
         mask = mask.seen("cropped")

@@ -17,7 +17,9 @@ MAX_SCALE = float(np.finfo(np.float32).max)
 
 
 def number_of_argument(name: str, value: Any) -> float:
-    """A number in Python from what is one, or an array of one; an infinite one beyond float64.
+    """The argument, a number or an array of one element, as a float of Python.
+
+    An integer that float64 does not hold is infinite.
 
     Raises:
         TypeError: anything else, and a tensor whose gradient would be lost.
