@@ -682,6 +682,7 @@ def attention_forward(
     Raises:
         NotImplementedError: output_attentions, indices of sparse attention, sinks of
             each query, paged caches.
+        ValueError: the layer has more keys than its mask was made for.
     """
     _refuse(module, kwargs)
     queries, keys = query.shape[2], key.shape[2]

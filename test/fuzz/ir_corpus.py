@@ -181,7 +181,7 @@ class Messages:
 
 
 class Choice:
-    """Mutants of which few stand for all.
+    """Chooses a few mutants that stand for all.
 
     Args:
         each: how many of an outcome are kept.
@@ -234,7 +234,7 @@ class Choice:
         return groups
 
     def _kept(self) -> list[str]:
-        """The outcomes of which there are to be mutants."""
+        """The outcomes whose mutants the corpus keeps."""
         ours, valid, syntax = [], [], []
         for outcome in sorted(self.found, key=lambda known: (self._shortest(known), known)):
             if outcome.startswith("valid"):

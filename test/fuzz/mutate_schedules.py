@@ -46,7 +46,7 @@ PROGRAMS = {
     # Only placed: no order was chosen.
     "causal-placed": ("causal", forward(192, "--fa-hopper-place") + CLEAN),
     "gemm-placed": ("tiles/gemm", ["--fa-hopper-place"] + CLEAN),
-    # Gradients: vectors come by themselves, and with a tile.
+    # Gradients: a vector has a stage of its own, or shares one with a tile.
     "backward": ("tiles/backward", ["--fa-schedule-hopper"] + CLEAN),
     "backward-companions": (
         "tiles/backward",

@@ -564,7 +564,7 @@ def test_a_function_that_can_not_be_traced_is_a_matrix_and_said_once():
 
 
 def test_a_mask_is_a_tensor_for_who_wants_one():
-    """Numbers that are added, as of "eager", and booleans for what is logical."""
+    """Code that reads the mask gets the numbers of "eager"; logical operations get booleans."""
     given = {**arguments(MASKS["causal"], 9, 0), "dtype": torch.bfloat16}
     matrix = masking_utils.sdpa_mask(**given)
     numbers = masking_utils.eager_mask(**given)
