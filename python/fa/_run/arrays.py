@@ -739,7 +739,7 @@ _VECTOR = 16
 """Bytes that a load of a GPU's kernel reads at once."""
 
 
-def _is_readable(view: View) -> bool:
+def is_readable(view: View) -> bool:
     """Whether a kernel of a GPU reads rows as they are: their elements lie side by side, and
     where vectors could hold a row each begins at a vector's address."""
     size = _SIZES[view.dtype]
@@ -769,7 +769,7 @@ def readable(
     if library.copy is None or views[0].device is None:
         return result
     for at, (array, view, name) in enumerate(zip(arrays, views, names)):
-        if 0 not in view.shape and not _is_readable(view):
+        if 0 not in view.shape and not is_readable(view):
             copied = library.copy(array)
             result[at] = library.view(copied)._replace(owner=copied)
             _note_copy(name, view)

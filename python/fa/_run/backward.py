@@ -13,7 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fa import _native
-from fa._run.arrays import Array, View, compute_type, is_torch_tensor, readable, views_of
+from fa._run.arrays import (
+    Array,
+    View,
+    compute_type,
+    is_readable,
+    is_torch_tensor,
+    library_of,
+    readable,
+    views_of,
+)
 from fa._run.call import Call, captured_views, lists_to_remember, target_of
 from fa._run.checks import check, check_captured, check_extents, check_scale
 from fa._run.config import DEFAULT_SCHEDULE, AttentionConfig, Schedule
@@ -178,18 +187,10 @@ def _readable(array: Any) -> Any:
     and a GPU wants unit stride and rows of vectors that begin at 16 bytes."""
     if not is_torch_tensor(array) or array.dim() == 0:
         return array
-    if array.stride(-1) == 1 and (not array.is_cuda or _has_vectors(array)):
+    takes_all = not array.is_cuda or array.dim() != 4  # but the unit stride
+    if array.stride(-1) == 1 and (takes_all or is_readable(library_of(array).view(array))):
         return array
     return array.clone(memory_format=sys.modules["torch"].contiguous_format)
-
-
-def _has_vectors(array: Any) -> bool:
-    """Whether rows of a tensor that could be read as vectors of 16 bytes begin at such."""
-    size = array.element_size()
-    if array.dim() != 4 or array.shape[-1] * size % 16 != 0:
-        return True
-    places = (array.data_ptr(), *(size * stride for stride in array.stride()[:-1]))
-    return all(place % 16 == 0 for place in places)
 
 
 def _fill_with_zeros(array: Any) -> None:
