@@ -334,7 +334,8 @@ class Block:
         self.put(o[0], self.result(p, np.array(q, np.int64)), m)
 
     def op_rem(self, p, o, m):
-        a, b = self.typed(p, o[1]).astype(np.int64), self.typed(p, o[2]).astype(np.int64)
+        wide = np.uint64 if p[-1][0] == "u" else np.int64
+        a, b = self.typed(p, o[1]).astype(wide), self.typed(p, o[2]).astype(wide)
         self.put(o[0], self.result(p, np.fmod(a, np.where(b == 0, 1, b))), m)
 
     def op_min(self, p, o, m):

@@ -1,8 +1,8 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
+#include "fa/Target/ExpandMath.h"
 #include "fa/Target/CPU/Passes.h"
-#include "fa/Target/ExpandClamp.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Arith/Transforms/Passes.h"
@@ -168,10 +168,66 @@ static Value expandExp(const Arithmetic &f, Value x) {
   return f.selectLess(x, least, f.constant(0.0), result);
 }
 
+/// ln x of an f32, as scale * ln m + e * step: x = m 2^e, sqrt(1/2) <= m <
+/// sqrt(2), ln m = 2 artanh((m - 1) / (m + 1)). Upstream's (LLVM 22) takes
+/// denormal numbers for the least normal one.
+static Value expandLogarithm(const Arithmetic &f, Value x, double scale,
+                             double stepHigh, double stepLow) {
+  OpBuilder &b = f.b;
+  Location loc = f.loc;
+  Value zero = f.constant(0.0), one = f.constant(1.0);
+  Value least = f.constant(0x1p-126);
+  constexpr int64_t kShift = 25;
+  Value y = f.selectLess(x, least, f.mul(x, f.constant(0x1p25)), x);
+  Value isDenormal =
+      arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, x, least);
+  Value bits = arith::BitcastOp::create(b, loc, f.bitsType(), y);
+  auto andBits = [&](Value v, int64_t mask) -> Value {
+    return arith::AndIOp::create(b, loc, v, f.bits(mask));
+  };
+  Value exponent = arith::SubIOp::create(
+      b, loc,
+      arith::ShRUIOp::create(b, loc, bits, f.bits(f.format.significand)),
+      arith::SelectOp::create(b, loc, isDenormal, f.bits(127 + kShift),
+                              f.bits(127)));
+  Value m = arith::BitcastOp::create(
+      b, loc, f.type,
+      arith::OrIOp::create(b, loc, andBits(bits, 0x7fffff),
+                           f.bits(0x3f800000)));
+  Value e = arith::SIToFPOp::create(b, loc, f.type, exponent);
+  Value root = f.constant(1.41421356);
+  e = f.selectLess(m, root, e, f.add(e, one));
+  m = f.selectLess(m, root, m, f.mul(m, f.constant(0.5)));
+  Value ratio = arith::DivFOp::create(b, loc, f.sub(m, one), f.add(m, one));
+  Value square = f.mul(ratio, ratio);
+  Value series = f.constant(2.0 / 9 * scale);
+  for (double c : {2.0 / 7, 2.0 / 5, 2.0 / 3, 2.0})
+    series = f.fma(series, square, f.constant(c * scale));
+  Value result = f.fma(ratio, series, f.mul(e, f.constant(stepLow)));
+  result = f.fma(e, f.constant(stepHigh), result);
+  // Of 0, of negative numbers, and of infinity and NaN.
+  Value infinity = f.constant(std::numeric_limits<double>::infinity());
+  Value nan = f.constant(std::numeric_limits<double>::quiet_NaN());
+  result = f.selectLess(x, infinity, result, x);
+  result = f.selectLess(zero, x, result, nan);
+  Value isZero =
+      arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OEQ, x, zero);
+  return arith::SelectOp::create(
+      b, loc, isZero, f.constant(-std::numeric_limits<double>::infinity()),
+      result);
+}
+
+static Value expandLog(const Arithmetic &f, Value x) {
+  return expandLogarithm(f, x, 1, f.format.ln2High, f.format.ln2Low);
+}
+static Value expandLog2(const Arithmetic &f, Value x) {
+  return expandLogarithm(f, x, kLog2E, 1, 0);
+}
+
 namespace {
 
 template <typename OpTy, Value (*expand)(const Arithmetic &, Value)>
-struct ExpandExponential : OpRewritePattern<OpTy> {
+struct ExpandUnary : OpRewritePattern<OpTy> {
   using OpRewritePattern<OpTy>::OpRewritePattern;
   LogicalResult matchAndRewrite(OpTy op,
                                 PatternRewriter &rewriter) const override {
@@ -183,6 +239,8 @@ struct ExpandExponential : OpRewritePattern<OpTy> {
     // no vectors, computes its exponentials in another way.
     if (type.isF64())
       return rewriter.notifyMatchFailure(op, "a single f64");
+    if (isa<math::LogOp, math::Log2Op>(op) && format->significand != 23)
+      return rewriter.notifyMatchFailure(op, "logarithms of f64");
     Arithmetic f{rewriter, op.getLoc(), type, *format};
     rewriter.replaceOp(op, expand(f, op.getOperand()));
     return success();
@@ -208,11 +266,14 @@ struct CPUExpandMathPass : fa::impl::CPUExpandMathPassBase<CPUExpandMathPass> {
   using CPUExpandMathPassBase::CPUExpandMathPassBase;
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    patterns.add<ExpandExponential<math::ExpOp, expandExp>,
-                 ExpandExponential<math::Exp2Op, expandExp2>>(&getContext(),
-                                                              /*benefit=*/10);
+    patterns.add<ExpandUnary<math::ExpOp, expandExp>,
+                 ExpandUnary<math::Exp2Op, expandExp2>>(&getContext(),
+                                                        /*benefit=*/10);
+    patterns.add<ExpandUnary<math::LogOp, expandLog>,
+                 ExpandUnary<math::Log2Op, expandLog2>>(&getContext(),
+                                                        /*benefit=*/10);
     patterns.add<CompareForMaximum>(&getContext());
-    populateExpandClamp(patterns);
+    populateExpandMath(patterns);
     // What has no lowering on vectors.
     math::populateExpansionPatterns(patterns,
                                     {"asinh", "acosh", "atanh", "fpowi"});

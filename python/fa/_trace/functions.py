@@ -223,7 +223,8 @@ def div(x: Any, y: Any, *, rounding_mode: str | None = None) -> Scalar:
     _, (x, y) = _lift_all(x, y)
     type, x, y = _promote(x, y, "index")
     if type in FLOATS:
-        return trunc(true_divide(x, y))
+        whole = round_(true_divide(x - _emit("arith.remf", x, y), y))
+        return where(eq(y, 0.0), true_divide(x, y), whole)
     # Rounded down, and one more where that was below a quotient that is no integer.
     quotient, rest = _quotient(x, y), _remainder(x, y)
     below = _logical("andi", ne(rest, 0), ne(lt(x, 0), lt(y, 0)))
@@ -286,42 +287,43 @@ def _remainder(x: Scalar, y: Scalar) -> Scalar:
     return _narrowed(result)
 
 
-def _float_quotient(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar]:
-    """(x // y, x % y), right also where the quotient was rounded up or down."""
-    region = x._region
-    quotient = floor(true_divide(x, y))
-    rest = _emit("math.fma", neg(quotient), y, x)
-    zero = constant(region, 0.0)
-    too_large = ne(rest, zero) & ne(lt(rest, zero), lt(y, zero))
-    too_small = ~too_large & ge(abs_(rest), abs_(y))
-    one = constant(region, 1.0)
-    quotient = where(too_large, quotient - one, where(too_small, quotient + one, quotient))
-    rest = where(too_large, rest + y, where(too_small, rest - y, rest))
-    return quotient, rest
+def _float_remainder(x: Scalar, y: Scalar) -> Scalar:
+    """x % y of floats, with the sign of y."""
+    rest = _emit("arith.remf", x, y)
+    zero = constant(x._region, 0.0)
+    is_other = ne(rest, zero) & ne(lt(rest, zero), lt(y, zero))
+    return where(is_other, rest + y, rest)
+
+
+def _float_quotient(x: Scalar, y: Scalar) -> Scalar:
+    """x // y of floats: x less what is left, divided, is an integer but for rounding."""
+    rest = _emit("arith.remf", x, y)
+    whole = round_(true_divide(x - rest, y))
+    is_other = ne(rest, 0.0) & ne(lt(rest, 0.0), lt(y, 0.0))
+    return where(eq(y, 0.0), true_divide(x, y), where(is_other, whole - 1.0, whole))
 
 
 def floor_divide(x: Any, y: Any) -> Scalar:
     """x // y, rounded down."""
     _, (x, y) = _lift_all(x, y)
     type, x, y = _promote(x, y, "index")
-    return _float_quotient(x, y)[0] if type in FLOATS else _quotient(x, y)
+    return _float_quotient(x, y) if type in FLOATS else _quotient(x, y)
 
 
 def remainder(x: Any, y: Any) -> Scalar:
     """x % y, with the sign of y."""
     _, (x, y) = _lift_all(x, y)
     type, x, y = _promote(x, y, "index")
-    return _float_quotient(x, y)[1] if type in FLOATS else _remainder(x, y)
+    return _float_remainder(x, y) if type in FLOATS else _remainder(x, y)
 
 
 def fmod(x: Any, y: Any) -> Scalar:
     """x - trunc(x / y) * y, with the sign of x."""
     _, (x, y) = _lift_all(x, y)
     type, x, y = _promote(x, y, "index")
-    negative = lt(x, 0)
-    # At 0 the slope of |x| is 0, and that of fmod 1.
-    size = _negated_where(negative, x) if type in FLOATS else abs_(x)
-    return _negated_where(negative, remainder(size, abs_(y)))
+    if type in FLOATS:
+        return _emit("arith.remf", x, y)
+    return _negated_where(lt(x, 0), remainder(abs_(x), abs_(y)))
 
 
 def _negated_where(condition: Scalar, x: Scalar) -> Scalar:
@@ -697,9 +699,7 @@ def tan(x: Any) -> Scalar:
     return true_divide(sin(x), cos(x))
 
 
-def sinh(x: Any) -> Scalar:
-    """Hyperbolic sine."""
-    return mul(sub(exp(x), exp(neg(x))), 0.5)
+sinh = _unary("math.sinh", "Hyperbolic sine.")
 
 
 def cosh(x: Any) -> Scalar:
@@ -1071,7 +1071,7 @@ def _shaped(name: str) -> Callable[..., Any]:
     def keep(x: Any, *sizes: Any, **options: Any) -> Any:
         given = [options[key] for key in ("shape", "size", "dtype") if key in options]
         _require_one(f"{name} of a traced value", (*sizes, *given))
-        return x
+        return _copied(x)
 
     keep.__doc__ = "x, of the shape of one number."
     return keep
@@ -1092,8 +1092,18 @@ def new_full(x: Any, size: Any, fill_value: Any, *, dtype: Any = None, **options
 
 
 def _itself(x: Any, *others: Any, **options: Any) -> Any:
-    """x: what copies, detaches or moves an array."""
+    """x: what gives an array back that is as asked already."""
     return x
+
+
+def _copied(x: Any, *others: Any, **options: Any) -> Any:
+    """x, as another result: a copy or a view of an array."""
+    return x.anew() if type(x) is Scalar else x
+
+
+def _detached(x: Any) -> Any:
+    """x as a constant to gradients."""
+    return x.stopped() if type(x) is Scalar else x
 
 
 # --- By name ----------------------------------------------------------------------------------
@@ -1246,11 +1256,12 @@ _ALIASES = {
     "new_ones": _new(1),
     "new_full": new_full,
     "new_tensor": lambda x, value, **options: new_full(x, (), value, **options),
-    "copy": _itself,
-    "clone": _itself,
-    "detach": _itself,
+    "copy": _copied,
+    "clone": _copied,
+    "detach": _detached,
+    "stop_gradient": _detached,
     "contiguous": _itself,
-    "squeeze": _itself,
+    "squeeze": _copied,
     "view": _shaped("view"),
     "reshape": _shaped("reshape"),
     "cpu": _itself,

@@ -178,9 +178,11 @@ def LowerKernelMathPass : Pass<"fa-lower-kernel-math", "::mlir::gpu::GPUModuleOp
   let summary = "math as instructions of the GPU, or a diagnostic";
   let description = [{
     exp2, exp, log, log2, rsqrt and division become the approximate
-    instructions (ex2, lg2, rcp, rsqrt) and short formulas over them, and so does
+    instructions (ex2, lg2, div.full, rsqrt) and short formulas over them, and so does
     a tanh with `fastmath<afn>`, as blocks that have 16-bit numbers get it; what
-    has neither is expanded as a polynomial. An operation that cannot be lowered is
+    has neither is expanded as a polynomial. A reciprocal, a division with
+    `fastmath<arcp>` and a logarithm with `afn` take denormal numbers for 0. Angles
+    are reduced exactly, and remainders are exact. An operation that cannot be lowered is
     an error here, because later it would end the process. Constant factors,
     one after the other, become one, and so does a factor of a linear form: the
     scale of scores, a cap and tanh's own constants.
@@ -190,7 +192,7 @@ def LowerKernelMathPass : Pass<"fa-lower-kernel-math", "::mlir::gpu::GPUModuleOp
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::LLVM::LLVMDialect",
     "::mlir::math::MathDialect", "::mlir::NVVM::NVVMDialect",
-    "::mlir::vector::VectorDialect"
+    "::mlir::vector::VectorDialect", "::mlir::scf::SCFDialect"
   ];
 }
 

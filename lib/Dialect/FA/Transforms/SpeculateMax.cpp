@@ -213,7 +213,11 @@ static void finishLogSumExp(IRRewriter &rewriter, Recurrence &r, Value sum,
   Value lse = b.elementwise(
       {r.loop.getResult(r.max), sum}, rewriter.getF32Type(),
       [&](OpBuilder &nested, Location l, ValueRange args) -> Value {
-        Value log = math::Log2Op::create(nested, l, args[1]);
+        // A sum of weights is no denormal number.
+        Value log = math::Log2Op::create(
+            nested, l, args[1],
+            arith::FastMathFlagsAttr::get(nested.getContext(),
+                                          arith::FastMathFlags::afn));
         if (subtractFirst) {
           Value up = arith::AddFOp::create(
               nested, l, log,

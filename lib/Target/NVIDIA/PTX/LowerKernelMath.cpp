@@ -4,7 +4,7 @@
 // Math on scalars, as the GPU's approximate instructions and short formulas
 // over them. Nothing calls a device library.
 
-#include "fa/Target/ExpandClamp.h"
+#include "fa/Target/ExpandMath.h"
 #include "fa/Target/NVIDIA/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -12,11 +12,13 @@
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Math/Transforms/Passes.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 
 #include <cmath>
+#include <limits>
 
 namespace fa {
 #define GEN_PASS_DEF_LOWERKERNELMATHPASS
@@ -53,6 +55,23 @@ Value times(OpBuilder &b, Location loc, Value x, float c) {
   return arith::MulFOp::create(b, loc, x, constant(b, loc, c));
 }
 
+Value absolute(OpBuilder &b, Location loc, Value x) {
+  return intrinsic(b, loc, "llvm.fabs.f32", x);
+}
+/// x < limit, false for a NaN.
+Value isLess(OpBuilder &b, Location loc, Value x, Value limit) {
+  return arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, x, limit);
+}
+/// sum c[n] x^n
+Value polynomial(OpBuilder &b, Location loc, Value x,
+                 ArrayRef<double> coefficients) {
+  Value sum = constant(b, loc, coefficients.back());
+  for (double c : llvm::reverse(coefficients.drop_back()))
+    sum = LLVM::FMAOp::create(b, loc, b.getF32Type(), sum, x,
+                              constant(b, loc, c));
+  return sum;
+}
+
 /// Formula of one f32 operation.
 using Formula = Value (*)(OpBuilder &, Location, Value);
 
@@ -66,6 +85,25 @@ template <typename Op> struct UnaryF32 : OpRewritePattern<Op> {
     return success();
   }
   Formula formula;
+};
+
+/// ln, log2 and log10, of denormal numbers too but where `afn` spares that.
+template <typename Op> struct Logarithm : OpRewritePattern<Op> {
+  Logarithm(MLIRContext *context, float ofTwo)
+      : OpRewritePattern<Op>(context), ofTwo(ofTwo) {}
+  LogicalResult matchAndRewrite(Op op, PatternRewriter &b) const override {
+    if (!op.getType().isF32())
+      return b.notifyMatchFailure(op, "not f32");
+    bool isFar =
+        bitEnumContainsAll(op.getFastmath(), arith::FastMathFlags::afn);
+    Value x = intrinsic(b, op.getLoc(),
+                        isFar ? "llvm.nvvm.lg2.approx.ftz.f"
+                              : "llvm.nvvm.lg2.approx.f",
+                        op.getOperand());
+    b.replaceOp(op, ofTwo == 1 ? x : times(b, op.getLoc(), x, ofTwo));
+    return success();
+  }
+  float ofTwo;
 };
 
 /// 16-bit math is done in f32.
@@ -256,6 +294,9 @@ struct FoldIntoFMA : OpRewritePattern<LLVM::FMAOp> {
   }
 };
 
+/// A product with a reciprocal where that has the digits: of 1, and where
+/// `arcp` allows it. The reciprocal's instruction takes denormal numbers for 0;
+/// the division's does not, and has two units in the last place.
 struct Divide : OpRewritePattern<arith::DivFOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(arith::DivFOp op,
@@ -268,9 +309,120 @@ struct Divide : OpRewritePattern<arith::DivFOp> {
                                           constant(b, op.getLoc(), 1 / *by));
       return success();
     }
-    b.replaceOpWithNewOp<arith::MulFOp>(
-        op, op.getLhs(), reciprocal(b, op.getLoc(), op.getRhs()));
+    std::optional<float> of = constantOf(op.getLhs());
+    bool isReciprocal = of && std::fabs(*of) == 1;
+    if (isReciprocal ||
+        bitEnumContainsAll(op.getFastmath(), arith::FastMathFlags::arcp)) {
+      b.replaceOpWithNewOp<arith::MulFOp>(
+          op, op.getLhs(), reciprocal(b, op.getLoc(), op.getRhs()));
+      return success();
+    }
+    b.replaceOpWithNewOp<LLVM::CallIntrinsicOp>(
+        op, op.getType(), b.getStringAttr("llvm.nvvm.div.full"),
+        op->getOperands());
     return success();
+  }
+};
+
+/// x - trunc(x / y) y, exactly, with the sign of x. A quotient below 2^19 has
+/// an integer part that is right or one too large, and what it leaves is a
+/// number of f32. Others are divided as integers: x = m 2^k y's unit, of which
+/// 2^k is taken in steps that fit 64 bits.
+struct Remainder : OpRewritePattern<arith::RemFOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(arith::RemFOp op,
+                                PatternRewriter &b) const override {
+    if (!op.getType().isF32())
+      return b.notifyMatchFailure(op, "not f32");
+    Location loc = op.getLoc();
+    Value x = absolute(b, loc, op.getLhs()), y = absolute(b, loc, op.getRhs());
+    Value quotient = arith::DivFOp::create(b, loc, x, y);
+    auto branch = scf::IfOp::create(
+        b, loc, isLess(b, loc, quotient, constant(b, loc, 0x1p19f)),
+        [&](OpBuilder &nested, Location) {
+          scf::YieldOp::create(nested, loc, small(nested, loc, x, y, quotient));
+        },
+        [&](OpBuilder &nested, Location) {
+          scf::YieldOp::create(nested, loc, large(nested, loc, x, y));
+        });
+    Value rest =
+        LLVM::CallIntrinsicOp::create(
+            b, loc, b.getF32Type(), b.getStringAttr("llvm.copysign.f32"),
+            ValueRange{branch.getResult(0), op.getLhs()})
+            .getResults();
+    Value infinity = constant(b, loc, std::numeric_limits<float>::infinity());
+    Value isNumber =
+        arith::AndIOp::create(b, loc, isLess(b, loc, x, infinity),
+                              isLess(b, loc, constant(b, loc, 0), y));
+    rest = arith::SelectOp::create(
+        b, loc, isNumber, rest,
+        constant(b, loc, std::numeric_limits<float>::quiet_NaN()));
+    b.replaceOpWithNewOp<arith::SelectOp>(op, isLess(b, loc, x, y), op.getLhs(),
+                                          rest);
+    return success();
+  }
+  static Value small(OpBuilder &b, Location loc, Value x, Value y,
+                     Value quotient) {
+    Value more = times(b, loc, quotient, 1 + 0x1p-20f);
+    Value whole = intrinsic(b, loc, "llvm.floor.f32", more);
+    Value rest = LLVM::FMAOp::create(
+        b, loc, b.getF32Type(), arith::NegFOp::create(b, loc, whole), y, x);
+    return arith::SelectOp::create(
+        b, loc, isLess(b, loc, rest, constant(b, loc, 0)),
+        arith::AddFOp::create(b, loc, rest, y), rest);
+  }
+  static Value large(OpBuilder &b, Location loc, Value x, Value y) {
+    auto integer = [&](Type type, int64_t n) -> Value {
+      return arith::ConstantOp::create(b, loc, b.getIntegerAttr(type, n));
+    };
+    Type i32 = b.getI32Type(), i64 = b.getI64Type();
+    // A number is significand * 2^(exponent - 150).
+    auto split = [&](Value v) -> std::pair<Value, Value> {
+      Value bits = arith::BitcastOp::create(b, loc, i32, v);
+      Value field = arith::ShRUIOp::create(b, loc, bits, integer(i32, 23));
+      Value low = arith::AndIOp::create(b, loc, bits, integer(i32, 0x7fffff));
+      Value isNormal = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne,
+                                             field, integer(i32, 0));
+      Value significand = arith::SelectOp::create(
+          b, loc, isNormal,
+          arith::OrIOp::create(b, loc, low, integer(i32, 0x800000)), low);
+      return {arith::ExtUIOp::create(b, loc, i64, significand),
+              arith::MaxUIOp::create(b, loc, field, integer(i32, 1))};
+    };
+    std::pair<Value, Value> from = split(x);
+    Value m = from.first, exponent = from.second;
+    std::pair<Value, Value> of = split(y);
+    Value divisor = of.first, unit = of.second;
+    Value powers = arith::MaxSIOp::create(
+        b, loc, arith::SubIOp::create(b, loc, exponent, unit), integer(i32, 0));
+    constexpr int64_t kBits = 40;
+    Value rest = arith::RemUIOp::create(b, loc, m, divisor);
+    auto loop = scf::ForOp::create(
+        b, loc, integer(i32, 0), powers, integer(i32, kBits), ValueRange{rest},
+        [&](OpBuilder &body, Location, Value done, ValueRange carried) {
+          Value left = arith::SubIOp::create(body, loc, powers, done);
+          Value step = arith::ExtUIOp::create(
+              body, loc, i64,
+              arith::MinUIOp::create(body, loc, left, integer(i32, kBits)));
+          Value shifted = arith::ShLIOp::create(body, loc, carried[0], step);
+          Value rest = arith::RemUIOp::create(body, loc, shifted, divisor);
+          scf::YieldOp::create(body, loc, rest);
+        });
+    static_assert(kBits + 24 <= 64);
+    // times 2^(unit - 150), in two factors that are numbers.
+    Value power = arith::SubIOp::create(b, loc, unit, integer(i32, 150));
+    Value half = arith::ShRSIOp::create(b, loc, power, integer(i32, 1));
+    auto scale = [&](Value n) -> Value {
+      Value biased = arith::AddIOp::create(b, loc, n, integer(i32, 127));
+      return arith::BitcastOp::create(
+          b, loc, b.getF32Type(),
+          arith::ShLIOp::create(b, loc, biased, integer(i32, 23)));
+    };
+    Value result =
+        arith::UIToFPOp::create(b, loc, b.getF32Type(), loop.getResult(0));
+    result = arith::MulFOp::create(b, loc, result, scale(half));
+    return arith::MulFOp::create(
+        b, loc, result, scale(arith::SubIOp::create(b, loc, power, half)));
   }
 };
 
@@ -326,24 +478,55 @@ void addFormulas(RewritePatternSet &patterns) {
       c, [](OpBuilder &b, Location loc, Value x) {
         return ex2(b, loc, times(b, loc, x, log2e));
       });
+  // Near 0, where differences lose the digits, series.
   patterns.add<UnaryF32<math::ExpM1Op>>(
       c, [](OpBuilder &b, Location loc, Value x) -> Value {
         Value e = ex2(b, loc, times(b, loc, x, log2e));
-        return arith::SubFOp::create(b, loc, e, constant(b, loc, 1));
+        Value series = polynomial(
+            b, loc, x,
+            {1, 1. / 2, 1. / 6, 1. / 24, 1. / 120, 1. / 720, 1. / 5040});
+        return arith::SelectOp::create(
+            b, loc,
+            isLess(b, loc, absolute(b, loc, x), constant(b, loc, 0.35f)),
+            arith::MulFOp::create(b, loc, x, series),
+            arith::SubFOp::create(b, loc, e, constant(b, loc, 1)));
       });
-  patterns.add<UnaryF32<math::Log2Op>>(c, lg2);
-  patterns.add<UnaryF32<math::LogOp>>(
-      c, [](OpBuilder &b, Location loc, Value x) {
-        return times(b, loc, lg2(b, loc, x), ln2);
+  patterns.add<UnaryF32<math::SinhOp>>(
+      c, [](OpBuilder &b, Location loc, Value x) -> Value {
+        // e^(x/2) is a number where the result is.
+        Value half = times(b, loc, x, log2e / 2);
+        Value grown = ex2(b, loc, half),
+              fallen = ex2(b, loc, arith::NegFOp::create(b, loc, half));
+        Value e =
+            arith::MulFOp::create(b, loc, times(b, loc, grown, 0.5f), grown);
+        Value f =
+            arith::MulFOp::create(b, loc, times(b, loc, fallen, 0.5f), fallen);
+        Value square = arith::MulFOp::create(b, loc, x, x);
+        Value series = polynomial(
+            b, loc, square, {1, 1. / 6, 1. / 120, 1. / 5040, 1. / 362880});
+        return arith::SelectOp::create(
+            b, loc, isLess(b, loc, absolute(b, loc, x), constant(b, loc, 1)),
+            arith::MulFOp::create(b, loc, x, series),
+            arith::SubFOp::create(b, loc, e, f));
       });
-  patterns.add<UnaryF32<math::Log10Op>>(
-      c, [](OpBuilder &b, Location loc, Value x) {
-        return times(b, loc, lg2(b, loc, x), 0.30102999566f);
-      });
+  patterns.add<Logarithm<math::Log2Op>>(c, 1);
+  patterns.add<Logarithm<math::LogOp>>(c, ln2);
+  patterns.add<Logarithm<math::Log10Op>>(c, 0.30102999566f);
   patterns.add<UnaryF32<math::Log1pOp>>(
-      c, [](OpBuilder &b, Location loc, Value x) {
+      c, [](OpBuilder &b, Location loc, Value x) -> Value {
         Value y = arith::AddFOp::create(b, loc, x, constant(b, loc, 1));
-        return times(b, loc, lg2(b, loc, y), ln2);
+        // ln (1 + x) = 2 artanh(x / (2 + x))
+        Value ratio = arith::MulFOp::create(
+            b, loc, x,
+            reciprocal(b, loc,
+                       arith::AddFOp::create(b, loc, x, constant(b, loc, 2))));
+        Value square = arith::MulFOp::create(b, loc, ratio, ratio);
+        Value series =
+            polynomial(b, loc, square, {2, 2. / 3, 2. / 5, 2. / 7, 2. / 9});
+        return arith::SelectOp::create(
+            b, loc, isLess(b, loc, absolute(b, loc, x), constant(b, loc, 0.3f)),
+            arith::MulFOp::create(b, loc, ratio, series),
+            times(b, loc, lg2(b, loc, y), ln2));
       });
   patterns.add<ApproximateTanh>(c);
   patterns.add<Intrinsic<math::RsqrtOp>>(c, "llvm.nvvm.rsqrt.approx.ftz.f");
@@ -353,7 +536,9 @@ void addFormulas(RewritePatternSet &patterns) {
   patterns.add<Intrinsic<math::CeilOp>>(c, "llvm.ceil.f32");
   patterns.add<Intrinsic<math::RoundEvenOp>>(c, "llvm.roundeven.f32");
   patterns.add<Intrinsic<math::CopySignOp>>(c, "llvm.copysign.f32");
-  patterns.add<Divide, Power, FoldProducts, FuseDifference, FoldIntoFMA>(c);
+  patterns
+      .add<Divide, Remainder, Power, FoldProducts, FuseDifference, FoldIntoFMA>(
+          c);
   patterns.add<Direct<math::FmaOp, LLVM::FMAOp>,
                Direct<math::TruncOp, LLVM::FTruncOp>,
                Direct<arith::MaxNumFOp, LLVM::MaxNumOp>,
@@ -375,12 +560,10 @@ struct LowerKernelMath
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
     addFormulas(patterns);
-    fa::populateExpandClamp(patterns);
+    fa::populateExpandMath(patterns);
     populateMathPolynomialApproximationPatterns(patterns, [](StringRef name) {
       return name == math::TanhOp::getOperationName() ||
              name == math::ErfOp::getOperationName() ||
-             name == math::SinOp::getOperationName() ||
-             name == math::CosOp::getOperationName() ||
              name == math::AtanOp::getOperationName() ||
              name == math::Atan2Op::getOperationName() ||
              name == math::AsinOp::getOperationName() ||

@@ -22,9 +22,9 @@ gpu.module @kernels {
     return %5 : f32
   }
 
-  // Series reduce their argument with floor.
+  // An angle is reduced by the bits of 1 / (2 pi) that matter: in integers.
   // CHECK-LABEL: func @series
-  // CHECK: llvm.call_intrinsic "llvm.floor.f32"
+  // CHECK: arith.muli %{{.*}} : i64
   // CHECK-NOT: math.
   // CHECK: return
   func.func @series(%x: f32) -> f32 {
@@ -52,7 +52,7 @@ gpu.module @kernels {
   // A tanh that has to be right to the last bits is a quotient of polynomials.
   // CHECK-LABEL: func @tanh
   // CHECK-NOT: ex2
-  // CHECK: nvvm.rcp.approx.ftz.f
+  // CHECK: llvm.call_intrinsic "llvm.nvvm.div.full"
   // CHECK: return
   func.func @tanh(%x: f32) -> f32 {
     %0 = math.tanh %x : f32
@@ -101,7 +101,7 @@ gpu.module @kernels {
   // Not where the factor would overflow or vanish, or a division has none.
   // CHECK-LABEL: func @out_of_range
   // CHECK-COUNT-4: arith.mulf
-  // CHECK: nvvm.rcp.approx.ftz.f
+  // CHECK: llvm.nvvm.div.full
   func.func @out_of_range(%x: f32, %y: f32, %z: f32) -> (f32, f32, f32) {
     %small = arith.constant 1.0e-30 : f32
     %large = arith.constant 1.0e+30 : f32
@@ -112,5 +112,34 @@ gpu.module @kernels {
     %3 = arith.mulf %2, %large : f32
     %4 = arith.divf %z, %zero : f32
     return %1, %3, %4 : f32, f32, f32
+  }
+
+  // A reciprocal is an instruction, of numbers that are no denormal ones, and of
+  // what may be divided so; a logarithm's flag spares denormal numbers, too.
+  // CHECK-LABEL: func @quotients
+  // CHECK: nvvm.rcp.approx.ftz.f
+  // CHECK: nvvm.rcp.approx.ftz.f
+  // CHECK: llvm.nvvm.div.full
+  // CHECK: llvm.nvvm.lg2.approx.f"
+  // CHECK: llvm.nvvm.lg2.approx.ftz.f"
+  func.func @quotients(%x: f32, %y: f32) -> (f32, f32, f32, f32, f32) {
+    %one = arith.constant 1.0 : f32
+    %0 = arith.divf %one, %x : f32
+    %1 = arith.divf %x, %y fastmath<arcp> : f32
+    %2 = arith.divf %x, %y : f32
+    %3 = math.log2 %x : f32
+    %4 = math.log2 %x fastmath<afn> : f32
+    return %0, %1, %2, %3, %4 : f32, f32, f32, f32, f32
+  }
+
+  // A remainder is exact: by integers where the quotient is large.
+  // CHECK-LABEL: func @remainder
+  // CHECK: scf.if
+  // CHECK: llvm.intr.fma
+  // CHECK: scf.for
+  // CHECK: arith.remui %{{.*}} : i64
+  func.func @remainder(%x: f32, %y: f32) -> f32 {
+    %0 = arith.remf %x, %y : f32
+    return %0 : f32
   }
 }
