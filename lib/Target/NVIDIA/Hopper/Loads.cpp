@@ -5,7 +5,9 @@
 
 #include "Schedule.h"
 
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/IR/Matchers.h"
+#include "mlir/Interfaces/ValueBoundsOpInterface.h"
 
 using namespace mlir;
 using namespace fa::nvidia;
@@ -14,6 +16,45 @@ using namespace fa::hopper;
 int64_t fa::nvidia::tileBytes(Value tile, bool isTurned) {
   auto type = cast<RankedTensorType>(tile.getType());
   return RingType::get(type.getContext(), 1, type, isTurned).tileBytes();
+}
+
+/// Whether a size is that of a tile, or less where the tensor ends: a TMA load
+/// takes the tile's size, and zeros past the end. The end may be that of another
+/// tensor, which is taken to be of equal size: keys and values are as many.
+static bool endsWithTensor(OpFoldResult size, int64_t tile, Value tensor,
+                           int64_t dim, OpFoldResult offset) {
+  using Variable = ValueBoundsConstraintSet::Variable;
+  AffineExpr d0 = getAffineDimExpr(0, tensor.getContext()),
+             d1 = getAffineDimExpr(1, tensor.getContext());
+  SmallVector<Variable> ends = {Variable(tensor, dim)};
+  auto isLeft = [&](const Variable &v) {
+    return llvm::any_of(ends, [&](const Variable &end) {
+      Variable left(AffineMap::get(2, 0, d0 - d1),
+                    ArrayRef<Variable>{end, Variable(offset)});
+      FailureOr<bool> same = ValueBoundsConstraintSet::areEqual(v, left);
+      return succeeded(same) && *same;
+    });
+  };
+  if (std::optional<int64_t> known = getConstantIntValue(size);
+      known && *known >= tile)
+    return true;
+  auto least = isa<Value>(size)
+                   ? cast<Value>(size).getDefiningOp<affine::AffineMinOp>()
+                   : affine::AffineMinOp();
+  if (!least)
+    return isLeft(Variable(size));
+  SmallVector<Variable> operands;
+  for (Value operand : least.getOperands()) {
+    operands.push_back(Variable(operand));
+    if (operand.getDefiningOp<tensor::DimOp>())
+      ends.push_back(Variable(operand));
+  }
+  AffineMap map = least.getAffineMap();
+  return llvm::all_of(llvm::seq(map.getNumResults()), [&](unsigned n) {
+    auto constant = dyn_cast<AffineConstantExpr>(map.getResult(n));
+    return (constant && constant.getValue() >= tile) ||
+           isLeft(Variable(map.getSubMap({n}), operands));
+  });
 }
 
 bool fa::nvidia::canLoadByTMA(Value v, std::string &why) {
@@ -53,6 +94,17 @@ bool fa::nvidia::canLoadByTMA(Value v, std::string &why) {
     why = "the tile " + name +
           " is not a slice of rows along the last dimension of a tensor "
           "of rank 5 or less";
+    return false;
+  }
+  unsigned kept = 0;
+  for (int64_t dim = 0; dim < base.getRank(); ++dim) {
+    if (dropped.test(dim))
+      continue;
+    if (endsWithTensor(slice.getMixedSizes()[dim], type.getDimSize(kept++),
+                       slice.getSource(), dim, slice.getMixedOffsets()[dim]))
+      continue;
+    why = "the tile " + name +
+          " is padded before its tensor ends, where TMA would load the rest";
     return false;
   }
   return true;

@@ -163,6 +163,18 @@ static bool isOrderedSum(Operation *op) {
   return sum && sum.getOrdered();
 }
 
+/// Whether a tile is written into a larger tensor that a loop of contractions
+/// carries: what the next iteration reads there, ahead of its turn, would have
+/// to wait for it.
+static bool writesCarriedMemory(tensor::InsertSliceOp insert,
+                                ArrayRef<fa::Contraction> contractions) {
+  auto into = dyn_cast<BlockArgument>(insert.getDest());
+  return into && isa<scf::ForOp>(into.getParentBlock()->getParentOp()) &&
+         llvm::any_of(contractions, [&](const fa::Contraction &c) {
+           return c.op->getBlock() == into.getParentBlock();
+         });
+}
+
 /// Operations that the consumers run as they are.
 bool Placement::matchRest(std::string &why) {
   WalkResult walk = forall.getBody()->walk([&](Operation *op) {
@@ -252,6 +264,13 @@ bool Placement::match(std::string &why) {
   turnProducts();
   if (!matchRest(why) || !matchContractions(why))
     return false;
+  WalkResult walk = forall.walk([&](tensor::InsertSliceOp insert) {
+    return WalkResult(failure(writesCarriedMemory(insert, contractions)));
+  });
+  if (walk.wasInterrupted()) {
+    why = "a loop of contractions carries a tensor of which it writes tiles";
+    return false;
+  }
   choice = measured();
   matchVectors();
   findRowSums();
