@@ -385,7 +385,8 @@ static llvm::Expected<TileSizes> chooseOnGPU(const TargetInfo &target,
 static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
                                                       const TileProblem &p) {
   TileSizes best;
-  using Cost = std::tuple<bool, bool, bool, bool, int64_t, int64_t, int64_t>;
+  using Cost =
+      std::tuple<int64_t, bool, bool, bool, bool, int64_t, int64_t, int64_t>;
   Cost bestCost;
   int64_t leastShared = INT64_MAX, leastRegisters = INT64_MAX;
   int64_t dims = llvm::alignTo(p.headDim, 16) + llvm::alignTo(p.valueDim, 16);
@@ -408,6 +409,10 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
       for (int64_t rows : {64, 32, 16}) {
         if (rows != limitToLength(rows, p.queryLength) ||
             keys != limitToLength(keys, p.keyLength))
+          continue;
+        // Warpgroups would take these, whose sums don't fit their registers.
+        if (!p.orderedTerms && fa::takesWgmma(target, p, rows, keys) &&
+            keys % 64 == 0)
           continue;
         // Rows of dK and dV are keys, those of dQ rows, in tiles of 16.
         int64_t most = std::min(int64_t(8), std::min(rows, keys) /
@@ -432,20 +437,28 @@ static llvm::Expected<TileSizes> chooseGradientsOnGPU(const TargetInfo &target,
                         4 * 2 * stages * rows;
         leastShared = std::min(leastShared, s.sharedBytes);
         leastRegisters = std::min(leastRegisters, s.registers);
-        if (s.sharedBytes > target.sharedBytesPerBlock ||
-            s.registers > target.registersPerThread)
+        if (s.sharedBytes > target.sharedBytesPerBlock)
           continue;
         bool isCrowded =
             registers(kMatrices + more) * 7 / 8 > target.registersPerThread;
-        // None that is crowded if there is another; two stages where any tile
+        // None that spills, and the one that spills least where all do: of odd
+        // multiples of 8 columns from 200 on, which warps can't divide. None
+        // that is crowded if there is another; two stages where any tile
         // has them; no short steps; at head dims up to 96 two blocks on an SM
         // rather than one of twice the warps (measured: with score functions
         // 0.87 to 1.01 of the time at D=64 and 0.89 to 0.99 at D=96, but 1.3 at
         // D=128), if their tiles are no smaller than 64x64; most keys, whose
         // number divides what is added to dQ; then most rows.
         bool isAlone = dims <= 192 && (s.warps > 4 || rows * keys < 64 * 64);
-        Cost cost = {isCrowded, stages < 2, rows < 32,
-                     isAlone,   -keys,      std::max<int64_t>(s.warps, 4),
+        int64_t spilled =
+            std::max<int64_t>(0, s.registers - target.registersPerThread);
+        Cost cost = {spilled,
+                     isCrowded,
+                     stages < 2,
+                     rows < 32,
+                     isAlone,
+                     -keys,
+                     std::max<int64_t>(s.warps, 4),
                      -rows};
         if (best.rows == 0 || cost < bestCost) {
           best = s;

@@ -58,6 +58,7 @@ ALL = "slopes table bias"
 """Three captured tensors at once."""
 GRADIENTS = [
     *of([*HEAD_DIMS, *OTHER_DIMS], ""),
+    *of([dims for dims in square(*range(136, 256, 8)) if dims not in HEAD_DIMS], ""),
     *of(square(32, 64, 96, 128, 256), "causal"),
     *of([*square(32, 64, 128, 256), (128, 64)], "grouped"),
     *of([*square(64, 128, 256), (128, 64)], "deterministic"),
@@ -107,6 +108,20 @@ def config_of(gradient: Gradient) -> fa.AttentionConfig:
 # from 192 on.
 LIMITS = {
     "sm_80": {
+        # Head dims beyond 128 that are no multiples of 32: few warps can divide the columns of
+        # dK, dV and dQ, and no tile fits (`chooseGradientsOnGPU`).
+        "bf16 D=136 Dv=136": Limit(8, 1),
+        "bf16 D=144 Dv=144": Limit(56, 13),
+        "bf16 D=152 Dv=152": Limit(24, 5),
+        "bf16 D=168 Dv=168": Limit(112, 28),
+        "bf16 D=176 Dv=176": Limit(96, 25),
+        "bf16 D=184 Dv=184": Limit(232, 90),
+        "bf16 D=200 Dv=200": Limit(368, 139),
+        "bf16 D=208 Dv=208": Limit(16, 3),
+        "bf16 D=216 Dv=216": Limit(472, 182),
+        "bf16 D=232 Dv=232": Limit(584, 234),
+        "bf16 D=240 Dv=240": Limit(128, 34),
+        "bf16 D=248 Dv=248": Limit(672, 261),
         # Within the rule: loaded once for each query head.
         "bf16 D=32 Dv=32 grouped": Limit(16, 0),
         "bf16 D=128 Dv=128 grouped": Limit(24, 0),
@@ -123,6 +138,20 @@ LIMITS = {
         "bf16 D=128 Dv=128 slopes table bias deterministic": Limit(56, 15),
     },
     "sm_90a": {
+        # Head dims beyond 128 that are no multiples of 32: few warps can divide the columns of
+        # dK, dV and dQ, and no tile fits (`chooseGradientsOnGPU`).
+        "bf16 D=136 Dv=136": Limit(264, 72),
+        "bf16 D=144 Dv=144": Limit(24, 6),
+        "bf16 D=152 Dv=152": Limit(72, 23),
+        "bf16 D=168 Dv=168": Limit(176, 51),
+        "bf16 D=176 Dv=176": Limit(88, 22),
+        "bf16 D=184 Dv=184": Limit(352, 117),
+        "bf16 D=200 Dv=200": Limit(464, 143),
+        "bf16 D=208 Dv=208": Limit(32, 7),
+        "bf16 D=216 Dv=216": Limit(552, 170),
+        "bf16 D=232 Dv=232": Limit(672, 202),
+        "bf16 D=240 Dv=240": Limit(208, 70),
+        "bf16 D=248 Dv=248": Limit(768, 229),
         # Within the rule: once for a tile or for each query head, or behind the loop. The first
         # two are 1.00 and 1.04 times as fast as with the sums' panels of 64 bytes, which
         # left them 32 and 16 bytes (benchmarks/HISTORY.md, "Panels of 128 bytes").

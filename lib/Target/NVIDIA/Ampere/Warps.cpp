@@ -96,9 +96,10 @@ LogicalResult AmperePlan::chooseWarps() {
   layouts.setWarps(numWarps);
   estimate = registersWith(numWarps);
   // It is an estimate, and coordinates may take less: what is some above the
-  // limit may spill a little, or nothing.
+  // limit may spill a little, or nothing. There are no smaller tiles than of 16
+  // rows: they spill.
   int64_t least = estimate - estimate / 8 - kCoordinateRegisters;
-  if (least > options.target->registers)
+  if (least > options.target->registers && divisor > 16)
     return program.getForall().emitOpError("needs about ")
            << estimate << " registers a thread with " << numWarps
            << " warps, and " << options.target->chip << " has "
