@@ -91,6 +91,8 @@ void ReferenceBuilder::cloneOp(Operation &inner, IRMapping &map) {
             number(cast<FloatAttr>(constant.getValue()).getValueAsDouble()));
     return;
   }
+  if (auto custom = dyn_cast<CustomGradientOp>(inner))
+    return cloneCustom(custom, map);
   bool isScalarMath =
       isa<arith::ArithDialect, math::MathDialect>(inner.getDialect()) &&
       !isa<arith::BitcastOp>(inner);
@@ -142,6 +144,12 @@ void ReferenceBuilder::cloneOp(Operation &inner, IRMapping &map) {
     }
     scf::YieldOp::create(b, loc, yields);
   }
+}
+
+/// Its values.
+void ReferenceBuilder::cloneCustom(CustomGradientOp inner, IRMapping &map) {
+  for (auto [result, v] : llvm::zip(inner.getResults(), inner.getValues()))
+    map.map(result, map.lookupOrDefault(v));
 }
 
 void ReferenceBuilder::cloneBlock(Block &block, IRMapping &map) {

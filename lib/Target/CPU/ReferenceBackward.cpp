@@ -12,6 +12,7 @@
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/TypeUtilities.h"
+#include "llvm/Support/SaveAndRestore.h"
 
 using namespace mlir;
 using namespace fa;
@@ -29,13 +30,15 @@ public:
       : ReferenceBuilder(rewriter, op, /*wide=*/true) {
     smooth = true;
     scoreRegion.walk([&](tensor::ExtractOp extract) {
-      if (llvm::is_contained(op.getWrt(), extract.getTensor()))
+      if (llvm::is_contained(op.getWrt(), extract.getTensor()) &&
+          !extract->getParentOfType<CustomGradientOp>())
         reads.push_back(extract);
     });
   }
 
   /// df/ds at s, an f64.
   Value byScore(Value s, ValueRange at) {
+    setPoint(s, at);
     auto f = [&](double step) {
       return call(add(toReal(s), number(step)), at);
     };
@@ -43,6 +46,7 @@ public:
   }
   /// df/dx of what the n-th of `reads` reads.
   Value byRead(unsigned n, Value s, ValueRange at) {
+    setPoint(s, at);
     auto f = [&](double step) {
       moved = reads[n];
       shift = number(step);
@@ -53,18 +57,44 @@ public:
     return difference(f);
   }
   /// Where it reads.
-  SmallVector<Value> placeOf(unsigned n, ValueRange at) {
-    IRMapping map;
-    map.map(scoreRegion.front().getArguments().drop_front(), at);
+  SmallVector<Value> placeOf(unsigned n, Value s, ValueRange at) {
+    setPoint(s, at);
+    llvm::SaveAndRestore<bool> state(isAtPoint, true);
+    IRMapping map(point);
     SmallVector<Value> place;
     for (Value i : reads[n].getIndices())
-      place.push_back(copy(i, map));
+      place.push_back(atPoint(i, map));
     return place;
   }
 
   SmallVector<tensor::ExtractOp> reads;
 
 private:
+  /// Where differences are taken around.
+  void setPoint(Value s, ValueRange at) {
+    SmallVector<Value> arguments = {toReal(s)};
+    llvm::append_range(arguments, at);
+    point.clear();
+    point.map(scoreRegion.front().getArguments(), arguments);
+  }
+  /// A value of the region at the point, computed here whatever branch it is
+  /// in.
+  Value atPoint(Value v, IRMapping &map) {
+    Operation *def = v.getDefiningOp();
+    if (map.contains(v) || !def ||
+        !scoreRegion.isAncestor(def->getParentRegion()))
+      return map.lookupOrDefault(v);
+    def->walk([&](Operation *inner) {
+      for (Value operand : inner->getOperands())
+        if (!def->isAncestor(operand.getParentBlock()->getParentOp()))
+          atPoint(operand, map);
+    });
+    cloneOp(*def, map);
+    return map.lookup(v);
+  }
+  /// A function of its inputs that has its values and the gradient that it
+  /// gives, at the point: v + sum dv/dx (x - x at the point).
+  void cloneCustom(CustomGradientOp op, IRMapping &map) override;
   Value call(Value s, ValueRange at) {
     SmallVector<Value> arguments = {s};
     llvm::append_range(arguments, at);
@@ -75,17 +105,9 @@ private:
     return multiply(arith::SubFOp::create(b, loc, more, less),
                     number(0.5 / kStep));
   }
-  /// A value of the region, computed here whatever branch it is in.
-  Value copy(Value v, IRMapping &map) {
-    Operation *def = v.getDefiningOp();
-    if (map.contains(v) || !def ||
-        !scoreRegion.isAncestor(def->getParentRegion()))
-      return map.lookupOrDefault(v);
-    for (Value operand : def->getOperands())
-      copy(operand, map);
-    b.clone(*def, map);
-    return map.lookup(v);
-  }
+  IRMapping point;
+  /// Whether values at the point are computed.
+  bool isAtPoint = false;
 };
 
 class BackwardReference : ReferenceBuilder {
@@ -110,6 +132,38 @@ private:
 };
 
 } // namespace
+
+void Slopes::cloneCustom(CustomGradientOp op, IRMapping &map) {
+  if (isAtPoint)
+    return ReferenceBuilder::cloneCustom(op, map);
+  llvm::SaveAndRestore<bool> state(isAtPoint, true);
+  llvm::SaveAndRestore<Operation *> still(moved, nullptr);
+  IRMapping around(point);
+  SmallVector<Value> results, steps;
+  for (Value v : op.getValues())
+    results.push_back(toReal(atPoint(v, around)));
+  for (Value x : op.getInputs())
+    steps.push_back(arith::SubFOp::create(
+        b, loc, toReal(map.lookupOrDefault(x)), toReal(atPoint(x, around))));
+  for (unsigned n = 0; n < results.size() && !steps.empty(); ++n) {
+    Block &block = op.getGradient().front();
+    IRMapping inner(around);
+    for (auto [m, g] : llvm::enumerate(block.getArguments()))
+      inner.map(g, number(m == n));
+    // What the region uses from above comes first.
+    block.walk([&](Operation *used) {
+      for (Value v : used->getOperands())
+        if (!op->isAncestor(v.getParentBlock()->getParentOp()))
+          atPoint(v, inner);
+    });
+    cloneBlock(block, inner);
+    for (auto [x, step] :
+         llvm::zip(block.getTerminator()->getOperands(), steps))
+      results[n] =
+          add(results[n], multiply(toReal(inner.lookupOrDefault(x)), step));
+  }
+  map.map(op.getResults(), results);
+}
 
 /// x times what is kept of the weight; 0 where that is dropped.
 Value BackwardReference::keptOr0(const Value at[3], Value j, Value x) {
@@ -138,7 +192,7 @@ SmallVector<Value> BackwardReference::element(const Value at[3], Value j,
       auto tensor = llvm::find(op.getWrt(), slopes.reads[n].getTensor());
       Value &sum = sums[3 + (tensor - op.getWrt().begin())];
       Value slope = toReal(slopes.byRead(n, s, coordinates));
-      sum = addTo(sum, slopes.placeOf(n, coordinates), multiply(g, slope));
+      sum = addTo(sum, slopes.placeOf(n, s, coordinates), multiply(g, slope));
     }
   }
   ds = multiply(rounded(ds), number(factor));

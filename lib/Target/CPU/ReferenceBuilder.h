@@ -34,6 +34,8 @@ public:
       keptFactor = times->convertToDouble();
   }
 
+  virtual ~ReferenceBuilder() = default;
+
 protected:
   using Value = mlir::Value;
   using ValueRange = mlir::ValueRange;
@@ -65,6 +67,7 @@ protected:
   Value cloneFunction(mlir::Region &region, ValueRange arguments);
   void cloneBlock(mlir::Block &block, mlir::IRMapping &map);
   void cloneOp(mlir::Operation &inner, mlir::IRMapping &map);
+  virtual void cloneCustom(CustomGradientOp inner, mlir::IRMapping &map);
   Value clampedRead(mlir::tensor::ExtractOp extract, mlir::IRMapping &map);
 
   Value keyHeadOf(Value head);

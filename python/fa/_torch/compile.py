@@ -145,9 +145,13 @@ class _Graph:
         names = ("score", *COORDINATES) if self._has_score else COORDINATES
         given = dict(zip(names, arguments))
         values = dict(self._inputs)
-        for node in _needed(self._result):
-            if node not in values:
+        needed, modes = _needed(self._result), _Modes()
+        for node in self._result.graph.nodes:
+            if node in needed and node not in values:
                 values[node] = self._value(node, values, given)
+            modes.run(node)
+            if node is self._result:
+                break
         return values[self._result]
 
     def _value(self, node: Any, values: Mapping[Any, Any], given: Mapping[str, Any]) -> Any:
@@ -177,19 +181,36 @@ class _Graph:
             raise error from reason
 
 
+class _Modes:
+    """Whether gradients are recorded, as nodes of a graph switch it."""
+
+    def __init__(self) -> None:
+        self._before: list[bool] = []
+
+    def run(self, node: Any) -> None:
+        """Does what a node does that switches it; nothing for others."""
+        if node.target is torch._C._set_grad_enabled:
+            torch._C._set_grad_enabled(node.args[0])
+        elif node.target is torch.autograd.grad_mode._enter_inference_mode:
+            self._before.append(torch.is_grad_enabled())
+            torch._C._set_grad_enabled(self._before[-1] and not node.args[0])
+        elif node.target is torch.autograd.grad_mode._exit_inference_mode:
+            torch._C._set_grad_enabled(self._before.pop())
+
+
 def _is_operator(node: Any, packet: Any) -> bool:
     return node.target is packet or getattr(node.target, "overloadpacket", None) is packet
 
 
-def _needed(result: Any) -> list[Any]:
-    """The nodes that a node needs, and it, in the graph's order."""
+def _needed(result: Any) -> set[Any]:
+    """The nodes that a node needs, and it."""
     needed, left = {result}, [result]
     while left:
         for node in left.pop().all_input_nodes:
             if node not in needed:
                 needed.add(node)
                 left.append(node)
-    return [node for node in result.graph.nodes if node in needed]
+    return needed
 
 
 def _lower(body: torch.fx.GraphModule) -> Callable[..., Any]:

@@ -351,6 +351,7 @@ class PartlyIndexed:
         self._capture = capture
         self._indices = indices
         self._reader = reader
+        self._is_stopped = not region.is_recording()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -422,8 +423,16 @@ class PartlyIndexed:
                 )
             indices[dim] = item if isinstance(item, Scalar) else lift(self._region, item)
         if any(index is None for index in indices):
-            return PartlyIndexed(self._region, self._capture, indices, self._reader)
-        return read(self._region, self._capture, indices, self._reader)
+            result = PartlyIndexed(self._region, self._capture, indices, self._reader)
+            return result.detach() if self._is_stopped else result
+        element = read(self._region, self._capture, indices, self._reader)
+        return element.stopped() if self._is_stopped else element
+
+    def detach(self) -> PartlyIndexed:
+        """The same elements as constants to gradients."""
+        result = PartlyIndexed(self._region, self._capture, self._indices, self._reader)
+        result._is_stopped = True
+        return result
 
     def require_scalar(self) -> None:
         """Raises that dimensions are left."""
@@ -481,6 +490,8 @@ class Elements:
     def __init__(self, region: Region, values: np.ndarray) -> None:
         self._region = region
         self._values = values
+        if not region.is_recording():
+            self._values = apply(_anew, values)
 
     shape = property(lambda self: self._values.shape)
     ndim = property(lambda self: self._values.ndim)
@@ -626,6 +637,10 @@ _OF_ELEMENTS = (
     *("dot", "T", "unsqueeze", "squeeze", "reshape", "view"),
 )
 """What arrays of elements have of their own; all else is done to each element."""
+
+
+def _anew(x: Any) -> Any:
+    return x.anew() if type(x) is Scalar else x
 
 
 def _elements_of(value: Any) -> Any:

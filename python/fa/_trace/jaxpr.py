@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fa._trace import custom
 from fa._trace.captured import (
     MAX_ELEMENTS,
     PartlyIndexed,
@@ -108,8 +109,9 @@ def _scalar(value: Any) -> Any:
 class _Interpreter:
     """Runs jaxprs. Values are Scalars, NumPy arrays of them, or whole arrays."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: Region, has_gradient: bool = True) -> None:
         self._region = region
+        self._has_gradient = has_gradient  # else what is computed is one itself
 
     def run(self, jaxpr: Any, consts: Any, arguments: list[Any]) -> list[Any]:
         """The results of a jaxpr."""
@@ -131,10 +133,12 @@ class _Interpreter:
         if not any(map(_is_of_trace, operands)):
             return self._evaluated(equation, operands)
         inner = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
-        if inner is not None and hasattr(inner, "jaxpr"):  # jit, custom_jvp_call, ...
-            return self.run(inner.jaxpr, inner.consts, operands)
-        if inner is not None:
-            return self.run(inner, [], operands)
+        if inner is not None:  # jit, custom_jvp_call, ...
+            closed = (inner.jaxpr, inner.consts) if hasattr(inner, "jaxpr") else (inner, [])
+            results = self.run(*closed, operands)
+            if "custom" not in name or not self._has_gradient:
+                return results
+            return self._custom(equation, operands, results)
         if name in _ELEMENTWISE:
             return [self._elementwise(_ELEMENTWISE[name](params), operands)]
         if name in _STRUCTURAL:
@@ -160,6 +164,37 @@ class _Interpreter:
             self._region.captures.is_certain = False  # values are read
         results = equation.primitive.bind(*operands, **equation.params)
         return list(results) if equation.primitive.multiple_results else [results]
+
+    def _custom(self, equation: Any, operands: list[Any], results: list[Any]) -> list[Any]:
+        """The results of a function with a derivative of its own, as JAX transposes it."""
+        jax = sys.modules["jax"]
+        primitive = equation.primitive
+        params = primitive.get_bind_params(equation.params)
+        # Older versions give functions apart.
+        functions, params = params if isinstance(params, tuple) else ((), params)
+        is_float = [np.issubdtype(x.aval.dtype, np.floating) for x in equation.invars]
+        shapes = [jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype) for x in equation.invars]
+        of = [jax.ShapeDtypeStruct(x.aval.shape, x.aval.dtype) for x in equation.outvars]
+
+        def transposed(primals: list[Any], cotangents: list[Any]) -> Any:
+            def own(*floats: Any) -> list[Any]:
+                rest = iter(floats)
+                given = [next(rest) if own else x for own, x in zip(is_float, primals)]
+                return primitive.bind(*functions, *given, **params)  # type: ignore[no-any-return]
+
+            floats = [x for own, x in zip(is_float, primals) if own]
+            return jax.vjp(own, *floats)[1](cotangents)
+
+        inputs = [self._elements(x) for own, x in zip(is_float, operands) if own]
+        values = [self._elements(x) for x in results]
+
+        def gradient(cotangents: list[Any]) -> list[Any]:
+            made = jax.make_jaxpr(transposed)(shapes, of)
+            inner = _Interpreter(self._region, has_gradient=False)
+            return inner.run(made.jaxpr, made.consts, [*operands, *cotangents])
+
+        what = f"JAX's {primitive.name}"
+        return custom.with_gradient(self._region, what, values, inputs, gradient)
 
     def _elements(self, value: Any) -> Any:
         """A whole array as one of its elements, each read."""
@@ -329,7 +364,7 @@ _SAME = {
     **{"max": "maximum", "min": "minimum", "logistic": "sigmoid", "is_finite": "isfinite"},
     **{"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "not": "bitwise_not"},
     **{"shift_left": "left_shift", "shift_right_arithmetic": "right_shift"},
-    **{"copy": "clone", "copy_p": "clone", "stop_gradient": "clone"},
+    **{"copy": "clone", "copy_p": "clone", "stop_gradient": "stop_gradient"},
 }
 _ELEMENTWISE: dict[str, Callable[[dict[str, Any]], Callable[..., Any]]] = {
     **{name: _plain(own) for name, own in _SAME.items()},

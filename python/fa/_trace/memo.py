@@ -388,7 +388,7 @@ def put_own(made: Made, how: tuple[Any, ...], found: Fingerprint, traced: Traced
 # --- Which tensors' values are read ------------------------------------------------
 
 # What the key has of a tensor, and what capturing asks for.
-_HARMLESS = ("size", "dim", "numel", "stride", "data_ptr", "is_neg", "__len__")
+_HARMLESS = ("size", "dim", "numel", "stride", "data_ptr", "is_neg", "__len__", "_set_grad_enabled")
 _HARMLESS_PROPERTIES = (
     *("shape", "ndim", "dtype", "device", "layout", "is_cpu", "is_cuda", "is_meta"),
 )

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from fa._trace import custom
 from fa._trace.captured import get_item, is_traced, lift
 from fa._trace.errors import TraceError, error
 from fa._trace.scalars import FUNCTIONS, Scalar, current_region
@@ -52,7 +53,7 @@ class _StandIn(torch.Tensor):
     ) -> Any:
         kwargs = kwargs or {}
         if function.namespace not in ("aten", "prims"):
-            return _implementation(function)(*args, **kwargs)
+            return _wrapped(_run(function, tuple(map(_plain, args)), kwargs))
         name = function._schema.name.partition("::")[2]
         if function._schema.is_mutable:
             raise error(
@@ -112,6 +113,64 @@ def _overload(function: Any) -> Any:
     return function
 
 
+def _gradient_of(function: Any) -> Any:
+    """The definition by `torch.library.custom_op` of an operator that has a gradient of its
+    own; True of another one that has one, and None of what is differentiated as computed."""
+    name = function._schema.name
+    definition = torch._library.custom_ops.OPDEFS.get(name)
+    if definition is not None:
+        return definition if definition._backward_fn is not None else None
+    keys = ("Autograd", "AutogradCPU")
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return True if any(has(function.name(), key) for key in keys) else None
+
+
+def _composed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What an operator's implementation gives for traced values."""
+    region = current_region(f"torch operator {function._schema.name}")
+
+    def given(x: Any) -> Any:
+        return _wrapped(lift(region, x) if is_traced(x) and not isinstance(x, (tuple, list)) else x)
+
+    options = {key: given(x) for key, x in kwargs.items()}
+    return _plain(_implementation(function)(*map(given, args), **options))
+
+
+def _run(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`_composed`, with the gradient that the operator has."""
+    own = _gradient_of(function)
+    if own is None:
+        return _composed(function, args, kwargs)
+    name = function._schema.name
+
+    def forward(context: Any, args: tuple[Any, ...]) -> Any:
+        result = _composed(function, args, kwargs)
+        if own is not True and own._setup_context_fn is not None:
+            options = {"keyword_only_inputs": kwargs} if kwargs else {}
+            own._setup_context_fn(ctx=context, inputs=args, output=result, **options)
+        return result
+
+    def backward(context: Any, *gradients: Any) -> Any:
+        if own is True:
+            raise error(
+                f"torch operator {name} has a gradient that is not known",
+                "define it by torch.library.custom_op and register_autograd",
+            )
+        return own._backward_fn(context, *gradients)
+
+    return custom.with_backward(f"torch operator {name}", args, forward, backward)
+
+
+def stand_for(values: Any) -> bool:
+    """Whether one of the values stands for a traced one."""
+    return any(isinstance(x, _StandIn) for x in values)
+
+
+def apply(function: Any, args: tuple[Any, ...]) -> Any:
+    """What an `autograd.Function` gives that an implementation applies."""
+    return _wrapped(custom.call(function, tuple(map(_plain, args))))
+
+
 def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What an operator of torch.ops gives for traced values.
 
@@ -122,18 +181,10 @@ def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """
     overload = _overload(function)
     name = overload._schema.name
-    region = current_region(f"torch operator {name}")
-
-    def given(x: Any) -> Any:
-        return _wrapped(lift(region, x) if is_traced(x) and not isinstance(x, (tuple, list)) else x)
-
     if overload._schema.is_mutable:
         raise error(f"torch operator {name} changes its operands", _REMEDY)
     try:
-        with torch.no_grad():
-            result = _StandIn.__torch_dispatch__(
-                overload, (), tuple(map(given, args)), {k: given(x) for k, x in kwargs.items()}
-            )
+        result = _run(overload, args, kwargs)
     except TraceError:
         raise
     except Exception as reason:
@@ -145,10 +196,10 @@ def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             "PyTorch's operations",
             _REMEDY,
         )
-    return _plain(result)
+    return result
 
 
 def _is_traced(result: Any) -> bool:
     if isinstance(result, (tuple, list)):
         return all(map(_is_traced, result))
-    return isinstance(result, _StandIn)
+    return is_traced(result)

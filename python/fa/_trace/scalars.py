@@ -10,11 +10,12 @@ bits is an `index`, which has 32 bits on a GPU, and what may not is an i64.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import struct
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,8 @@ class Region:
         """The type of floats."""
         self.is_torch = is_torch
         self.lines: list[str] = []
+        self._count = 0
+        """How many names are taken."""
         self.lengths: dict[str, Any] = {}
         """What "query_length" and "key_length" are, where not the arrays' sizes."""
         self.sequences: tuple[str, int] | None = None
@@ -59,14 +62,14 @@ class Region:
         """What was written down until now, for `reset`."""
         captures = self.captures
         return (
-            *(list(self.lines), dict(self._known), list(captures.list)),
+            *(list(self.lines), self._count, dict(self._known), list(captures.list)),
             *(set(captures.lengths), dict(captures.extents)),
         )
 
     def reset(self, state: tuple[Any, ...]) -> None:
         """Forgets what was written down since `state`."""
-        lines, known, arrays, lengths, extents = state
-        self.lines[:], self._known = lines, known
+        lines, self._count, self._known, arrays, lengths, extents = state
+        self.lines[:] = lines
         self.captures.reset(arrays, lengths, extents)
 
     def length(self, name: str) -> Any:
@@ -80,10 +83,33 @@ class Region:
         """The name of an op's result."""
         name = self._known.get(text)
         if name is None:
-            name = f"%{len(self.lines)}"
+            name = self.name()
             self._known[text] = name
             self.lines.append(f"{name} = {text}")
         return name
+
+    def name(self) -> str:
+        """A name that nothing has."""
+        self._count += 1
+        return f"%{self._count - 1}"
+
+    @contextlib.contextmanager
+    def inner(self) -> Iterator[list[str]]:
+        """Has ops written down as those of a region of one op; gives them."""
+        lines, known = self.lines, dict(self._known)
+        self.lines = []
+        try:
+            yield self.lines
+        finally:
+            self.lines, self._known = lines, known
+
+    def is_recording(self) -> bool:
+        """Whether what is computed now has a gradient: not under `torch.no_grad`."""
+        return not self.is_torch or sys.modules["torch"].is_grad_enabled()
+
+    def stopped(self, name: str) -> str:
+        """The name of a float's value without its gradient."""
+        return self.op(f"fa.custom_gradient {name} : {self.real}")
 
 
 _state = threading.local()
@@ -138,11 +164,25 @@ class Scalar:
         range: tuple[int, int] = (INT_MIN, INT_MAX),
         constant: Any = None,
     ) -> None:
+        if constant is None and type in FLOATS and not region.is_recording():
+            name = region.stopped(name)
         self._region = region
         self._name = name
         self._type = type
         self._range = range
         self._constant = constant
+
+    def anew(self) -> Scalar:
+        """The same value as the result of an operation: what records no gradient stops it."""
+        return Scalar(self._region, self._name, self._type, self._range, self._constant)
+
+    def stopped(self) -> Scalar:
+        """The same value as a constant to gradients."""
+        if self._type not in FLOATS or self._constant is not None:
+            return self
+        return Scalar(self._region, self._region.stopped(self._name), self._type)
+
+    data = property(stopped)
 
     def describe(self) -> str:
         """The value in an error message."""
@@ -190,7 +230,7 @@ class Scalar:
 
     def __getitem__(self, index: Any) -> Any:
         if index is Ellipsis or index == ():
-            return self
+            return self.anew()
         raise error(f"indexes {self.describe()}, which is one number", "leave the index out")
 
     # An array of one element, as far as functions ask.

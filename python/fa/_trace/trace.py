@@ -30,6 +30,7 @@ from fa._trace.captured import (
     is_array,
     lift,
 )
+from fa._trace.custom import intercepted
 from fa._trace.errors import TraceError, collected, error, is_caught_by_user, users_frames
 from fa._trace.made import Made, plain
 from fa._trace.numbers import note_traced
@@ -266,12 +267,13 @@ def _trace_one(
 ) -> Function:
     _require_function(function, what)
     region = Region(captures, is_torch)
-    arguments = [Scalar(region, name, "index", COORDINATES) for name in COORDINATE_NAMES]
-    if what == "score_mod":
-        arguments.insert(0, Scalar(region, "%s", region.real))
     before = enter(region)
     try:
-        result = _result(function, what, region, _call(function, what, region, arguments))
+        with intercepted():
+            arguments = [Scalar(region, name, "index", COORDINATES) for name in COORDINATE_NAMES]
+            if what == "score_mod":
+                arguments.insert(0, Scalar(region, "%s", region.real))
+            result = _result(function, what, region, _call(function, what, region, arguments))
         return Function(tuple(region.lines), result)
     except TraceError as error:
         raise error.with_traceback(users_frames(error.__traceback__)) from error.__cause__

@@ -22,6 +22,14 @@ Value fa::inlineRegion(OpBuilder &b, Region &region, ValueRange arguments) {
   return map.lookupOrDefault(region.front().getTerminator()->getOperand(0));
 }
 
+Operation *fa::cloneAnew(OpBuilder &b, Operation &op, IRMapping &map) {
+  op.walk([&](Block *block) {
+    for (Value v : block->getArguments())
+      map.erase(v);
+  });
+  return b.clone(op, map);
+}
+
 static unsigned rankOf(Value v) {
   return cast<RankedTensorType>(v.getType()).getRank();
 }
@@ -206,7 +214,10 @@ Value SoftmaxBuilder::divideOrZero(Value x, Value y) {
         Value zero = floatConstant(b, loc, type, 0.0);
         Value empty = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OEQ,
                                             args[1], zero);
-        Value quotient = arith::DivFOp::create(b, loc, args[0], args[1]);
+        // Sums of weights are far from the ends of the type.
+        auto flags = arith::FastMathFlagsAttr::get(b.getContext(),
+                                                   arith::FastMathFlags::arcp);
+        Value quotient = arith::DivFOp::create(b, loc, args[0], args[1], flags);
         return arith::SelectOp::create(b, loc, empty, zero, quotient);
       });
 }

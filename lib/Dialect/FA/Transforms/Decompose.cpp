@@ -84,7 +84,11 @@ static Value buildLogSumExp(OpBuilder &builder, Location loc, Value max,
   return b.elementwise(
       {max, sum}, getElementTypeOrSelf(max),
       [](OpBuilder &nested, Location l, ValueRange args) -> Value {
-        Value log = math::LogOp::create(nested, l, args[1]);
+        // A sum of weights is no denormal number.
+        Value log = math::LogOp::create(
+            nested, l, args[1],
+            arith::FastMathFlagsAttr::get(nested.getContext(),
+                                          arith::FastMathFlags::afn));
         return arith::AddFOp::create(nested, l, args[0], log);
       });
 }
@@ -132,6 +136,7 @@ static SmallVector<Value> buildStandardAttention(OpBuilder &builder,
 
 static void decompose(IRRewriter &rewriter, AttentionOp op) {
   Location loc = op.getLoc();
+  CustomGradientOp::takeValues(rewriter, op);
   op.clampCapturedIndices(rewriter);
   rewriter.setInsertionPoint(op);
   SmallVector<Value> inits;
@@ -444,6 +449,7 @@ scf::ForallOp BackwardBuilder::buildSums(Rows rows) {
 }
 
 void BackwardBuilder::rewrite() {
+  CustomGradientOp::takeValues(r, op);
   op.clampCapturedIndices(r);
   r.setInsertionPoint(op);
   // Here once, and not in each block of keys: all of a row that has seen

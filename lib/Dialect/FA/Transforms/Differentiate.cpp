@@ -66,6 +66,8 @@ private:
                           SmallVectorImpl<Term> &found);
   LogicalResult reverseRead(tensor::ExtractOp read, IRMapping &map, Value g,
                             SmallVectorImpl<Term> &found);
+  LogicalResult reverseCustom(CustomGradientOp op, IRMapping &map,
+                              Adjoints &adjoints);
   LogicalResult reverseIf(scf::IfOp branch, IRMapping &map, Adjoints &adjoints,
                           SmallVectorImpl<Term> &found);
   FailureOr<SmallVector<Value>> reverseBranch(Region &region, Block *into,
@@ -103,6 +105,12 @@ void ReverseMode::add(Adjoints &adjoints, Value v, Value g) {
 
 void ReverseMode::findActive(Block &block) {
   for (Operation &op : block) {
+    if (auto custom = dyn_cast<CustomGradientOp>(op)) {
+      if (llvm::any_of(custom.getInputs(),
+                       [&](Value v) { return active.contains(v); }))
+        active.insert(op.result_begin(), op.result_end());
+      continue;
+    }
     for (Region &region : op.getRegions())
       for (Block &inner : region)
         findActive(inner);
@@ -125,7 +133,7 @@ FailureOr<Value> ReverseMode::run(Region &region, IRMapping &map, Value g) {
   active.insert(score);
   findActive(block);
   for (Operation &op : block.without_terminator())
-    b.clone(op, map);
+    cloneAnew(b, op, map);
   Adjoints adjoints;
   Value yielded = block.getTerminator()->getOperand(0);
   if (isDifferentiable(yielded))
@@ -150,6 +158,8 @@ LogicalResult ReverseMode::reverseOp(Operation *op, IRMapping &map,
                                      SmallVectorImpl<Term> &found) {
   if (auto branch = dyn_cast<scf::IfOp>(op))
     return reverseIf(branch, map, adjoints, found);
+  if (auto custom = dyn_cast<CustomGradientOp>(op))
+    return reverseCustom(custom, map, adjoints);
   Value g =
       op->getNumResults() == 1 ? adjoints.lookup(op->getResult(0)) : Value();
   if (auto read = dyn_cast<tensor::ExtractOp>(op))
@@ -203,6 +213,27 @@ LogicalResult ReverseMode::reverseRead(tensor::ExtractOp read, IRMapping &map,
   return success();
 }
 
+LogicalResult ReverseMode::reverseCustom(CustomGradientOp op, IRMapping &map,
+                                         Adjoints &adjoints) {
+  auto hasAdjoint = [&](Value v) { return adjoints.contains(v); };
+  if (llvm::none_of(op.getResults(), hasAdjoint))
+    return success();
+  if (std::optional<StringRef> unknown = op.getUnknown())
+    return op.emitOpError() << *unknown;
+  Location loc = op.getLoc();
+  SmallVector<Value> gradients;
+  for (Value result : op.getResults()) {
+    Value g = adjoints.lookup(result);
+    gradients.push_back(
+        convertFloat(b, loc, g ? g : zero(loc), result.getType()));
+  }
+  for (auto [input, part] :
+       llvm::zip(op.getInputs(), op.buildGradients(b, map, gradients)))
+    if (isDifferentiable(input))
+      add(adjoints, input, toReal(part));
+  return success();
+}
+
 /// One branch's part of an scf.if's adjoint: the adjoints of `outer`, computed
 /// in `into` of those of what the branch yields.
 FailureOr<SmallVector<Value>>
@@ -215,7 +246,7 @@ ReverseMode::reverseBranch(Region &region, Block *into, IRMapping map,
   if (!region.empty()) {
     Block &block = region.front();
     for (Operation &op : block.without_terminator())
-      b.clone(op, map);
+      cloneAnew(b, op, map);
     for (auto [v, g] : llvm::zip(block.getTerminator()->getOperands(), yielded))
       if (g && isDifferentiable(v))
         add(adjoints, v, g);

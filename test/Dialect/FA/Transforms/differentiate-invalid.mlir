@@ -65,3 +65,16 @@ func.func @taken(%q: !t) -> !t {
   return %o : !t
 }
 func.func private @taken_backward()
+
+// -----
+
+!t = tensor<1x1x8x16xf32>
+func.func @unknown(%q: !t) -> !t {
+  %o = fa.attention %q, %q, %q score {
+  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+    // expected-error @+1 {{'fa.custom_gradient' op is of a table that nobody has}}
+    %y = fa.custom_gradient %s : f32 of %s : f32 unknown "is of a table that nobody has"
+    fa.yield %y : f32
+  } : (!t, !t, !t) -> !t
+  return %o : !t
+}

@@ -22,6 +22,11 @@
 
 #include "fa/Dialect/FA/IR/FADialect.h.inc"
 
+namespace mlir {
+class IRMapping;
+class RewriterBase;
+} // namespace mlir
+
 namespace fa {
 class StepExpansion;
 

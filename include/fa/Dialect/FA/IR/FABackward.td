@@ -152,6 +152,80 @@ def FA_YieldAdjointOp : FA_Op<"yield_adjoint", [Pure, Terminator, ReturnLike,
   }];
 }
 
+def FA_CustomGradientOp : FA_Op<"custom_gradient", [Pure,
+    AttrSizedOperandSegments,
+    TypesMatchWith<"results have the values' types", "values", "results",
+      "$_self">]> {
+  let summary = "values with a gradient that is given, or with none";
+  let description = [{
+    In a score function, its `values`, and another gradient than theirs: that
+    with respect to `inputs` is what the `gradient` region makes of the results'
+    gradients, and nothing else is followed. Without inputs there is no region:
+    the gradient is 0, and the values count as constants. The region may use
+    values from above and must be free of side effects; as a chain rule it is
+    linear in its arguments. `unknown` is there in the place of the region where
+    nobody could say it: it says why, and to differentiate is an error.
+
+    `fa-differentiate` puts the region in the adjoint. Everything else takes the
+    values: `fa-decompose` leaves nothing of the op.
+
+    Constraints:
+    - `fa_custom_gradient_c1`: there is a value, and a region or `unknown`, and
+      not both, exactly where there are inputs.
+    - `fa_custom_gradient_c2`: the region takes a gradient for each value, of its
+      type, and ends in `fa.yield_gradients` with one for each input, of its
+      type.
+    - `fa_custom_gradient_c3`: the region is free of side effects.
+
+    It exists because no arithmetic says that a value has another derivative than
+    its own: `detach`, `no_grad` and `autograd.Function` of PyTorch,
+    `stop_gradient`, `custom_jvp` and `custom_vjp` of JAX.
+
+    Example (rounding that lets gradients through; a constant):
+
+    ```mlir
+    %r = math.roundeven %s : f32
+    %y = fa.custom_gradient %r : f32 of %s : f32 gradient {
+    ^bb0(%g: f32):
+      fa.yield_gradients %g : f32
+    }
+    %c = fa.custom_gradient %y : f32
+    ```
+  }];
+  let arguments = (ins
+    Arg<Variadic<FA_ComputeType>, "what the results are">:$values,
+    Arg<Variadic<FA_ComputeType>, "what the gradient is with respect to">
+      :$inputs,
+    OptionalAttr<StrAttr>:$unknown
+  );
+  let results = (outs Variadic<FA_ComputeType>:$results);
+  let regions = (region MaxSizedRegion<1>:$gradient);
+  let assemblyFormat = [{
+    $values `:` type($values) (`of` $inputs^ `:` type($inputs))?
+    (`gradient` $gradient^)? (`unknown` $unknown^)? attr-dict
+  }];
+  let hasVerifier = 1;
+  let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    /// Replaces those in an op's regions by their values: what is left to do
+    /// where nothing is differentiated any more.
+    static void takeValues(::mlir::RewriterBase &rewriter,
+                           ::mlir::Operation *op);
+    /// Builds the gradients with respect to the inputs, of those with respect
+    /// to the results. `map` leads to what the region uses from above.
+    ::llvm::SmallVector<::mlir::Value>
+    buildGradients(::mlir::OpBuilder &builder, ::mlir::IRMapping map,
+                   ::mlir::ValueRange gradients);
+  }];
+}
+
+def FA_YieldGradientsOp : FA_Op<"yield_gradients", [Pure, Terminator,
+    ReturnLike, HasParent<"CustomGradientOp">]> {
+  let summary = "gradients with respect to the inputs of fa.custom_gradient";
+  let arguments = (ins Variadic<FA_ComputeType>:$gradients);
+  let assemblyFormat = "$gradients attr-dict `:` type($gradients)";
+}
+
 def FA_SoftmaxGradOp : FA_Op<"softmax_grad", [
     Pure, DestinationStyleOpInterface, AggregatedOpInterface,
     DeclareOpInterfaceMethods<FA_TileStepOpInterface>,
