@@ -338,6 +338,17 @@ KeyInterval KeyInterval::select(const Condition &c, const KeyInterval &a,
   return get(Bound::select(c, a.lo, b.lo), Bound::select(c, a.hi, b.hi));
 }
 
+const Condition *KeyInterval::getWholeIf() const {
+  if (lo.getKind() != Bound::Kind::Select ||
+      hi.getKind() != Bound::Kind::Select ||
+      !(lo.getCondition() == hi.getCondition()))
+    return nullptr;
+  ArrayRef<Bound> first = lo.getOperands(), last = hi.getOperands();
+  bool isWhole = first[0].isNegInf() && first[1].isPosInf() &&
+                 last[0].isPosInf() && last[1].isNegInf();
+  return isWhole ? &lo.getCondition() : nullptr;
+}
+
 std::optional<int64_t> KeyInterval::getMaxLength() const {
   auto parts = [](const Bound &bound, Bound::Kind kind) {
     return bound.getKind() == kind ? bound.getOperands() : ArrayRef(bound);
@@ -372,6 +383,11 @@ KeyInterval KeyInterval::hull(const KeyInterval &a, const KeyInterval &b) {
     return b;
   if (b.isNothing())
     return a;
+  // The ends of the other one stay as they are where that is all there is.
+  if (const Condition *whole = b.getWholeIf())
+    return select(*whole, everything(), a);
+  if (const Condition *whole = a.getWholeIf())
+    return select(*whole, everything(), b);
   // With a common end, an empty one does no harm.
   if (a.lo == b.lo || a.hi == b.hi || isUnwieldy(a, b))
     return get(Bound::min(a.lo, b.lo), Bound::max(a.hi, b.hi));
@@ -388,6 +404,10 @@ KeyInterval KeyInterval::insideUnion(const KeyInterval &a,
     return b;
   if (b.isNothing())
     return a;
+  if (const Condition *whole = b.getWholeIf())
+    return select(*whole, everything(), a);
+  if (const Condition *whole = a.getWholeIf())
+    return select(*whole, everything(), b);
   if (a.lo == b.lo || a.hi == b.hi)
     return get(Bound::min(a.lo, b.lo), Bound::max(a.hi, b.hi));
   if (isUnwieldy(a, b))

@@ -82,8 +82,10 @@ static KeyInterval unseenByBoth(const Intervals &a, const Intervals &b) {
       {after(a), before(b)}, {after(b), before(a)}, {a.unseen, b.unseen},
       {a.unseen, before(b)}, {a.unseen, after(b)},  {b.unseen, before(a)},
       {b.unseen, after(a)}};
+  // Of everything or nothing there is no end between.
+  bool isWhole = a.visited.getWholeIf() || b.visited.getWholeIf();
   KeyInterval unseen = KeyInterval::nothing();
-  for (auto &[x, y] : outsideBoth)
+  for (auto &[x, y] : ArrayRef(outsideBoth).drop_front(isWhole ? 2 : 0))
     unseen = KeyInterval::insideUnion(unseen, KeyInterval::intersect(x, y));
   return unseen;
 }

@@ -10,6 +10,10 @@
 // CHECK-LABEL: func.func @causal_backward
 // CHECK: scf.for %[[N:[a-z0-9]+]] = %{{.*}} to %{{.*}} step {{.*}} iter_args
 // CHECK-NEXT: arith.subi %{{.*}}, %[[N]] : index
+// Beside what all rows see, or none, it ends where it does without.
+// CHECK-LABEL: func.func @prefix_backward
+// CHECK: scf.for %[[M:[a-z0-9]+]] = %{{.*}} to %{{.*}} step {{.*}} iter_args
+// CHECK-NEXT: arith.subi %{{.*}}, %[[M]] : index
 // ORDERED-LABEL: func.func @causal_backward
 // ORDERED: scf.for %[[I:[a-z0-9]+]]
 // ORDERED-NOT: arith.subi %{{.*}}, %[[I]]
@@ -22,6 +26,17 @@ func.func @causal(%q: !t, %k: !t, %v: !t) -> !t {
     mask {
     ^bb0(%b: index, %h: index, %i: index, %j: index):
       %seen = arith.cmpi sle, %j, %i : index
+      fa.yield %seen : i1
+    } : (!t, !t, !t) -> !t
+  return %o : !t
+}
+func.func @prefix(%q: !t, %k: !t, %v: !t, %n: index) -> !t {
+  %o = fa.attention %q, %k, %v scale 0.125
+    mask {
+    ^bb0(%b: index, %h: index, %i: index, %j: index):
+      %before = arith.cmpi sle, %j, %i : index
+      %first = arith.cmpi slt, %j, %n : index
+      %seen = arith.ori %before, %first : i1
       fa.yield %seen : i1
     } : (!t, !t, !t) -> !t
   return %o : !t

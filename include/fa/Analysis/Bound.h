@@ -95,6 +95,8 @@ struct KeyInterval {
                             const KeyInterval &b);
   bool isEverything() const { return lo.isNegInf() && hi.isPosInf(); }
   bool isNothing() const { return lo.isPosInf() || hi.isNegInf(); }
+  /// Where it is everything if a condition holds and else nothing: that.
+  const Condition *getWholeIf() const;
   /// The largest number of keys it can have, where the bounds say so.
   std::optional<int64_t> getMaxLength() const;
   bool operator==(const KeyInterval &o) const {
