@@ -40,8 +40,26 @@ static NumberRange inferIntegers(InferIntRangeInterface op,
 }
 
 NumberRange NumberRanges::of(Value v) {
-  if (auto known = ranges.find(v); known != ranges.end())
-    return known->second;
+  // Operands first: a function may be thousands of operations deep.
+  SmallVector<std::pair<Value, bool>> work = {{v, false}};
+  while (!work.empty()) {
+    auto [value, hasOperands] = work.pop_back_val();
+    if (ranges.contains(value))
+      continue;
+    if (hasOperands) {
+      ranges[value] = evaluate(value);
+      continue;
+    }
+    work.push_back({value, true});
+    if (Operation *op = value.getDefiningOp())
+      for (Value operand : op->getOperands())
+        if (!ranges.contains(operand))
+          work.push_back({operand, false});
+  }
+  return ranges[v];
+}
+
+NumberRange NumberRanges::evaluate(Value v) {
   NumberRange range = find(v);
   // What its type cannot hold becomes infinite.
   if (auto type = dyn_cast<FloatType>(v.getType())) {
@@ -49,7 +67,6 @@ NumberRange NumberRanges::of(Value v) {
         APFloat::getLargest(type.getFloatSemantics()).convertToDouble();
     range.isFinite &= range.lo >= -most && range.hi <= most;
   }
-  ranges[v] = range;
   return range;
 }
 
@@ -68,7 +85,7 @@ NumberRange NumberRanges::find(Value v) {
     return {};
   SmallVector<NumberRange> operands;
   for (Value operand : op->getOperands())
-    operands.push_back(of(operand));
+    operands.push_back(ranges.lookup(operand));
   return isUpstreams ? inferIntegers(integers, operands)
                      : scalar.inferRange(operands);
 }

@@ -4,8 +4,12 @@
 #include "Inputs.h"
 
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/IR/Limits.h"
+
+#include "llvm/Support/FormatVariadic.h"
 
 #include <cmath>
+#include <unistd.h>
 
 using namespace mlir;
 using namespace fa;
@@ -142,6 +146,14 @@ std::string nameOfDim(AttentionOp attention, BlockArgument argument,
          std::to_string(dim);
 }
 
+/// What the machine has.
+double memoryBytes() {
+  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+}
+std::string gibibytes(double bytes) {
+  return llvm::formatv("{0:F1} GiB", bytes / (1 << 30)).str();
+}
+
 llvm::Expected<std::vector<int64_t>>
 shapeOf(AttentionOp attention, BlockArgument argument, const Options &options) {
   std::vector<int64_t> shape;
@@ -163,8 +175,22 @@ shapeOf(AttentionOp attention, BlockArgument argument, const Options &options) {
                       std::to_string(argument.getArgNumber()) +
                       " is dynamic; give its size: --shape \"" + name +
                       "=...\"");
+    if (given->second > kMaxExtent)
+      return runError("expected " + name + " in [0, " +
+                      std::to_string(kMaxExtent) + "], got " +
+                      std::to_string(given->second) +
+                      "; kernels count with 32 bits: choose a smaller size");
     shape.push_back(given->second);
   }
+  // An eighth of the memory is left to results, references and the rest.
+  double bytes = cpu::sizeOf(*dtypeOf(type.getElementType()));
+  for (int64_t size : shape)
+    bytes *= size;
+  double most = memoryBytes() / 8;
+  if (bytes > most)
+    return runError("argument " + std::to_string(argument.getArgNumber()) +
+                    " has " + gibibytes(bytes) + ", and this machine takes " +
+                    gibibytes(most) + " of one: choose smaller sizes");
   return shape;
 }
 

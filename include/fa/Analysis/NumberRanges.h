@@ -21,6 +21,8 @@ public:
   NumberRange of(mlir::Value v);
 
 private:
+  /// What a value can be, of what its operands can be.
+  NumberRange evaluate(mlir::Value v);
   NumberRange find(mlir::Value v);
 
   /// What was found, since values may be read many times.

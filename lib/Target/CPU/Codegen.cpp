@@ -256,8 +256,11 @@ llvm::Expected<MachineCode> cpu::generateCode(llvm::StringRef text,
   context.allowUnregisteredDialects();
   std::string messages;
   ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
-    if (diagnostic.getSeverity() == DiagnosticSeverity::Error)
-      messages += (messages.empty() ? "" : "; ") + diagnostic.str();
+    // A module's functions may all have the same to say.
+    std::string message = diagnostic.str();
+    if (diagnostic.getSeverity() == DiagnosticSeverity::Error &&
+        !StringRef(messages).contains(message))
+      messages += (messages.empty() ? "" : "; ") + message;
     return success();
   });
   OwningOpRef<ModuleOp> module =

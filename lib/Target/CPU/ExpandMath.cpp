@@ -10,6 +10,8 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Math/Transforms/Passes.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/Matchers.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 
 #include <cmath>
@@ -262,6 +264,66 @@ struct CompareForMaximum : OpRewritePattern<arith::MaxNumFOp> {
   }
 };
 
+/// A division of integers that traps on no operands: by 0 it gives some number,
+/// as a GPU's does, and by -1 what is negated, which may wrap.
+template <typename OpTy> struct GuardDivisor : OpRewritePattern<OpTy> {
+  using OpRewritePattern<OpTy>::OpRewritePattern;
+  LogicalResult matchAndRewrite(OpTy op,
+                                PatternRewriter &rewriter) const override {
+    constexpr bool isSigned =
+        !llvm::is_one_of<OpTy, arith::DivUIOp, arith::RemUIOp,
+                         arith::CeilDivUIOp>::value;
+    constexpr bool isRemainder =
+        llvm::is_one_of<OpTy, arith::RemSIOp, arith::RemUIOp>::value;
+    Value divisor = op.getRhs();
+    if (isSafe(divisor))
+      return rewriter.notifyMatchFailure(op, "traps on nothing");
+    Location loc = op.getLoc();
+    auto constant = [&](int64_t x) -> Value {
+      Type type = divisor.getType();
+      TypedAttr value = rewriter.getIntegerAttr(getElementTypeOrSelf(type), x);
+      if (auto vector = dyn_cast<VectorType>(type))
+        value = DenseElementsAttr::get(vector, value);
+      return arith::ConstantOp::create(rewriter, loc, value);
+    };
+    auto is = [&](int64_t x) -> Value {
+      return arith::CmpIOp::create(rewriter, loc, arith::CmpIPredicate::eq,
+                                   divisor, constant(x));
+    };
+    Value traps = is(0), isMinusOne = isSigned ? is(-1) : Value();
+    if (isSigned)
+      traps = arith::OrIOp::create(rewriter, loc, traps, isMinusOne);
+    Value safe =
+        arith::SelectOp::create(rewriter, loc, traps, constant(1), divisor);
+    Value result = OpTy::create(rewriter, loc, op.getLhs(), safe);
+    if (isSigned && !isRemainder)
+      result = arith::SelectOp::create(
+          rewriter, loc, isMinusOne,
+          arith::SubIOp::create(rewriter, loc, constant(0), op.getLhs()),
+          result);
+    rewriter.replaceOp(op, result);
+    return success();
+  }
+  /// A constant other than 0 and -1, or what is one wherever it would be one of
+  /// these.
+  static bool isSafe(Value divisor) {
+    APInt value;
+    if (matchPattern(divisor, m_ConstantInt(&value)))
+      return !value.isZero() && !value.isAllOnes();
+    auto select = divisor.getDefiningOp<arith::SelectOp>();
+    return select && matchPattern(select.getTrueValue(), m_One()) &&
+           looksAt(select.getCondition(), select.getFalseValue());
+  }
+  /// Whether a condition holds where a value is a constant, among others.
+  static bool looksAt(Value condition, Value v) {
+    if (auto either = condition.getDefiningOp<arith::OrIOp>())
+      return looksAt(either.getLhs(), v) || looksAt(either.getRhs(), v);
+    auto is = condition.getDefiningOp<arith::CmpIOp>();
+    return is && is.getPredicate() == arith::CmpIPredicate::eq &&
+           is.getLhs() == v && matchPattern(is.getRhs(), m_Constant());
+  }
+};
+
 struct CPUExpandMathPass : fa::impl::CPUExpandMathPassBase<CPUExpandMathPass> {
   using CPUExpandMathPassBase::CPUExpandMathPassBase;
   void runOnOperation() override {
@@ -272,7 +334,12 @@ struct CPUExpandMathPass : fa::impl::CPUExpandMathPassBase<CPUExpandMathPass> {
     patterns.add<ExpandUnary<math::LogOp, expandLog>,
                  ExpandUnary<math::Log2Op, expandLog2>>(&getContext(),
                                                         /*benefit=*/10);
-    patterns.add<CompareForMaximum>(&getContext());
+    patterns
+        .add<CompareForMaximum, GuardDivisor<arith::DivSIOp>,
+             GuardDivisor<arith::DivUIOp>, GuardDivisor<arith::RemSIOp>,
+             GuardDivisor<arith::RemUIOp>, GuardDivisor<arith::FloorDivSIOp>,
+             GuardDivisor<arith::CeilDivSIOp>,
+             GuardDivisor<arith::CeilDivUIOp>>(&getContext());
     populateExpandMath(patterns);
     // What has no lowering on vectors.
     math::populateExpansionPatterns(patterns,

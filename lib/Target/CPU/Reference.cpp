@@ -101,7 +101,7 @@ void ReferenceBuilder::cloneOp(Operation &inner, IRMapping &map) {
   for (Value operand : inner.getOperands()) {
     Value v = map.lookupOrDefault(operand);
     if (isComputed(operand.getType()))
-      local.map(operand, convertFloat(v, isScalarMath ? real : computed));
+      local.map(operand, convertFloat(v, widens ? real : computed));
   }
   // extf to it from its narrower neighbours becomes extf to real; truncf from
   // real. Where both sides are the same nothing is left to do.
@@ -133,7 +133,12 @@ void ReferenceBuilder::cloneOp(Operation &inner, IRMapping &map) {
     if (from.empty())
       continue;
     OpBuilder::InsertionGuard guard(b);
-    Block *block = b.createBlock(&to);
+    SmallVector<Type> types;
+    for (Type t : from.getArgumentTypes())
+      types.push_back(isComputed(t) ? real : t);
+    Block *block =
+        b.createBlock(&to, {}, types, SmallVector<Location>(types.size(), loc));
+    map.map(from.getArguments(), block->getArguments());
     b.setInsertionPointToStart(block);
     cloneBlock(from.front(), map);
     Operation *end = from.front().getTerminator();

@@ -67,7 +67,8 @@ struct ScheduleCPUPass : fa::impl::ScheduleCPUPassBase<ScheduleCPUPass> {
   void runOnOperation() override {
     if (vectorBits != 128 && vectorBits != 256 && vectorBits != 512) {
       getOperation().emitError()
-          << "expected vector-bits to be 128, 256 or 512, got " << vectorBits;
+          << "expected vector-bits to be 128, 256 or 512, got "
+          << vectorBits.getValue();
       return signalPassFailure();
     }
     VectorUnit unit;

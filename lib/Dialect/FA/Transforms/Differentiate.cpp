@@ -118,6 +118,12 @@ void ReverseMode::findActive(Block &block) {
                                  [&](Value v) { return active.contains(v); });
     if (auto read = dyn_cast<tensor::ExtractOp>(op))
       isActive |= llvm::is_contained(tensors, read.getTensor());
+    // What a loop does with them, it gives.
+    if (op.getNumRegions() && !isa<scf::IfOp>(op))
+      op.walk([&](Operation *inner) {
+        isActive |= llvm::any_of(inner->getOperands(),
+                                 [&](Value v) { return active.contains(v); });
+      });
     if (auto branch = dyn_cast<scf::IfOp>(op))
       for (Region &region : branch->getRegions())
         for (Block &inner : region)
