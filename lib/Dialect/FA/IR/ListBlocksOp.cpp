@@ -182,7 +182,14 @@ SmallVector<Value> ListBuilder::lookAtAll(OpBuilder &b, Value key) {
 
 /// The same; elements only where ranges do not tell.
 SmallVector<Value> ListBuilder::look(OpBuilder &b, Value key) {
-  auto reduceHere = [&](Value what, const TileSamples &samples) {
+  // Each is a loop, and thousands of loops in a function take compilers
+  // minutes. What lies beyond is not known: then elements tell.
+  constexpr unsigned kMostLoops = 64;
+  unsigned loops = 0;
+  auto reduceHere =
+      [&](Value what, const TileSamples &samples) -> std::optional<TileRange> {
+    if (++loops > kMostLoops)
+      return std::nullopt;
     return reduce(b, what, samples, key);
   };
   std::optional<TileRange> range = TileRanges(op, b, reduceHere).ofMask();
