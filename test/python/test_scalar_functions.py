@@ -146,24 +146,34 @@ def flushed(x):
     return np.where(np.abs(x) < SMALLEST, np.copysign(np.float32(0), x), x)
 
 
-def check(name, table, arguments, on):
-    function, exact, share, number, by_argument = table[name]
-    got = values(function, *arguments, on=on)
-    if on == "cuda":
-        number += SMALLEST
-        if not name.startswith("log"):
-            arguments = [flushed(x) for x in arguments]
+def expected(entry, arguments):
+    """What a function gives in float64, and how far from it a number may be."""
+    _, exact, share, number, by_argument = entry
     wide = [x.astype(np.float64) for x in arguments]
     with np.errstate(all="ignore"):
         want = exact(*wide)
-        allowed = share * np.abs(want) + number
+        # A score is scaled to log2 and back: two roundings of it.
+        allowed = (share + 2.0**-22) * np.abs(want) + number
         if by_argument:
             allowed += by_argument * 2.0**-24 * np.abs(want * wide[0])
-        # A score is scaled to log2 and back: two roundings of it.
-        allowed += 2.0**-22 * np.abs(want)
     allowed = np.nan_to_num(allowed, nan=0.0, posinf=0.0)
-    want = np.where(np.isnan(want), IS_NAN, np.clip(want, -LARGEST, LARGEST))
-    bad = np.flatnonzero(~(np.abs(got - want) <= allowed))
+    return np.where(np.isnan(want), IS_NAN, np.clip(want, -LARGEST, LARGEST)), allowed
+
+
+def check(name, table, arguments, on):
+    if on == "cuda" and name in ("//", "%", "trunc of /", "fmod"):
+        # What they leave of a small divisor may be denormal.
+        is_usual = ~((arguments[1] != 0) & (np.abs(arguments[1]) < 2.0**-100))
+        arguments = [x[is_usual] for x in arguments]
+    got = values(table[name][0], *arguments, on=on)
+    want, allowed = expected(table[name], arguments)
+    is_right = np.abs(got - want) <= allowed
+    if on == "cuda":
+        # Denormal numbers may count as 0, arguments and results.
+        other, allowed = expected(table[name], [flushed(x) for x in arguments])
+        is_right |= np.abs(got - want) <= 4 * SMALLEST
+        is_right |= np.abs(got - other) <= allowed + 4 * SMALLEST
+    bad = np.flatnonzero(~is_right)
     lines = [
         f"{name}({', '.join(f'{x[n]:.9g}' for x in arguments)}) = {got[n]:.9g}, "
         f"expected {want[n]:.9g}"
@@ -195,3 +205,18 @@ def test_of_one_as_ptx(name):
 @pytest.mark.parametrize("name", BINARY)
 def test_of_two_as_ptx(name):
     check(name, BINARY, tuple(x[::5] for x in PAIRS), "emulator")
+
+
+@only_cpu
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90a"])
+def test_gradients_compile_for_gpus(chip):
+    """What derivatives are made of has a lowering, too."""
+
+    def score(s, b, h, i, j):
+        x = s + i
+        one = sum(function(x) for function, *_ in UNARY.values())
+        return one + sum(function(x, s * 2) for function, *_ in BINARY.values())
+
+    variant = fa.trace(score_mod=score)
+    config = fa.AttentionConfig("bf16", 2, 2, 64, 64, variant=variant)
+    assert "math.cosh" in fa.compile(config, chip, backward="all").stages["fa-differentiate"]

@@ -72,6 +72,17 @@ Value polynomial(OpBuilder &b, Location loc, Value x,
   return sum;
 }
 
+/// e^x / 2 and e^-x / 2, numbers where their sum is: by e^(x/2).
+std::pair<Value, Value> halvesOfExponentials(OpBuilder &b, Location loc,
+                                             Value x) {
+  Value exponent = times(b, loc, x, log2e / 2);
+  auto halfSquare = [&](Value e) -> Value {
+    return arith::MulFOp::create(b, loc, times(b, loc, e, 0.5f), e);
+  };
+  Value opposite = arith::NegFOp::create(b, loc, exponent);
+  return {halfSquare(ex2(b, loc, exponent)), halfSquare(ex2(b, loc, opposite))};
+}
+
 /// Formula of one f32 operation.
 using Formula = Value (*)(OpBuilder &, Location, Value);
 
@@ -493,21 +504,19 @@ void addFormulas(RewritePatternSet &patterns) {
       });
   patterns.add<UnaryF32<math::SinhOp>>(
       c, [](OpBuilder &b, Location loc, Value x) -> Value {
-        // e^(x/2) is a number where the result is.
-        Value half = times(b, loc, x, log2e / 2);
-        Value grown = ex2(b, loc, half),
-              fallen = ex2(b, loc, arith::NegFOp::create(b, loc, half));
-        Value e =
-            arith::MulFOp::create(b, loc, times(b, loc, grown, 0.5f), grown);
-        Value f =
-            arith::MulFOp::create(b, loc, times(b, loc, fallen, 0.5f), fallen);
+        auto [grown, fallen] = halvesOfExponentials(b, loc, x);
         Value square = arith::MulFOp::create(b, loc, x, x);
         Value series = polynomial(
             b, loc, square, {1, 1. / 6, 1. / 120, 1. / 5040, 1. / 362880});
         return arith::SelectOp::create(
             b, loc, isLess(b, loc, absolute(b, loc, x), constant(b, loc, 1)),
             arith::MulFOp::create(b, loc, x, series),
-            arith::SubFOp::create(b, loc, e, f));
+            arith::SubFOp::create(b, loc, grown, fallen));
+      });
+  patterns.add<UnaryF32<math::CoshOp>>(
+      c, [](OpBuilder &b, Location loc, Value x) -> Value {
+        auto [grown, fallen] = halvesOfExponentials(b, loc, x);
+        return arith::AddFOp::create(b, loc, grown, fallen);
       });
   patterns.add<Logarithm<math::Log2Op>>(c, 1);
   patterns.add<Logarithm<math::LogOp>>(c, ln2);

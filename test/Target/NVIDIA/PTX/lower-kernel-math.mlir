@@ -132,6 +132,17 @@ gpu.module @kernels {
     return %0, %1, %2, %3, %4 : f32, f32, f32, f32, f32
   }
 
+  // Each is the other's derivative.
+  // CHECK-LABEL: func @hyperbolic
+  // CHECK-COUNT-2: ex2.approx.ftz.f
+  // CHECK-NOT: math.
+  // CHECK: return
+  func.func @hyperbolic(%x: f32) -> (f32, f32) {
+    %0 = math.sinh %x : f32
+    %1 = math.cosh %x : f32
+    return %0, %1 : f32, f32
+  }
+
   // A remainder is exact: by integers where the quotient is large.
   // CHECK-LABEL: func @remainder
   // CHECK: scf.if
