@@ -302,11 +302,13 @@ def check_lengths(what, functions, **options):
     assert _kernel.cache_info().misses - before <= len(DTYPES), "a length is no part of a kernel"
 
 
+@pytest.mark.quick_cases(len(MASKS))  # 8 s with the scores: each is a function of fa
 @pytest.mark.parametrize("name", MASKS)
 def test_masks(name):
     check_lengths("mask", MASKS[name])
 
 
+@pytest.mark.quick_cases(len(SCORES))
 @pytest.mark.parametrize("name", SCORES)
 def test_scores(name):
     check_lengths("score", SCORES[name], score_error=error_of(name))
