@@ -85,16 +85,23 @@ static StageTexts stagesOf(const PipelineOptions &options,
     }
     return stages;
   }
+  // On a tensor core's way the operation more would be seen.
+  std::string large = target.kind == TargetInfo::Kind::NVIDIA
+                          ? "large-products=wide"
+                          : "large-products=all";
   if (options.algorithm == "standard")
     return {{"fa-decompose", ""},
             {"fa-distribute", tile},
             {"fa-pad-tiles", ""},
-            {"fa-fold-scale-exp2", ""}};
+            {"fa-fold-scale-exp2", large}};
   if (options.algorithm == "fa1")
-    return {{"fa-decompose", ""},      {"fa-online-softmax", ""},
-            {"fa-tile", tile},         {"fa-distribute", tile},
-            {"fa-pad-tiles", ""},      {"fa-defer-normalization", ""},
-            {"fa-fold-scale-exp2", ""}};
+    return {{"fa-decompose", ""},
+            {"fa-online-softmax", ""},
+            {"fa-tile", tile},
+            {"fa-distribute", tile},
+            {"fa-pad-tiles", ""},
+            {"fa-defer-normalization", ""},
+            {"fa-fold-scale-exp2", large}};
   StageTexts stages = {{"fa-decompose", ""},
                        {"fa-online-softmax", ""},
                        {"fa-tile", tile},
@@ -105,7 +112,7 @@ static StageTexts stagesOf(const PipelineOptions &options,
                        {"fa-order-keys", "order=" + order},
                        {"fa-defer-normalization", ""},
                        {"fa-fuse", ""},
-                       {"fa-fold-scale-exp2", ""}};
+                       {"fa-fold-scale-exp2", large}};
   if (speculate)
     stages.push_back({"fa-speculate-max", "target=" + options.target});
   return stages;

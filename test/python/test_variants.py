@@ -20,7 +20,7 @@ import pytest
 import right
 from fa import masks, scores
 from fa._run.call import _kernel
-from libraries import DEVICE
+from libraries import DEVICE, needs_torch
 
 BATCH, HEADS, KEY_HEADS, DIM = 2, 4, 2, 16
 LENGTHS = tuple(map(int, os.environ.get("FA_TEST_LENGTHS", "1,17,333").split(",")))
@@ -547,3 +547,27 @@ def test_numbers_that_multiply_kernels(monkeypatch):
     (said,) = traced_with(masks.prefix, range(1, 20))
     assert said.startswith("fa.masks.prefix: the number 'length' had 9 values")
     assert not traced_with(lambda n: masks.dilated(np.array([n])), range(1, 20))
+
+
+@needs_torch
+@pytest.mark.parametrize("size", [3e4, 1e5, 1e15])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_products_beyond_what_integers_hold(dtype, size):
+    """Rows of them are the largest's, and none is 0 or NaN."""
+    import torch
+
+    if DEVICE != "cpu" and dtype == "bfloat16":
+        pytest.skip("taken to be below 1e9")
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 2, 70, 64, generator=generator) for _ in range(3))
+    q, k, v = (x.to(getattr(torch, dtype)).to(DEVICE) for x in (q * size, k * size, v))
+    out, lse = fa.attention(q, k, v, return_lse=True)
+    scores = q.double() @ k.double().mT / 8
+    assert out.isfinite().all() and lse.isfinite().all()
+    torch.testing.assert_close(lse.double(), scores.logsumexp(-1), rtol=1e-5, atol=0)
+    # A score's rounding may put another key first.
+    order = scores.sort(-1, descending=True).values
+    is_clear = order[..., 0] - order[..., 1] > 1e-5 * order[..., 0].abs()
+    assert is_clear.float().mean() > 0.5
+    want = torch.softmax(scores, -1) @ v.double()
+    torch.testing.assert_close(out.double()[is_clear], want[is_clear], rtol=1e-2, atol=1e-5)

@@ -215,6 +215,20 @@ static bool mayBeLarge(Value scores) {
          (mayEnlarge(op) || llvm::any_of(op.getDpsInputs(), mayBeLarge));
 }
 
+/// Whether scores are made of products that the option `large-products` names.
+static bool areOfLargeProducts(Value scores, StringRef products) {
+  return llvm::any_of(scoreGenerics(scores), [&](linalg::GenericOp op) {
+    return op && llvm::any_of(op.getDpsInputs(), [&](Value v) {
+             auto made = v.getDefiningOp<linalg::GenericOp>();
+             if (!made || made.getNumReductionLoops() == 0)
+               return made && areOfLargeProducts(v, products);
+             Type type = getElementTypeOrSelf(made.getDpsInputs().front());
+             return products == "all" ||
+                    (products == "wide" && type.getIntOrFloatBitWidth() >= 32);
+           });
+  });
+}
+
 /// exp(x * scale - shift) as exp2(fma(x, c * scale, -(shift * c))), c being
 /// log2(e) times the unit of both. Where x may be large that is no 1 for
 /// x = shift, and where it is a maximum of a row, once a step, it should be:
@@ -316,10 +330,10 @@ scaleShifts(IRRewriter &rewriter, ArrayRef<linalg::GenericOp> exponentials) {
 /// maximum from -inf, which alone is the same number in both units, and nothing
 /// but the merge reads them.
 static std::optional<ScoreUnit> unitOf(IRRewriter &rewriter,
-                                       OnlineSoftmaxOp merge) {
+                                       OnlineSoftmaxOp merge, bool isLarge) {
   auto loop = dyn_cast<scf::ForOp>(merge->getParentOp());
   BlockArgument max = matchCarried(loop, merge.getMax(), merge.getNewMax());
-  if (!max || mayBeLarge(merge.getScores()))
+  if (!max || isLarge)
     return std::nullopt;
   auto areAllowed = [&](Value v, Operation *other) {
     return llvm::all_of(v.getUsers(), [&](Operation *user) {
@@ -356,8 +370,11 @@ static void unscaleMaximum(IRRewriter &rewriter, OnlineSoftmaxOp merge,
 
 /// A merge's exponentials are powers of two, and its scores in a unit that
 /// costs nothing.
-static void foldMerge(IRRewriter &rewriter, OnlineSoftmaxOp merge) {
-  std::optional<ScoreUnit> unit = unitOf(rewriter, merge);
+static void foldMerge(IRRewriter &rewriter, OnlineSoftmaxOp merge,
+                      StringRef products) {
+  bool isLarge = mayBeLarge(merge.getScores()) ||
+                 areOfLargeProducts(merge.getScores(), products);
+  std::optional<ScoreUnit> unit = unitOf(rewriter, merge, isLarge);
   if (unit)
     unscaleMaximum(rewriter, merge, *unit);
   rewriter.modifyOpInPlace(merge, [&] {
@@ -365,7 +382,7 @@ static void foldMerge(IRRewriter &rewriter, OnlineSoftmaxOp merge) {
     merge.setLog2Scale(APFloat(!unit         ? kLog2E
                                : unit->isSum ? 1.0
                                              : kLog2E * unit->size));
-    merge.setSubtractFirst(mayBeLarge(merge.getScores()));
+    merge.setSubtractFirst(isLarge);
   });
 }
 
@@ -386,14 +403,22 @@ static std::optional<double> takeScale(IRRewriter &rewriter,
 
 namespace {
 struct FoldScaleExp2Pass : fa::impl::FoldScaleExp2PassBase<FoldScaleExp2Pass> {
+  using FoldScaleExp2PassBase::FoldScaleExp2PassBase;
   void runOnOperation() override {
     func::FuncOp func = getOperation();
+    if (largeProducts != "none" && largeProducts != "wide" &&
+        largeProducts != "all") {
+      func.emitError()
+          << "expected large-products to be none, wide or all, got "
+          << largeProducts.getValue();
+      return signalPassFailure();
+    }
     IRRewriter rewriter(&getContext());
     SmallVector<OnlineSoftmaxOp> merges;
     func.walk([&](OnlineSoftmaxOp op) { merges.push_back(op); });
     for (OnlineSoftmaxOp merge : merges)
       if (!merge.getLog2Scale())
-        foldMerge(rewriter, merge);
+        foldMerge(rewriter, merge, largeProducts);
     SmallVector<linalg::GenericOp> exponentials;
     func.walk([&](linalg::GenericOp op) {
       if (op->getNumResults() == 1 && matchExpDifference(op.getResult(0)))

@@ -3,6 +3,9 @@
 // makes of fa.attention. expand-steps.mlir has the instructions of the attributes that are
 // checked here.
 // RUN: fa-opt %s --fa-fold-scale-exp2 | FileCheck %s
+// RUN: fa-opt %s --fa-fold-scale-exp2=large-products=wide | FileCheck %s --check-prefix=WIDE
+// RUN: not fa-opt %s --fa-fold-scale-exp2=large-products=some 2>&1 | FileCheck %s --check-prefix=OPTION
+// OPTION: expected large-products to be none, wide or all, got some
 
 #ik = affine_map<(i, j, k) -> (i, k)>
 #jk = affine_map<(i, j, k) -> (j, k)>
@@ -315,7 +318,10 @@ func.func @bias(%q: tensor<64x16xf32>, %k: tensor<128x16xf32>, %v: tensor<128x16
   return %r : tensor<64x16xf32>
 }
 
-// A softcap's constant is folded as a scale is: 20 log2(e).
+// A softcap's constant is folded as a scale is: 20 log2(e). Of products that may
+// be beyond 2^31 nothing is, and the maximum is subtracted first.
+// WIDE-LABEL: func @softcap(
+// WIDE: fa.online_softmax {{.*}}subtract_first
 // CHECK-LABEL: func @softcap(
 // CHECK: scf.for
 // CHECK: %[[T:.*]] = math.tanh

@@ -587,8 +587,8 @@ def FoldScaleExp2Pass : FA_Pass<"fa-fold-scale-exp2"> {
     `x = shift`, and beyond 2^31 no weight: there it is `exp2((x - shift) * c)`,
     one operation more, and no constant moves. They may be where a float is read
     for each element, where a finite constant is beyond 2^16, and after an
-    exponential or a power; products of queries and keys are taken to be below
-    10^9. The factor of what a step before summed, of two maxima, is always of
+    exponential or a power. Products of queries and keys may be those that
+    `large-products` names, for the merge; others are taken to be below 10^9. The factor of what a step before summed, of two maxima, is always of
     that kind: 1 where the maximum stays.
 
     The maximum is then of scores in other units; what uses it after the loop
@@ -610,6 +610,11 @@ def FoldScaleExp2Pass : FA_Pass<"fa-fold-scale-exp2"> {
     Numeric contract: approximate, within rounding of one f32 operation, of
     each part of a sum.
   }];
+  let options = [
+    Option<"largeProducts", "large-products", "std::string", "\"none\"",
+           "products of queries and keys that may be beyond 2^31: none, wide "
+           "(of f32 and f64) or all">
+  ];
 }
 
 def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
