@@ -19,8 +19,9 @@ int64_t fa::nvidia::tileBytes(Value tile, bool isTurned) {
 }
 
 /// Whether a size is that of a tile, or less where the tensor ends: a TMA load
-/// takes the tile's size, and zeros past the end. The end may be that of another
-/// tensor, which is taken to be of equal size: keys and values are as many.
+/// takes the tile's size, and zeros past the end. The end may be that of
+/// another tensor, which is taken to be of equal size: keys and values are as
+/// many.
 static bool endsWithTensor(OpFoldResult size, int64_t tile, Value tensor,
                            int64_t dim, OpFoldResult offset) {
   using Variable = ValueBoundsConstraintSet::Variable;

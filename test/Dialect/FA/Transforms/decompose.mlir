@@ -188,3 +188,32 @@ func.func @wide_index_bounded_below(%q: tensor<1x1x8x16xf32>, %table: tensor<?xi
   } : (tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>) -> tensor<1x1x8x16xf32>
   return %o : tensor<1x1x8x16xf32>
 }
+
+// -----
+
+// Of a value with a gradient of its own the value: nothing is differentiated any
+// more, in a mask neither.
+// CHECK-LABEL: func @values
+// CHECK-NOT: fa.custom_gradient
+// CHECK: math.roundeven
+// CHECK-NOT: fa.custom_gradient
+// CHECK: return
+func.func @values(%q: tensor<1x1x8x16xf32>, %x: tensor<8xf32>) -> tensor<1x1x8x16xf32> {
+  %o = fa.attention %q, %q, %q score {
+  ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index):
+    %r = math.roundeven %s : f32
+    %y = fa.custom_gradient %r : f32 of %s : f32 gradient {
+    ^bb1(%g: f32):
+      fa.yield_gradients %g : f32
+    }
+    fa.yield %y : f32
+  } mask {
+  ^bb0(%b: index, %h: index, %i: index, %j: index):
+    %a = tensor.extract %x[%j] : tensor<8xf32>
+    %c = fa.custom_gradient %a : f32
+    %zero = arith.constant 0.0 : f32
+    %seen = arith.cmpf ogt, %c, %zero : f32
+    fa.yield %seen : i1
+  } : (tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>, tensor<1x1x8x16xf32>) -> tensor<1x1x8x16xf32>
+  return %o : tensor<1x1x8x16xf32>
+}

@@ -2,12 +2,9 @@
 // a function that has them.
 // REQUIRES: fa-run
 // RUN: fa-opt %s --fa-differentiate | fa-opt | FileCheck %s
-// RUN: fa-opt %s --fa-differentiate --fa-decompose | FileCheck %s --check-prefix=DECOMPOSED
 // RUN: fa-run %s --func=custom --backward --check --each-stage --rows=8 --keys=8
 // RUN: fa-run %s --func=through --backward --check --each-stage --rows=8 --keys=8
 // RUN: fa-run %s --func=stopped --backward --check --each-stage --rows=8 --keys=8
-
-// DECOMPOSED-NOT: fa.custom_gradient
 
 // Of two values one gradient may be missing, regions use what is computed
 // outside of them, and what is read through one has its gradient from it.

@@ -18,8 +18,8 @@ namespace fa {
 mlir::Value inlineRegion(mlir::OpBuilder &b, mlir::Region &region,
                          mlir::ValueRange arguments);
 
-/// Clones an operation of which a copy may have been made with that map: what is
-/// in its regions is copied anew.
+/// Clones an operation of which a copy may have been made with that map: what
+/// is in its regions is copied anew.
 mlir::Operation *cloneAnew(mlir::OpBuilder &b, mlir::Operation &op,
                            mlir::IRMapping &map);
 
