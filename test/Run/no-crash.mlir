@@ -1,4 +1,4 @@
-// What once ended the process, or was judged wrong.
+// Inputs that once ended the process, or were judged wrong.
 // REQUIRES: fa-run
 
 // Gradients that cancel to 0, of one key: roundings of their terms are right.

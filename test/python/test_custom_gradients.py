@@ -1,6 +1,6 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What functions say about their gradients: stops, and derivatives of their own."""
+"""Stops of gradients, and derivatives that functions give themselves."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ PAIRS = tuple(
 
 
 def truncated(x, y):
-    """x / y towards 0, an integer: x less what is left, divided; x / 0 of 0."""
+    """x / y towards 0, an integer: x less the remainder, divided; x / 0 of 0."""
     return np.where(y == 0, x / y, np.round((x - np.fmod(x, y)) / y))
 
 
@@ -147,7 +147,7 @@ def flushed(x):
 
 
 def expected(entry, arguments):
-    """What a function gives in float64, and how far from it a number may be."""
+    """A function's values in float64, and how far from them a number may be."""
     _, exact, share, number, by_argument = entry
     wide = [x.astype(np.float64) for x in arguments]
     with np.errstate(all="ignore"):
@@ -162,7 +162,7 @@ def expected(entry, arguments):
 
 def check(name, table, arguments, on):
     if on == "cuda" and name in ("//", "%", "trunc of /", "fmod"):
-        # What they leave of a small divisor may be denormal.
+        # Remainders of a small divisor may be denormal.
         is_usual = ~((arguments[1] != 0) & (np.abs(arguments[1]) < 2.0**-100))
         arguments = [x[is_usual] for x in arguments]
     got = values(table[name][0], *arguments, on=on)
@@ -210,7 +210,7 @@ def test_of_two_as_ptx(name):
 @only_cpu
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90a"])
 def test_gradients_compile_for_gpus(chip):
-    """What derivatives are made of has a lowering, too."""
+    """Derivatives have a lowering, too."""
 
     def score(s, b, h, i, j):
         x = s + i

@@ -188,7 +188,7 @@ class _Modes:
         self._before: list[bool] = []
 
     def run(self, node: Any) -> None:
-        """Does what a node does that switches it; nothing for others."""
+        """Runs a node that switches it; does nothing for others."""
         if node.target is torch._C._set_grad_enabled:
             torch._C._set_grad_enabled(node.args[0])
         elif node.target is torch.autograd.grad_mode._enter_inference_mode:

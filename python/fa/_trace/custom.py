@@ -1,6 +1,6 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Derivatives that functions give themselves: `fa.custom_gradient` of what they compute.
+"""Derivatives that functions give themselves, by `fa.custom_gradient`.
 
 PyTorch's `autograd.Function` runs its forward without a gradient and asks its backward for
 one. Its `apply` hands traced values to `call` while a function is traced (`intercepted`).
@@ -32,9 +32,9 @@ def with_gradient(
 
     Args:
         region: the function's.
-        what: the name of what computes them, for messages.
+        what: the name of their function, for messages.
         values: arrays of traced values and numbers.
-        inputs: what the gradient is with respect to, likewise.
+        inputs: the values to differentiate by, likewise.
         gradient: gives, of the gradients with respect to the values, those with respect to
             the inputs: arrays of their shapes, one for all elements, or None for 0.
     """
@@ -104,7 +104,7 @@ def _over(array: np.ndarray, function: Callable[[Any], Any]) -> np.ndarray:
 
 
 def _incoming(region: Region, known: dict[int, str], x: Any) -> Any:
-    """The gradient with respect to a value; 0 of what has none."""
+    """The gradient with respect to a value; 0 of a number."""
     name = known.get(id(x))
     return lift(region, 0.0) if name is None else Scalar(region, name, region.real)
 
@@ -143,7 +143,7 @@ def _has_gradient(x: Any) -> bool:
 
 
 class Context:
-    """What `ctx` is to an `autograd.Function`: keeps what it is given."""
+    """The `ctx` of an `autograd.Function`: keeps the values that it is given."""
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
@@ -170,7 +170,7 @@ class Context:
 
 
 def _array(region: Region, x: Any) -> np.ndarray | None:
-    """The traced elements of an argument; None of what is none."""
+    """The traced elements of an argument; None of an argument that is not traced."""
     if is_traced(x) and not isinstance(x, (tuple, list)):
         return _spread(x, np.empty(getattr(x, "shape", ()), object))
     return None
@@ -200,11 +200,11 @@ def with_backward(
     forward: Callable[[Context, tuple[Any, ...]], Any],
     backward: Callable[..., Any],
 ) -> Any:
-    """What a function gives whose gradient another one gives.
+    """The results of a function whose gradient another function gives.
 
     Args:
         what: its name, for messages.
-        args: what it is called with, traced values among them.
+        args: its arguments, traced values among them.
         forward: gives its results, one or a tuple, of a context and the arguments.
         backward: gives the gradients with respect to all arguments, None for 0, of the
             context and the gradients with respect to the results.
@@ -238,11 +238,11 @@ def with_backward(
 
 
 def call(function: Any, args: tuple[Any, ...]) -> Any:
-    """What an `autograd.Function` gives for traced values, with the gradient that it gives.
+    """The results of an `autograd.Function` for traced values, with its own gradient.
 
     Args:
         function: the class.
-        args: what its `apply` is called with, defaults included.
+        args: the arguments of its `apply`, defaults included.
     """
     base = sys.modules["torch"].autograd.Function
 
@@ -265,7 +265,7 @@ _depth = 0
 
 
 def _apply(cls: Any, *args: Any, **options: Any) -> Any:
-    """What `autograd.Function.apply` ends in while some function is traced."""
+    """Takes the place of `_FunctionBase.apply` while some function is traced."""
     operators = sys.modules.get("fa._trace.operators")
     if is_tracing() and operators is not None and operators.stand_for(args):
         return operators.apply(cls, args)
@@ -279,7 +279,7 @@ def _apply(cls: Any, *args: Any, **options: Any) -> Any:
 def intercepted() -> Iterator[None]:
     """Has gradients followed, and `apply` hand traced values to `call`.
 
-    A function may have taken `apply` of a class before: what that calls of its base is
+    A function may have taken `apply` of a class before, so the base that `apply` calls is
     replaced, for as long as something is traced.
     """
     global _depth

@@ -296,7 +296,7 @@ def _float_remainder(x: Scalar, y: Scalar) -> Scalar:
 
 
 def _float_quotient(x: Scalar, y: Scalar) -> Scalar:
-    """x // y of floats: x less what is left, divided, is an integer but for rounding."""
+    """x // y of floats: x less the remainder, divided, is an integer but for rounding."""
     rest = _emit("arith.remf", x, y)
     whole = round_(true_divide(x - rest, y))
     is_other = ne(rest, 0.0) & ne(lt(rest, 0.0), lt(y, 0.0))
@@ -1092,7 +1092,7 @@ def new_full(x: Any, size: Any, fill_value: Any, *, dtype: Any = None, **options
 
 
 def _itself(x: Any, *others: Any, **options: Any) -> Any:
-    """x: what gives an array back that is as asked already."""
+    """x, which is as asked already: of functions that give the array back."""
     return x
 
 

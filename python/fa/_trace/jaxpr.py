@@ -111,7 +111,7 @@ class _Interpreter:
 
     def __init__(self, region: Region, has_gradient: bool = True) -> None:
         self._region = region
-        self._has_gradient = has_gradient  # else what is computed is one itself
+        self._has_gradient = has_gradient  # False while a gradient is traced
 
     def run(self, jaxpr: Any, consts: Any, arguments: list[Any]) -> list[Any]:
         """The results of a jaxpr."""

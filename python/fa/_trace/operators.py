@@ -115,7 +115,7 @@ def _overload(function: Any) -> Any:
 
 def _gradient_of(function: Any) -> Any:
     """The definition by `torch.library.custom_op` of an operator that has a gradient of its
-    own; True of another one that has one, and None of what is differentiated as computed."""
+    own; True of another one that has one, and None of one whose implementation is differentiated."""
     name = function._schema.name
     definition = torch._library.custom_ops.OPDEFS.get(name)
     if definition is not None:
@@ -126,7 +126,7 @@ def _gradient_of(function: Any) -> Any:
 
 
 def _composed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What an operator's implementation gives for traced values."""
+    """The result of an operator's implementation for traced values."""
     region = current_region(f"torch operator {function._schema.name}")
 
     def given(x: Any) -> Any:
@@ -167,7 +167,7 @@ def stand_for(values: Any) -> bool:
 
 
 def apply(function: Any, args: tuple[Any, ...]) -> Any:
-    """What an `autograd.Function` gives that an implementation applies."""
+    """The results of an `autograd.Function` that an implementation applies."""
     return _wrapped(custom.call(function, tuple(map(_plain, args))))
 
 

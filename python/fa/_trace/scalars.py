@@ -104,7 +104,7 @@ class Region:
             self.lines, self._known = lines, known
 
     def is_recording(self) -> bool:
-        """Whether what is computed now has a gradient: not under `torch.no_grad`."""
+        """Whether values that are computed now have a gradient: not under `torch.no_grad`."""
         return not self.is_torch or sys.modules["torch"].is_grad_enabled()
 
     def stopped(self, name: str) -> str:
@@ -173,7 +173,7 @@ class Scalar:
         self._constant = constant
 
     def anew(self) -> Scalar:
-        """The same value as the result of an operation: what records no gradient stops it."""
+        """The same value as the result of an operation, without its gradient under `torch.no_grad`."""
         return Scalar(self._region, self._name, self._type, self._range, self._constant)
 
     def stopped(self) -> Scalar:

@@ -118,7 +118,7 @@ void ReverseMode::findActive(Block &block) {
                                  [&](Value v) { return active.contains(v); });
     if (auto read = dyn_cast<tensor::ExtractOp>(op))
       isActive |= llvm::is_contained(tensors, read.getTensor());
-    // What a loop does with them, it gives.
+    // A loop that uses an active value has active results.
     if (op.getNumRegions() && !isa<scf::IfOp>(op))
       op.walk([&](Operation *inner) {
         isActive |= llvm::any_of(inner->getOperands(),
