@@ -146,7 +146,7 @@ std::string nameOfDim(AttentionOp attention, BlockArgument argument,
          std::to_string(dim);
 }
 
-/// What the machine has.
+/// The machine's memory, in bytes.
 double memoryBytes() {
   return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
 }
@@ -182,7 +182,8 @@ shapeOf(AttentionOp attention, BlockArgument argument, const Options &options) {
                       "; kernels count with 32 bits: choose a smaller size");
     shape.push_back(given->second);
   }
-  // An eighth of the memory is left to results, references and the rest.
+  // One argument may have an eighth of the memory: there are others, results
+  // and references.
   double bytes = cpu::sizeOf(*dtypeOf(type.getElementType()));
   for (int64_t size : shape)
     bytes *= size;

@@ -75,8 +75,7 @@ LogicalResult KernelEmitter::emitStore(Operation *op, Value source,
              << "expected a tile of static shape and rank 1 or 2 to store, got "
              << source.getType()
              << ", which is no tile of a block; a loop that adds to memory "
-                "does "
-                "so by fa.accumulate, and a block stores its own tiles";
+                "does so by fa.accumulate, and a block stores its own tiles";
     auto values = registers(source, *layout);
     if (failed(values))
       return failure();
