@@ -378,16 +378,24 @@ static bool isUnwieldy(const KeyInterval &a, const KeyInterval &b) {
          kMaxSize;
 }
 
+/// The union, where one of the two is everything or nothing: the ends of the
+/// other one stay as they are in the second case.
+static std::optional<KeyInterval> uniteWithWhole(const KeyInterval &a,
+                                                 const KeyInterval &b) {
+  const Condition *ofA = a.getWholeIf(), *ofB = b.getWholeIf();
+  if (!ofA && !ofB)
+    return std::nullopt;
+  return KeyInterval::select(ofB ? *ofB : *ofA, KeyInterval::everything(),
+                             ofB ? a : b);
+}
+
 KeyInterval KeyInterval::hull(const KeyInterval &a, const KeyInterval &b) {
   if (a.isNothing())
     return b;
   if (b.isNothing())
     return a;
-  // The ends of the other one stay as they are where that is all there is.
-  if (const Condition *whole = b.getWholeIf())
-    return select(*whole, everything(), a);
-  if (const Condition *whole = a.getWholeIf())
-    return select(*whole, everything(), b);
+  if (std::optional<KeyInterval> both = uniteWithWhole(a, b))
+    return *both;
   // With a common end, an empty one does no harm.
   if (a.lo == b.lo || a.hi == b.hi || isUnwieldy(a, b))
     return get(Bound::min(a.lo, b.lo), Bound::max(a.hi, b.hi));
@@ -404,10 +412,8 @@ KeyInterval KeyInterval::insideUnion(const KeyInterval &a,
     return b;
   if (b.isNothing())
     return a;
-  if (const Condition *whole = b.getWholeIf())
-    return select(*whole, everything(), a);
-  if (const Condition *whole = a.getWholeIf())
-    return select(*whole, everything(), b);
+  if (std::optional<KeyInterval> both = uniteWithWhole(a, b))
+    return *both;
   if (a.lo == b.lo || a.hi == b.hi)
     return get(Bound::min(a.lo, b.lo), Bound::max(a.hi, b.hi));
   if (isUnwieldy(a, b))
