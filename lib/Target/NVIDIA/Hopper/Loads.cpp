@@ -7,7 +7,6 @@
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/IR/Matchers.h"
-#include "mlir/Interfaces/ValueBoundsOpInterface.h"
 
 using namespace mlir;
 using namespace fa::nvidia;
@@ -18,43 +17,67 @@ int64_t fa::nvidia::tileBytes(Value tile, bool isTurned) {
   return RingType::get(type.getContext(), 1, type, isTurned).tileBytes();
 }
 
+/// Whether an expression is 0 whatever its operands are.
+static bool isZero(AffineExpr expr, ArrayRef<OpFoldResult> operands) {
+  SmallVector<Value> values;
+  SmallVector<AffineExpr> dims;
+  for (OpFoldResult operand : operands) {
+    if (std::optional<int64_t> known = getConstantIntValue(operand)) {
+      dims.push_back(getAffineConstantExpr(*known, expr.getContext()));
+      continue;
+    }
+    dims.push_back(getAffineDimExpr(values.size(), expr.getContext()));
+    values.push_back(cast<Value>(operand));
+  }
+  AffineMap map = AffineMap::get(values.size(), 0, expr.replaceDims(dims));
+  affine::fullyComposeAffineMapAndOperands(&map, &values);
+  affine::canonicalizeMapAndOperands(&map, &values);
+  return map.getResult(0) == getAffineConstantExpr(0, expr.getContext());
+}
+
 /// Whether a size is that of a tile, or less where the tensor ends: a TMA load
 /// takes the tile's size, and zeros past the end. The end may be that of
 /// another tensor, which is taken to be of equal size: keys and values are as
-/// many.
+/// many. Sizes are compared as expressions, whatever is known of bounds: a loop
+/// may never run.
 static bool endsWithTensor(OpFoldResult size, int64_t tile, Value tensor,
                            int64_t dim, OpFoldResult offset) {
-  using Variable = ValueBoundsConstraintSet::Variable;
-  AffineExpr d0 = getAffineDimExpr(0, tensor.getContext()),
-             d1 = getAffineDimExpr(1, tensor.getContext());
-  SmallVector<Variable> ends = {Variable(tensor, dim)};
-  auto isLeft = [&](const Variable &v) {
-    return llvm::any_of(ends, [&](const Variable &end) {
-      Variable left(AffineMap::get(2, 0, d0 - d1),
-                    ArrayRef<Variable>{end, Variable(offset)});
-      FailureOr<bool> same = ValueBoundsConstraintSet::areEqual(v, left);
-      return succeeded(same) && *same;
-    });
-  };
   if (std::optional<int64_t> known = getConstantIntValue(size);
       known && *known >= tile)
     return true;
+  MLIRContext *context = tensor.getContext();
   auto least = isa<Value>(size)
                    ? cast<Value>(size).getDefiningOp<affine::AffineMinOp>()
                    : affine::AffineMinOp();
-  if (!least)
-    return isLeft(Variable(size));
-  SmallVector<Variable> operands;
-  for (Value operand : least.getOperands()) {
-    operands.push_back(Variable(operand));
-    if (operand.getDefiningOp<tensor::DimOp>())
-      ends.push_back(Variable(operand));
-  }
-  AffineMap map = least.getAffineMap();
-  return llvm::all_of(llvm::seq(map.getNumResults()), [&](unsigned n) {
-    auto constant = dyn_cast<AffineConstantExpr>(map.getResult(n));
-    return (constant && constant.getValue() >= tile) ||
-           isLeft(Variable(map.getSubMap({n}), operands));
+  AffineMap map = least ? least.getAffineMap()
+                        : AffineMap::getMultiDimIdentityMap(1, context);
+  SmallVector<OpFoldResult> operands{size};
+  if (least)
+    operands = getAsOpFoldResult(least.getOperands());
+  SmallVector<OpFoldResult> ends;
+  int64_t length = cast<RankedTensorType>(tensor.getType()).getDimSize(dim);
+  if (!ShapedType::isDynamic(length))
+    ends.push_back(IntegerAttr::get(IndexType::get(context), length));
+  for (OpFoldResult operand : operands)
+    if (auto value = dyn_cast<Value>(operand);
+        value && value.getDefiningOp<tensor::DimOp>())
+      ends.push_back(value);
+  unsigned count = operands.size();
+  SmallVector<AffineExpr> symbols;
+  for (unsigned s = map.getNumDims(); s < count; ++s)
+    symbols.push_back(getAffineDimExpr(s, context));
+  AffineExpr end = getAffineDimExpr(count, context),
+             start = getAffineDimExpr(count + 1, context);
+  return llvm::all_of(map.getResults(), [&](AffineExpr result) {
+    auto constant = dyn_cast<AffineConstantExpr>(result);
+    if (constant && constant.getValue() >= tile)
+      return true;
+    AffineExpr own = result.replaceSymbols(symbols);
+    return llvm::any_of(ends, [&](OpFoldResult of) {
+      SmallVector<OpFoldResult> all(operands);
+      all.append({of, offset});
+      return isZero(own - (end - start), all);
+    });
   });
 }
 
