@@ -620,7 +620,7 @@ chooseGradientsForWgmma(const TargetInfo &target, const TileProblem &p) {
   TileSizes s;
   s.stages = 2;
   s.warps = 8;
-  if (d <= (p.keepsProducts ? 32 : 64)) {
+  if (d <= (p.keepsProducts || p.otherTerms ? 32 : 64)) {
     s.rows = s.keys = 128;
   } else if (d <= 64 && divides) {
     s.rows = 64;

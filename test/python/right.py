@@ -327,7 +327,8 @@ def gradients(
         results_grad: The gradients with respect to out and lse; None for what is not used.
         samples: The largest error of the plain formula is one of so many elements at least:
             of few it is a matter of luck. Other gradients of the results make up more.
-        rounds_output: What the rounding of a 16-bit output moves is allowed (`moved_by_rows`).
+        rounds_output: What the rounding of a 16-bit output moves is allowed (`moved_by_rows`)
+            for query, key and value. Captured tensors have no such allowance.
     """
     dtype = dtype_of(inputs[0])
     dtypes = [dtype if is_short(dtype) else dtype_of(x) for x in inputs]
@@ -343,7 +344,9 @@ def gradients(
         pairs = zip(plain, exact_gradients(formula, inputs, turned) if turn else exact)
         wrong = [0.0 if y is None else difference(x, y) / size for x, y in pairs]
         errors = list(map(max, errors, wrong))
-    moved = moved_by_rows(formula, inputs, results_grad, exact, rounds_output)
+    moved = moved_by_rows(formula, inputs, results_grad, exact, False)
+    if rounds_output:
+        moved[:3] = moved_by_rows(formula, inputs, results_grad, exact, True)[:3]
     return [
         None if x is None else ExpectedGradient(x, own, error, moved=size)
         for x, own, error, size in zip(exact, dtypes, errors, moved)

@@ -3,7 +3,11 @@
 
 #include "AttentionCommon.h"
 
+#include "fa/Analysis/LinearForm.h"
 #include "fa/Dialect/FA/IR/FA.h"
+#include "fa/Dialect/FA/IR/Matchers.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
 
 using namespace mlir;
 using namespace fa;
@@ -20,6 +24,34 @@ YieldAdjointOp AttentionBackwardOp::getAdjointYield() {
   if (getAdjoint().empty() || getAdjoint().front().empty())
     return {};
   return dyn_cast<YieldAdjointOp>(getAdjoint().front().back());
+}
+
+/// Whether an index grows with the column, and nothing else in it depends on
+/// the column. A negative index that counts from the end brings two columns
+/// together at most.
+static bool growsWith(Value column, Value index, Region &region) {
+  if (auto choice = index.getDefiningOp<arith::SelectOp>())
+    return growsWith(column, choice.getTrueValue(), region) &&
+           growsWith(column, choice.getFalseValue(), region);
+  std::optional<LinearForm> form = getLinearForm(
+      index, [&](Value v) { return !region.isAncestor(v.getParentRegion()); });
+  return form && form->of(column) != 0 &&
+         llvm::all_of(form->factors, [&](auto &part) {
+           return part.first == column || !dependsOn(part.first, column);
+         });
+}
+
+bool AttentionBackwardOp::addsRowsUp() {
+  YieldAdjointOp yield = getAdjointYield();
+  if (!yield)
+    return false;
+  Value column = getAdjoint().front().getArgument(4);
+  for (unsigned term = 0; term < yield.getTerms().size(); ++term)
+    if (llvm::none_of(yield.getIndicesOf(term), [&](Value index) {
+          return growsWith(column, index, getAdjoint());
+        }))
+      return true;
+  return false;
 }
 
 static int64_t rankOf(Value tensor) {

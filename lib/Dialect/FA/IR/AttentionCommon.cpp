@@ -3,11 +3,14 @@
 
 #include "AttentionCommon.h"
 
+#include "fa/Dialect/FA/IR/Builders.h"
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/IR/Limits.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Arith/Utils/Utils.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/IR/TypeUtilities.h"
 
@@ -398,6 +401,36 @@ LogicalResult fa::verifyKeep(Operation *op, MutableArrayRef<Region> regions) {
     return op->emitOpError(
         "expected the keep region to end in fa.yield of an i1");
   return verifyRegionIsPure(regions.front(), "keep");
+}
+
+bool fa::keepsAll(Region &keep) {
+  return matchPattern(keep.front().getTerminator()->getOperand(0), m_One());
+}
+
+Value fa::keepWeights(OpBuilder &builder, Region &keep, Value matrix) {
+  if (keepsAll(keep))
+    return matrix;
+  return SoftmaxBuilder(builder, matrix.getLoc())
+      .keep(matrix, [&](OpBuilder &nested, ValueRange at) {
+        return inlineRegion(nested, keep, at);
+      });
+}
+
+void fa::cloneShifted(OpBuilder &b, Location loc, Region &from, Region &to,
+                      unsigned first, ArrayRef<OpFoldResult> offsets) {
+  OpBuilder::InsertionGuard guard(b);
+  Block &block = from.front();
+  SmallVector<Location> locations(block.getNumArguments(), loc);
+  Block *copy = b.createBlock(&to, {}, block.getArgumentTypes(), locations);
+  IRMapping map;
+  map.map(block.getArguments(), copy->getArguments());
+  for (unsigned d = 0; d < 2; ++d)
+    map.map(block.getArgument(first + d),
+            b.createOrFold<arith::AddIOp>(
+                loc, copy->getArgument(first + d),
+                getValueOrCreateConstantIndexOp(b, loc, offsets[d])));
+  for (Operation &op : block)
+    b.clone(op, map);
 }
 
 LogicalResult fa::verifyAdds(YieldAdjointOp yield, Type computeType,

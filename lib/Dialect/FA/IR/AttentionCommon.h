@@ -84,6 +84,17 @@ mlir::LogicalResult verifyLog2Scale(mlir::Operation *op,
 /// and yields an i1.
 mlir::LogicalResult verifyKeep(mlir::Operation *op,
                                llvm::MutableArrayRef<mlir::Region> regions);
+/// Whether a step's keep region is true of every element.
+bool keepsAll(mlir::Region &keep);
+/// A matrix where a step's keep region holds, 0 elsewhere.
+mlir::Value keepWeights(mlir::OpBuilder &builder, mlir::Region &keep,
+                        mlir::Value matrix);
+/// Clones a step's region for a tile of its rows and keys, which begins at
+/// `offsets`. The region's arguments at `first` and behind it are the row and
+/// the key within the step.
+void cloneShifted(mlir::OpBuilder &builder, mlir::Location loc,
+                  mlir::Region &from, mlir::Region &to, unsigned first,
+                  llvm::ArrayRef<mlir::OpFoldResult> offsets);
 /// Sizes of a tensor are at most kMaxExtent (fa_attention_c3).
 mlir::LogicalResult verifyExtents(mlir::Operation *op, llvm::StringRef name,
                                   mlir::RankedTensorType type);

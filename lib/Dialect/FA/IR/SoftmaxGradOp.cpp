@@ -51,10 +51,7 @@ bool SoftmaxGradOp::readsProduct(Value yielded) {
   return dependsOn(yielded, getAdjoint().front().getArgument(0));
 }
 
-bool SoftmaxGradOp::keepsAll() {
-  return matchPattern(getKeep().front().getTerminator()->getOperand(0),
-                      m_One());
-}
+bool SoftmaxGradOp::keepsAll() { return fa::keepsAll(getKeep()); }
 
 //===----------------------------------------------------------------------===//
 // Verification
@@ -183,25 +180,6 @@ static void positionOf(OpBuilder &b, SoftmaxGradOp op, OpOperand &operand,
     }
 }
 
-/// Clones a region whose arguments at `first` and behind it are coordinates
-/// within the tile.
-static void cloneShifted(OpBuilder &b, Location loc, Region &from, Region &to,
-                         unsigned first, ArrayRef<OpFoldResult> offsets) {
-  OpBuilder::InsertionGuard guard(b);
-  Block &block = from.front();
-  SmallVector<Location> locations(block.getNumArguments(), loc);
-  Block *copy = b.createBlock(&to, {}, block.getArgumentTypes(), locations);
-  IRMapping map;
-  map.map(block.getArguments(), copy->getArguments());
-  for (unsigned d = 0; d < 2; ++d)
-    map.map(block.getArgument(first + d),
-            b.createOrFold<arith::AddIOp>(
-                loc, copy->getArgument(first + d),
-                getValueOrCreateConstantIndexOp(b, loc, offsets[d])));
-  for (Operation &op : block)
-    b.clone(op, map);
-}
-
 FailureOr<TilingResult>
 SoftmaxGradOp::getTiledImplementation(OpBuilder &b,
                                       ArrayRef<OpFoldResult> offsets,
@@ -259,14 +237,6 @@ private:
   Value weightGrads(Value weights);
   Value adjoint(Value grads, llvm::function_ref<Value(YieldAdjointOp)> choose);
   Value accumulate(Value grads, unsigned term, Value into);
-  Value kept(Value matrix) {
-    if (op.keepsAll())
-      return matrix;
-    return b.keep(matrix, [&](OpBuilder &nested, ValueRange at) {
-      return inlineRegion(nested, op.getKeep(), at);
-    });
-  }
-
   OpBuilder &builder;
   SoftmaxGradOp op;
   SoftmaxBuilder b;
@@ -280,13 +250,12 @@ Value StepBuilder::weights() {
 
 /// g = P * (times * kept * dP - D).
 Value StepBuilder::weightGrads(Value weights) {
-  OpFoldResult rows = tensor::getMixedSize(builder, op.getLoc(), op.getScores(),
-                                           0),
-               keys = tensor::getMixedSize(builder, op.getLoc(), op.getScores(),
-                                           1);
-  Value product = b.contractRowsByRows(op.getOutGrad(), op.getValue(),
-                                       b.fill({rows, keys}, real, 0.0));
-  product = kept(product);
+  Value product = keepWeights(
+      builder, op.getKeep(),
+      b.contractRowsByRows(
+          op.getOutGrad(), op.getValue(),
+          b.fill(tensor::getMixedSizes(builder, op.getLoc(), op.getScores()),
+                 real, 0.0)));
   std::optional<double> times;
   if (op.getTimes())
     times = op.getTimes()->convertToDouble();
@@ -394,7 +363,7 @@ SmallVector<Value> StepBuilder::build() {
   Value ds = b.convert(
       adjoint(g, [](YieldAdjointOp yield) { return yield.getGrad(); }),
       element);
-  Value narrow = kept(b.convert(p, element));
+  Value narrow = keepWeights(builder, op.getKeep(), b.convert(p, element));
   SmallVector<Value> results(3);
   llvm::append_range(results, op.getCapturedGrads());
   // Before the products, which need no g.

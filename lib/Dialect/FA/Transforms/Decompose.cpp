@@ -189,7 +189,8 @@ class BackwardBuilder {
 public:
   BackwardBuilder(RewriterBase &rewriter, AttentionBackwardOp op)
       : r(rewriter), op(op), loc(op.getLoc()), b(rewriter, op.getLoc()),
-        real(op.getComputeType()) {}
+        real(op.getComputeType()),
+        sumsScores(op.getElementType() != real && op.addsRowsUp()) {}
   void rewrite();
 
 private:
@@ -203,6 +204,9 @@ private:
   forQueryHeads(ArrayRef<std::pair<Type, unsigned>> made,
                 llvm::function_ref<SmallVector<Value>(Value, Value)> build);
   Value buildDelta(Value batch, Value head);
+  Value buildDeltaOfScores(Value batch, Value head);
+  Value buildProduct(Value batch, Value head, OpFoldResult keyHead);
+  void buildKeep(Region &region, Value batch, Value head);
   scf::ForallOp buildSums(Rows rows);
   /// Of a key head: the sums for its queries [G,Sq,D], in `queryGrads`, for its
   /// keys and values, and the captured tensors' so far.
@@ -228,6 +232,9 @@ private:
   Location loc;
   SoftmaxBuilder b;
   Type real;
+  /// Whether D is summed from the scores, since the output is rounded and
+  /// gradients keep D's error (fa.softmax_delta).
+  bool sumsScores;
 };
 } // namespace
 
@@ -262,13 +269,64 @@ SmallVector<Value> BackwardBuilder::forQueryHeads(
   return SmallVector<Value>(forall.getResults());
 }
 
-/// D = rowsum(dO * O), less the log-sum-exp's gradient.
+/// Q K^T of one head.
+Value BackwardBuilder::buildProduct(Value batch, Value head,
+                                    OpFoldResult keyHead) {
+  Value q = headOf(r, loc, op.getQuery(), batch, head);
+  Value k = headOf(r, loc, op.getKey(), batch, keyHead);
+  return b.contractRowsByRows(q, k,
+                              b.fill({tensor::getMixedSize(r, loc, q, 0),
+                                      tensor::getMixedSize(r, loc, k, 0)},
+                                     real, 0.0));
+}
+
+/// A step's keep region, of one head.
+void BackwardBuilder::buildKeep(Region &region, Value batch, Value head) {
+  OpBuilder::InsertionGuard guard(r);
+  Type index = r.getIndexType();
+  Block *keep = r.createBlock(&region, {}, {index, index}, {loc, loc});
+  Value kept;
+  if (op.getKeep().empty())
+    kept = arith::ConstantIntOp::create(r, loc, 1, 1);
+  else
+    kept =
+        inlineRegion(r, op.getKeep(),
+                     {batch, head, keep->getArgument(0), keep->getArgument(1)});
+  YieldOp::create(r, loc, kept);
+}
+
+/// D = rowsum(P * dP) / rowsum(P), from the scores, in the compute type.
+Value BackwardBuilder::buildDeltaOfScores(Value batch, Value head) {
+  OpFoldResult keyHead = head;
+  if (op.getGroupSize() != 1)
+    keyHead = affine::makeComposedFoldedAffineApply(
+        r, loc, r.getAffineDimExpr(0).floorDiv(op.getGroupSize()), {head});
+  Value product = buildProduct(batch, head, keyHead);
+  Value scores = buildScores(r, op, product, batch, head);
+  Value zeros = b.fill({tensor::getMixedSize(r, loc, scores, 0)}, real, 0.0);
+  auto step = SoftmaxDeltaOp::create(
+      r, loc,
+      ValueRange{scores, headOf(r, loc, op.getValue(), batch, keyHead),
+                 headOf(r, loc, op.getOutGrad(), batch, head),
+                 b.finiteOrZero(headOf(r, loc, op.getLse(), batch, head))},
+      ValueRange{zeros, zeros}, op.getTimesAttr());
+  buildKeep(step.getKeep(), batch, head);
+  return b.divideOrZero(step.getNewDelta(), step.getNewSum());
+}
+
+/// D = rowsum(dO * O) or the same from the scores, less the log-sum-exp's
+/// gradient.
 Value BackwardBuilder::buildDelta(Value batch, Value head) {
-  Value outGrad = headOf(r, loc, op.getOutGrad(), batch, head);
-  Value out = headOf(r, loc, op.getOut(), batch, head);
-  Value products = b.multiply(b.convert(outGrad, real), b.convert(out, real));
-  OpFoldResult rows = tensor::getMixedSize(r, loc, out, 0);
-  Value delta = b.rowSum(products, b.fill({rows}, real, 0.0));
+  Value delta;
+  if (sumsScores) {
+    delta = buildDeltaOfScores(batch, head);
+  } else {
+    Value outGrad = headOf(r, loc, op.getOutGrad(), batch, head);
+    Value out = headOf(r, loc, op.getOut(), batch, head);
+    Value products = b.multiply(b.convert(outGrad, real), b.convert(out, real));
+    OpFoldResult rows = tensor::getMixedSize(r, loc, out, 0);
+    delta = b.rowSum(products, b.fill({rows}, real, 0.0));
+  }
   if (!op.getLseGrad())
     return delta;
   Value lseGrad = headOf(r, loc, op.getLseGrad(), batch, head);
@@ -284,16 +342,8 @@ SoftmaxGradOp BackwardBuilder::buildStep(ArrayRef<Value> inputs,
                                          Value head) {
   auto step = SoftmaxGradOp::create(r, loc, inputs, sums, op.getTimesAttr());
   OpBuilder::InsertionGuard guard(r);
+  buildKeep(step.getKeep(), batch, head);
   Type index = r.getIndexType();
-  Block *keep = r.createBlock(&step.getKeep(), {}, {index, index}, {loc, loc});
-  Value kept;
-  if (op.getKeep().empty())
-    kept = arith::ConstantIntOp::create(r, loc, 1, 1);
-  else
-    kept =
-        inlineRegion(r, op.getKeep(),
-                     {batch, head, keep->getArgument(0), keep->getArgument(1)});
-  YieldOp::create(r, loc, kept);
   Block *adjoint = r.createBlock(
       &step.getAdjoint(), {}, {real, index, index, real}, {loc, loc, loc, loc});
   Value g = adjoint->getArgument(3);
@@ -321,11 +371,7 @@ SmallVector<Value> BackwardBuilder::buildHead(Value batch, Value head,
   Value k = headOf(r, loc, op.getKey(), batch, keyHead);
   Value v = headOf(r, loc, op.getValue(), batch, keyHead);
   Value outGrad = headOf(r, loc, op.getOutGrad(), batch, head);
-  Value product =
-      b.contractRowsByRows(q, k,
-                           b.fill({tensor::getMixedSize(r, loc, q, 0),
-                                   tensor::getMixedSize(r, loc, k, 0)},
-                                  real, 0.0));
+  Value product = buildProduct(batch, head, keyHead);
   Value scores = buildScores(r, op, product, batch, head);
   SoftmaxGradOp step = buildStep({scores, product, q, k, v, outGrad,
                                   headOf(r, loc, rows.lse, batch, head),

@@ -65,9 +65,12 @@ struct ExpandStepsPass : fa::impl::ExpandStepsPassBase<ExpandStepsPass> {
     IRRewriter rewriter(&getContext());
     if (failed(expandSoftmaxes(func)))
       return signalPassFailure();
-    SmallVector<SoftmaxGradOp> steps;
-    func.walk([&](SoftmaxGradOp op) { steps.push_back(op); });
-    for (SoftmaxGradOp step : steps) {
+    SmallVector<linalg::AggregatedOpInterface> steps;
+    func.walk([&](Operation *op) {
+      if (isa<SoftmaxGradOp, SoftmaxDeltaOp>(op))
+        steps.push_back(cast<linalg::AggregatedOpInterface>(op));
+    });
+    for (linalg::AggregatedOpInterface step : steps) {
       rewriter.setInsertionPoint(step);
       FailureOr<SmallVector<Value>> values = step.decomposeOperation(rewriter);
       if (failed(values)) {

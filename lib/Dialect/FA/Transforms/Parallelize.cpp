@@ -42,7 +42,8 @@ public:
   GridBuilder(IRRewriter &rewriter, scf::ForallOp forall, TileSizes tiles = {})
       : rewriter(rewriter), forall(forall), loc(forall.getLoc()),
         tiles(std::move(tiles)) {}
-  /// What is computed of rows, each by itself.
+  /// What is computed of rows, each by itself: the tiles' rows, where there are
+  /// tiles.
   LogicalResult splitRows();
   /// A step of gradients: sums for keys are a block's own, the others are what
   /// all blocks add up.
@@ -52,6 +53,7 @@ private:
   void cloneOver(unsigned output, int64_t block);
   LogicalResult tileStep(SoftmaxGradOp step);
   LogicalResult addUp();
+  void sayTiles();
   void insertBlock(tensor::ParallelInsertSliceOp insert);
   void fuseProducers();
   OpFoldResult extentOf(unsigned output);
@@ -106,6 +108,14 @@ void GridBuilder::cloneOver(unsigned output, int64_t block) {
     rewriter.clone(op, map);
 }
 
+/// Here, and nowhere later, blocks begin at multiples of their sizes for all to
+/// see.
+void GridBuilder::sayTiles() {
+  grid.walk([&](RandomBitsOp random) {
+    random.setTile(ArrayRef<int64_t>{tiles.rows, tiles.keys});
+  });
+}
+
 /// Writes a block of what was written whole.
 void GridBuilder::insertBlock(tensor::ParallelInsertSliceOp insert) {
   SmallVector<OpFoldResult> offsets = lookupAll(map, insert.getMixedOffsets()),
@@ -133,8 +143,8 @@ void GridBuilder::fuseProducers() {
   while (!slices.empty()) {
     tensor::ExtractSliceOp slice = slices.pop_back_val();
     auto producer = dyn_cast<OpResult>(slice.getSource());
-    auto op = producer ? dyn_cast<linalg::LinalgOp>(producer.getOwner())
-                       : linalg::LinalgOp();
+    auto op = producer ? dyn_cast<TilingInterface>(producer.getOwner())
+                       : TilingInterface();
     if (!op || !grid->isProperAncestor(op))
       continue;
     rewriter.setInsertionPoint(slice);
@@ -167,7 +177,8 @@ static int64_t rowsOfBlock(scf::ForallOp forall) {
 }
 
 LogicalResult GridBuilder::splitRows() {
-  cloneOver(0, rowsOfBlock(forall));
+  cloneOver(0, tiles.rows ? tiles.rows : rowsOfBlock(forall));
+  sayTiles();
   for (Operation &op : forall.getTerminator().getYieldingOps())
     insertBlock(cast<tensor::ParallelInsertSliceOp>(op));
   fuseProducers();
@@ -297,11 +308,7 @@ LogicalResult GridBuilder::splitKeys(SoftmaxGradOp step) {
   cloneOver(*byKeys, tiles.keys);
   SoftmaxGradOp inner;
   grid.walk([&](SoftmaxGradOp op) { inner = op; });
-  // Here, and nowhere later, blocks begin at multiples of their sizes for all
-  // to see.
-  grid.walk([&](RandomBitsOp random) {
-    random.setTile(ArrayRef<int64_t>{tiles.rows, tiles.keys});
-  });
+  sayTiles();
   for (auto [op, result] : llvm::zip(combining, results)) {
     if (auto sum = dyn_cast<ParallelAccumulateOp>(op)) {
       rewriter.setInsertionPointToEnd(grid.getTerminator().getBody());
@@ -334,12 +341,18 @@ struct ParallelizePass : fa::impl::ParallelizePassBase<ParallelizePass> {
   using ParallelizePassBase::ParallelizePassBase;
 
   FailureOr<TileSizes> tilesOf(SoftmaxGradOp step) {
-    llvm::Expected<TileSizes> tiles = chooseTiles(
-        step.getQuery(), step.getValue(), step.getScores().getType(), target,
-        "fa2", rows, keys, problemOf(step, ordered));
+    return checked(step, chooseTiles(step.getQuery(), step.getValue(),
+                                     step.getScores().getType(), target, "fa2",
+                                     rows, keys, problemOf(step, ordered)));
+  }
+  FailureOr<TileSizes> tilesOf(SoftmaxDeltaOp step) {
+    return checked(step, chooseTiles(step, target, rows, keys));
+  }
+  FailureOr<TileSizes> checked(Operation *step,
+                               llvm::Expected<TileSizes> tiles) {
     if (tiles)
       return *tiles;
-    step.emitOpError() << llvm::toString(tiles.takeError());
+    step->emitOpError() << llvm::toString(tiles.takeError());
     return failure();
   }
 
@@ -362,7 +375,15 @@ struct ParallelizePass : fa::impl::ParallelizePassBase<ParallelizePass> {
     IRRewriter rewriter(&getContext());
     for (auto [forall, step] : foralls) {
       if (!step) {
-        if (failed(GridBuilder(rewriter, forall).splitRows()))
+        TileSizes tiles;
+        bool isChosen = true;
+        forall.walk([&](SoftmaxDeltaOp delta) {
+          FailureOr<TileSizes> chosen = tilesOf(delta);
+          isChosen = succeeded(chosen);
+          tiles = chosen.value_or(TileSizes());
+        });
+        if (!isChosen ||
+            failed(GridBuilder(rewriter, forall, tiles).splitRows()))
           return signalPassFailure();
         continue;
       }

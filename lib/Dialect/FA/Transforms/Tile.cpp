@@ -32,16 +32,16 @@ using namespace fa;
 
 #define DEBUG_TYPE "fa-tile"
 
-/// Tiles a step over (rows, keys), keys outside, and fuses the producers of its
-/// operands but for those of `kept`, which the tiles slice.
-static FailureOr<scf::SCFTileAndFuseResult> tileStep(IRRewriter &rewriter,
-                                                     TilingInterface op,
-                                                     int64_t rows, int64_t keys,
-                                                     ValueRange kept) {
+/// Tiles a step over (rows, keys), keys outside if that is asked for, and fuses
+/// the producers of its operands but for those of `kept`, which the tiles
+/// slice.
+static FailureOr<scf::SCFTileAndFuseResult>
+tileStep(IRRewriter &rewriter, TilingInterface op, int64_t rows, int64_t keys,
+         ValueRange kept, bool keysOutside = true) {
   scf::SCFTilingOptions tiling;
   tiling.setTileSizes(
       {rewriter.getIndexAttr(rows), rewriter.getIndexAttr(keys)});
-  if (keys)
+  if (keys && keysOutside)
     tiling.setInterchange({1, 0});
   scf::SCFTileAndFuseOptions options;
   options.setTilingOptions(tiling);
@@ -66,9 +66,10 @@ static FailureOr<scf::SCFTileAndFuseResult> tileStep(IRRewriter &rewriter,
   // Here, and nowhere later, tiles begin at multiples of their sizes for all to
   // see.
   result->loops.front()->walk([&](RandomBitsOp random) {
-    // A grid over blocks of keys has said how many these have.
+    // A grid over blocks of rows or keys has said how many these have.
     std::optional<ArrayRef<int64_t>> grid = random.getTile();
-    random.setTile(ArrayRef<int64_t>{rows, keys || !grid ? keys : (*grid)[1]});
+    random.setTile(ArrayRef<int64_t>{rows || !grid ? rows : (*grid)[0],
+                                     keys || !grid ? keys : (*grid)[1]});
   });
   rewriter.eraseOp(op);
   return result;
@@ -97,6 +98,34 @@ static LogicalResult tileGradients(IRRewriter &rewriter, SoftmaxGradOp op,
     carryWholeTiles(rewriter, cast<scf::ForOp>(loop.getOperation()));
   hoistLoopInvariantSubsets(rewriter, tiled->loops.back());
   return success();
+}
+
+/// Tiles D's step: a block of rows, of which a grid may have made one, meets
+/// the keys.
+static LogicalResult tileDelta(IRRewriter &rewriter, SoftmaxDeltaOp op,
+                               int64_t rows, int64_t keys) {
+  Value lse = op.getLse();
+  FailureOr<scf::SCFTileAndFuseResult> tiled =
+      tileStep(rewriter, cast<TilingInterface>(op.getOperation()), rows, keys,
+               {lse, op.getDelta(), op.getSum()}, /*keysOutside=*/false);
+  if (failed(tiled))
+    return failure();
+  // A tile has all rows of a block that a grid has made.
+  if (rows == 0)
+    for (Operation *user : llvm::make_early_inc_range(lse.getUsers()))
+      if (auto slice = dyn_cast<tensor::ExtractSliceOp>(user);
+          slice && slice.getType() == lse.getType())
+        rewriter.replaceOp(slice, lse);
+  for (LoopLikeOpInterface loop : tiled->loops)
+    carryWholeTiles(rewriter, cast<scf::ForOp>(loop.getOperation()));
+  hoistLoopInvariantSubsets(rewriter, tiled->loops.back());
+  return success();
+}
+
+/// Whether a step is in a grid that has a dimension of blocks.
+static bool isInBlockGrid(Operation *step) {
+  auto grid = step->getParentOfType<scf::ForallOp>();
+  return grid && grid.getRank() > 2;
 }
 
 /// The loop over blocks around a step: a step inside of one is a tile already.
@@ -165,10 +194,24 @@ struct TilePass : fa::impl::TilePassBase<TilePass> {
         return signalPassFailure();
       }
       // Of a grid over blocks of keys a step has only its block's.
-      auto grid = op->getParentOfType<scf::ForallOp>();
-      bool hasKeys = !grid || grid.getRank() < 3;
       if (failed(tileGradients(rewriter, op, tiles->rows,
-                               hasKeys ? tiles->keys : 0)))
+                               isInBlockGrid(op) ? 0 : tiles->keys)))
+        return signalPassFailure();
+    }
+    SmallVector<SoftmaxDeltaOp> deltas;
+    func.walk([&](SoftmaxDeltaOp op) {
+      if (!isTiled(op))
+        deltas.push_back(op);
+    });
+    for (SoftmaxDeltaOp op : deltas) {
+      llvm::Expected<TileSizes> tiles = chooseTiles(op, target, rows, keys);
+      if (!tiles) {
+        op.emitOpError() << llvm::toString(tiles.takeError());
+        return signalPassFailure();
+      }
+      // Of a grid over blocks of rows a step has only its block's.
+      if (failed(tileDelta(rewriter, op, isInBlockGrid(op) ? 0 : tiles->rows,
+                           tiles->keys)))
         return signalPassFailure();
     }
     if (failed(cleanUp(func)))

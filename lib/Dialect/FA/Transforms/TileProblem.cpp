@@ -138,6 +138,12 @@ TileProblem fa::problemOf(OnlineSoftmaxOp step) {
   return problem;
 }
 
+TileProblem fa::problemOf(SoftmaxDeltaOp step) {
+  TileProblem problem = problemOfScores(step.getScores());
+  problem.dropout = !step.keepsAll();
+  return problem;
+}
+
 TileProblem fa::problemOf(SoftmaxGradOp step, bool ordered) {
   TileProblem problem = problemOfScores(step.getScores());
   problem.orderedTerms = ordered && !step.getCapturedGrads().empty();

@@ -165,6 +165,13 @@ llvm::Expected<TileSizes> fa::chooseTiles(Value query, Value values,
   return chosen;
 }
 
+llvm::Expected<TileSizes> fa::chooseTiles(SoftmaxDeltaOp step, StringRef target,
+                                          int64_t rows, int64_t keys) {
+  return chooseTiles(step.getOutGrad(), step.getValue(),
+                     step.getScores().getType(), target, "fa2", rows, keys,
+                     problemOf(step));
+}
+
 bool fa::followsList(scf::ForOp loop) {
   return llvm::any_of(loop.getInductionVar().getUsers(), [](Operation *user) {
     return isa<tensor::ExtractOp>(user);

@@ -7,6 +7,7 @@
 
 #include "Pressure.h"
 
+#include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/Hopper/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -49,6 +50,19 @@ static bool isRounding(linalg::GenericOp op) {
          round.getIn() == block.getArgument(0) &&
          llvm::all_of(op.getIndexingMapsArray(),
                       [](AffineMap map) { return map.isIdentity(); });
+}
+
+/// Whether a rounding of each element of a tile stays that element's: it is
+/// rounded anyway, or added at a place that no other element of its row or
+/// column has. A sum of a row's elements, which may cancel, would keep the
+/// roundings and lose the rest.
+static bool keepsElementsApart(linalg::GenericOp op) {
+  return llvm::all_of(op->getUsers(), [](Operation *user) {
+    if (auto sum = dyn_cast<fa::AccumulateOp>(user))
+      return sum.hasOwnPlaces({0}) && sum.hasOwnPlaces({1});
+    auto round = dyn_cast<linalg::GenericOp>(user);
+    return round && isRounding(round);
+  });
 }
 
 /// Whether a product reads the tile, or what is chosen of it.
@@ -172,6 +186,7 @@ void LoopTiles::narrow() {
       continue;
     SmallVector<linalg::GenericOp> later;
     llvm::SetVector<Operation *> awaited;
+    bool staysApart = true;
     for (Operation *user : tile.getUsers()) {
       auto generic = dyn_cast<linalg::GenericOp>(user);
       if (!generic || generic == round)
@@ -180,9 +195,10 @@ void LoopTiles::narrow() {
       if (products.empty())
         continue;
       later.push_back(generic);
+      staysApart &= keepsElementsApart(generic);
       awaited.set_union(products);
     }
-    if (later.empty() || fit(tile, awaited))
+    if (later.empty() || !staysApart || fit(tile, awaited))
       continue;
     round->moveAfter(made);
     for (linalg::GenericOp user : later) {

@@ -192,3 +192,63 @@ func.func @order_of_slices(%x: tensor<4xf32>, %y: tensor<8xf32>) {
   %0 = fa.accumulate_slice %x into %y[2] [4] [1] {ordered = 4294967296 : i64} : tensor<4xf32> into tensor<8xf32>
   return
 }
+
+// -----
+
+!m = tensor<8x8xf32>
+!x = tensor<8x16xf16>
+!v = tensor<8xf32>
+func.func @delta_sizes(%m: !m, %x: !x, %y: tensor<9x16xf16>, %v: !v) {
+  // expected-error @+1 {{expected scores and value to have the same keys, got 8 and 9 (fa_softmax_delta_c1)}}
+  %0:2 = fa.softmax_delta ins(%m, %y, %x, %v : !m, tensor<9x16xf16>, !x, !v) outs(%v, %v : !v, !v) keep {
+  ^bb0(%i: index, %j: index):
+    %true = arith.constant true
+    fa.yield %true : i1
+  }
+  return
+}
+
+// -----
+
+!m = tensor<8x8xf32>
+!x = tensor<8x16xf16>
+!v = tensor<8xf32>
+func.func @delta_rank(%m: !m, %x: !x, %v: !v) {
+  // expected-error @+1 {{expected lse of rank 1, got rank 2 (fa_softmax_delta_c1)}}
+  %0:2 = fa.softmax_delta ins(%m, %x, %x, %m : !m, !x, !x, !m) outs(%v, %v : !v, !v) keep {
+  ^bb0(%i: index, %j: index):
+    %true = arith.constant true
+    fa.yield %true : i1
+  }
+  return
+}
+
+// -----
+
+!m = tensor<8x8xf32>
+!x = tensor<8x16xf16>
+!v = tensor<8xf32>
+func.func @delta_types(%m: !m, %x: !x, %v: !v, %w: tensor<8xf64>) {
+  // expected-error @+1 {{expected sum of element type 'f32', which 'f16' is computed in, got 'f64' (fa_softmax_delta_c1)}}
+  %0:2 = fa.softmax_delta ins(%m, %x, %x, %v : !m, !x, !x, !v) outs(%v, %w : !v, tensor<8xf64>) keep {
+  ^bb0(%i: index, %j: index):
+    %true = arith.constant true
+    fa.yield %true : i1
+  }
+  return
+}
+
+// -----
+
+!m = tensor<8x8xf32>
+!x = tensor<8x16xf16>
+!v = tensor<8xf32>
+func.func @delta_keep(%m: !m, %x: !x, %v: !v) {
+  // expected-error @+1 {{expected the keep region to take two indices, row and column, got 1 arguments}}
+  %0:2 = fa.softmax_delta ins(%m, %x, %x, %v : !m, !x, !x, !v) outs(%v, %v : !v, !v) keep {
+  ^bb0(%i: index):
+    %true = arith.constant true
+    fa.yield %true : i1
+  }
+  return
+}

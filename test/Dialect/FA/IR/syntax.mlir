@@ -50,7 +50,7 @@ func.func @two_blocks(%q: tensor<1x2x8x16xf32>) {
 // -----
 
 func.func @yield_elsewhere(%x: f32) {
-  // expected-error @+1 {{expects parent op to be one of 'fa.attention, fa.attention_backward, fa.list_blocks, fa.online_softmax, fa.speculated_softmax, fa.softmax_grad'}}
+  // expected-error @+1 {{expects parent op to be one of 'fa.attention, fa.attention_backward, fa.list_blocks, fa.online_softmax, fa.speculated_softmax, fa.softmax_grad, fa.softmax_delta'}}
   fa.yield %x : f32
 }
 

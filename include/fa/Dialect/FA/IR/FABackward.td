@@ -26,6 +26,7 @@ def FA_AttentionBackwardOp : FA_Op<"attention_backward", [Pure,
     P(i,j)   = exp(score(s(i,j), b, h, i, j) - lse(i)) where mask, 0 elsewhere
     dP(i,j)  = times * kept(i,j) * sum_d out_grad(i,d) * value(j,d)
     D(i)     = sum_d out_grad(i,d) * out(i,d) - lse_grad(i)
+             = sum_j P(i,j) * dP(i,j) - lse_grad(i)
     g(i,j)   = P(i,j) * (dP(i,j) - D(i))
     dS, adds = adjoint(s(i,j), b, h, i, j, g(i,j)) where mask, 0 elsewhere
     value_grad(j,:) = sum_i times * kept(i,j) * P(i,j) * out_grad(i,:)
@@ -43,6 +44,11 @@ def FA_AttentionBackwardOp : FA_Op<"attention_backward", [Pure,
     come from, their indices are clamped.
 
     A row with nothing to attend has no part in any gradient.
+
+    D is the first of its sums, but for 16-bit elements where a gradient of a
+    captured tensor sums elements of one row in one place (slopes, scales,
+    buckets): there the second, which has no rounding of the output
+    (`fa.softmax_delta`).
 
     Constraints: those of `fa.attention`, by its labels, and
     - `fa_attention_backward_c1`: results behind the third are as many as the
@@ -118,6 +124,9 @@ def FA_AttentionBackwardOp : FA_Op<"attention_backward", [Pure,
     double getScaleOrDefault();
     /// How the adjoint region ends; null without one.
     YieldAdjointOp getAdjointYield();
+    /// Whether a captured tensor's gradient sums elements of one row in one
+    /// place, as far as the indices of the place tell.
+    bool addsRowsUp();
   }];
 }
 
@@ -349,6 +358,96 @@ def FA_SoftmaxGradOp : FA_Op<"softmax_grad", [
     /// Whether what the adjoint yields is computed of the product.
     bool readsProduct(::mlir::Value yielded);
     /// AggregatedOpInterface: `linalg.generic` and `fa.accumulate` ops.
+    ::mlir::FailureOr<::mlir::SmallVector<::mlir::Value>>
+    decomposeOperation(::mlir::OpBuilder &builder);
+  }];
+}
+
+def FA_SoftmaxDeltaOp : FA_Op<"softmax_delta", [
+    Pure, DestinationStyleOpInterface, AggregatedOpInterface,
+    DeclareOpInterfaceMethods<FA_TileStepOpInterface>,
+    AllTypesMatch<["delta", "new_delta"]>, AllTypesMatch<["sum", "new_sum"]>,
+    AllElementTypesMatch<["value", "out_grad"]>,
+    DeclareOpInterfaceMethods<TilingInterface, ["getLoopIteratorTypes",
+      "getIterationDomain", "getTiledImplementation",
+      "getResultTilePosition", "generateResultTileValue"]>
+  ]> {
+  let summary = "add a block of scores' part to D";
+  let description = [{
+    D, the number that the backward subtracts from a row's gradients of weights,
+    as two sums over the keys: D = delta / sum. With a block of scores S [M,N]
+    and the log-sum-exp of the rows:
+
+    ```
+    P(i,j)    = exp(S(i,j) - lse(i))
+    dP(i,j)   = times * kept(i,j) * sum_d out_grad(i,d) * value(j,d)
+    delta'(i) = delta(i) + sum_j P(i,j) * dP(i,j)
+    sum'(i)   = sum(i) + sum_j P(i,j)
+    ```
+
+    In exact arithmetic D is rowsum(out_grad * out) (Dao et al. 2022, appendix
+    B.2, equation 4), and the sum is 1. An output of 16 bits has two roundings:
+    that of the weights before their product with the values, and its own. The
+    rounding of the lse multiplies a row's weights by a factor, which the sum
+    takes out. A gradient that sums a row's elements in one place keeps the
+    error of D and loses the rest, since the row's elements sum to 0.
+    `fa-decompose` builds this op for such gradients: all numbers here have the
+    compute type.
+
+    The `keep` region takes `(row, column : index)` within the block and yields
+    an i1. It must be free of side effects. A score of -inf adds nothing, and
+    the lse is not -inf. The op may be tiled along rows and, in any order, along
+    keys.
+
+    It exists because the mask of the scores bounds the loop over keys that
+    tiling makes (`TileStepOpInterface`). Tiling: `TilingInterface` over (i, j).
+    `decomposeOperation` gives `linalg.generic` ops.
+
+    Constraint `fa_softmax_delta_c1`: sizes agree between operands; scores, lse,
+    delta and sum have the compute type of the values' elements.
+    Constraint `fa_softmax_delta_c2`: the keep region takes two indices and
+    yields an i1.
+
+    Example:
+
+    ```mlir
+    %d1, %l1 = fa.softmax_delta ins(%s, %v, %do, %lse : tensor<64x128xf32>,
+        tensor<128x16xf16>, tensor<64x16xf16>, tensor<64xf32>)
+      outs(%d, %l : tensor<64xf32>, tensor<64xf32>) keep {
+      ^bb0(%i: index, %j: index):
+        fa.yield %true : i1
+      }
+    ```
+  }];
+  let arguments = (ins
+    Arg<FA_StateTensor, "scores, masked ones -inf, [M,N]">:$scores,
+    Arg<FA_QKVTensor, "values, [N,Dv]">:$value,
+    Arg<FA_QKVTensor, "gradient with respect to the output, [M,Dv]">:$out_grad,
+    Arg<FA_StateTensor, "log-sum-exp, [M]">:$lse,
+    Arg<FA_StateTensor, "sum of P * dP so far, [M]">:$delta,
+    Arg<FA_StateTensor, "sum of P so far, [M]">:$sum,
+    OptionalAttr<F64Attr>:$times
+  );
+  let results = (outs FA_StateTensor:$new_delta, FA_StateTensor:$new_sum);
+  let regions = (region SizedRegion<1>:$keep);
+  let assemblyFormat = [{
+    `ins` `(` $scores `,` $value `,` $out_grad `,` $lse `:` type($scores) `,`
+    type($value) `,` type($out_grad) `,` type($lse) `)`
+    `outs` `(` $delta `,` $sum `:` type($delta) `,` type($sum) `)`
+    (`times` $times^)? `keep` $keep attr-dict
+  }];
+  let builders = [OpBuilder<(ins "::mlir::ValueRange":$inputs,
+    "::mlir::ValueRange":$sums, "::mlir::FloatAttr":$times)>];
+  let hasVerifier = 1;
+  let hasRegionVerifier = 1;
+  let extraClassDeclaration = [{
+    static constexpr unsigned kNumInputs = 4;
+    ::mlir::MutableOperandRange getDpsInitsMutable() {
+      return ::mlir::MutableOperandRange(*this, kNumInputs, 2);
+    }
+    /// Whether every weight is kept.
+    bool keepsAll();
+    /// AggregatedOpInterface: `linalg.generic` ops.
     ::mlir::FailureOr<::mlir::SmallVector<::mlir::Value>>
     decomposeOperation(::mlir::OpBuilder &builder);
   }];

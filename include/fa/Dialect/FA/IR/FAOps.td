@@ -132,7 +132,8 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
 
 def FA_YieldOp : FA_Op<"yield", [Pure, Terminator, ReturnLike,
     ParentOneOf<["AttentionOp", "AttentionBackwardOp", "ListBlocksOp",
-      "OnlineSoftmaxOp", "SpeculatedSoftmaxOp", "SoftmaxGradOp"]>]> {
+      "OnlineSoftmaxOp", "SpeculatedSoftmaxOp", "SoftmaxGradOp",
+      "SoftmaxDeltaOp"]>]> {
   let summary = "result of a score, mask or keep region";
   let arguments = (ins AnyTypeOf<[F32, F64, I1]>:$result);
   let assemblyFormat = "$result attr-dict `:` type($result)";

@@ -69,6 +69,7 @@ std::string describeTiles(int64_t rows, int64_t keys, const TileSizes &chosen,
 /// What tiles of a step must have room for, but for sizes.
 TileProblem problemOf(OnlineSoftmaxOp step);
 TileProblem problemOf(SoftmaxGradOp step, bool ordered);
+TileProblem problemOf(SoftmaxDeltaOp step);
 
 /// Tile sizes for one head by the target's memory, the given ones where they
 /// are not 0, with describeTiles as their reason. `query` is [Sq,D], `values`
@@ -79,6 +80,10 @@ llvm::Expected<TileSizes> chooseTiles(mlir::Value query, mlir::Value values,
                                       llvm::StringRef target,
                                       llvm::StringRef algorithm, int64_t rows,
                                       int64_t keys, TileProblem problem = {});
+/// Those of D's step: as of a forward whose queries are the output's gradient.
+llvm::Expected<TileSizes> chooseTiles(SoftmaxDeltaOp step,
+                                      llvm::StringRef target, int64_t rows,
+                                      int64_t keys);
 
 } // namespace fa
 
