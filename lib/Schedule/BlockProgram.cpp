@@ -6,6 +6,7 @@
 #include "fa/Dialect/FA/IR/FA.h"
 #include "fa/Dialect/FA/IR/Matchers.h"
 
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -24,6 +25,86 @@ SmallVector<Operation *> fa::getLoadChain(Value tile) {
     tile = op->getOperand(0);
   }
   return {};
+}
+
+/// Whether an expression is 0 whatever its operands are.
+static bool isZero(AffineExpr expr, ArrayRef<OpFoldResult> operands) {
+  SmallVector<Value> values;
+  SmallVector<AffineExpr> dims;
+  for (OpFoldResult operand : operands) {
+    if (std::optional<int64_t> known = getConstantIntValue(operand)) {
+      dims.push_back(getAffineConstantExpr(*known, expr.getContext()));
+      continue;
+    }
+    dims.push_back(getAffineDimExpr(values.size(), expr.getContext()));
+    values.push_back(cast<Value>(operand));
+  }
+  AffineMap map = AffineMap::get(values.size(), 0, expr.replaceDims(dims));
+  affine::fullyComposeAffineMapAndOperands(&map, &values);
+  affine::canonicalizeMapAndOperands(&map, &values);
+  return simplifyAffineMap(map).getResult(0) ==
+         getAffineConstantExpr(0, expr.getContext());
+}
+
+/// Whether a size is that of a tile, or less where the tensor ends. The end may
+/// be that of another tensor, which is taken to be of equal size: keys and
+/// values are as many. Sizes are compared as expressions, whatever is known of
+/// bounds: a loop may never run.
+static bool endsWithTensor(OpFoldResult size, int64_t tile, Value tensor,
+                           int64_t dim, OpFoldResult offset) {
+  if (std::optional<int64_t> known = getConstantIntValue(size);
+      known && *known >= tile)
+    return true;
+  MLIRContext *context = tensor.getContext();
+  auto least = isa<Value>(size)
+                   ? cast<Value>(size).getDefiningOp<affine::AffineMinOp>()
+                   : affine::AffineMinOp();
+  AffineMap map = least ? least.getAffineMap()
+                        : AffineMap::getMultiDimIdentityMap(1, context);
+  SmallVector<OpFoldResult> operands{size};
+  if (least)
+    operands = getAsOpFoldResult(least.getOperands());
+  SmallVector<OpFoldResult> ends;
+  int64_t length = cast<RankedTensorType>(tensor.getType()).getDimSize(dim);
+  if (!ShapedType::isDynamic(length))
+    ends.push_back(IntegerAttr::get(IndexType::get(context), length));
+  for (OpFoldResult operand : operands)
+    if (auto value = dyn_cast<Value>(operand);
+        value && value.getDefiningOp<tensor::DimOp>())
+      ends.push_back(value);
+  unsigned count = operands.size();
+  SmallVector<AffineExpr> symbols;
+  for (unsigned s = map.getNumDims(); s < count; ++s)
+    symbols.push_back(getAffineDimExpr(s, context));
+  AffineExpr end = getAffineDimExpr(count, context),
+             start = getAffineDimExpr(count + 1, context);
+  return llvm::all_of(map.getResults(), [&](AffineExpr result) {
+    auto constant = dyn_cast<AffineConstantExpr>(result);
+    if (constant && constant.getValue() >= tile)
+      return true;
+    AffineExpr own = result.replaceSymbols(symbols);
+    return llvm::any_of(ends, [&](OpFoldResult of) {
+      SmallVector<OpFoldResult> all(operands);
+      all.append({of, offset});
+      return isZero(own - (end - start), all);
+    });
+  });
+}
+
+bool fa::endsWithTensor(Value tile) {
+  SmallVector<Operation *> chain = getLoadChain(tile);
+  if (chain.empty())
+    return true;
+  auto slice = cast<tensor::ExtractSliceOp>(chain.back());
+  auto type = cast<RankedTensorType>(tile.getType());
+  llvm::SmallBitVector dropped = slice.getDroppedDims();
+  unsigned kept = 0;
+  for (int64_t dim = 0; dim < slice.getSourceType().getRank(); ++dim)
+    if (!dropped.test(dim) &&
+        !::endsWithTensor(slice.getMixedSizes()[dim], type.getDimSize(kept++),
+                          slice.getSource(), dim, slice.getMixedOffsets()[dim]))
+      return false;
+  return true;
 }
 
 bool BlockProgram::isOfShortTypes() const {

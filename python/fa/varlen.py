@@ -148,9 +148,10 @@ def attention_varlen(
 
         op.refuse_transforms(q, k, v)  # before offsets are read
     is_prepared = isinstance(cu_seqlens_q, Prepared) and isinstance(cu_seqlens_k, Prepared)
+    sides = Side(offsets[0]), Side(offsets[1])
     request = packed.request(
-        (q, k, v),
-        (Side(offsets[0]), Side(offsets[1])),
+        packed.without_tail((q, k, v), sides),
+        sides,
         (score_mod, mask_mod),
         alignment if is_causal else "",
         cu_seqlens_q if is_prepared else None,
@@ -160,6 +161,7 @@ def attention_varlen(
             scale=scale, return_lse=return_lse, dropout_p=dropout_p, dropout_seed=dropout_seed
         )
     )
+    rows = q.shape[0]
     if return_lse:
-        return swapped(result[0]), result[1][0]
-    return swapped(result)
+        return packed.with_tail(swapped(result[0]), rows), packed.with_tail(result[1][0], rows)
+    return packed.with_tail(swapped(result), rows)

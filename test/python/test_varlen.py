@@ -539,6 +539,33 @@ def test_gradients(functions):
         assert not fa.attention_varlen(*given, **options).requires_grad
 
 
+@needs_torch
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("where", ["q", "k", "v", "gradient"])
+@pytest.mark.parametrize("lengths", [(40, 0, 130, 7), (64, 64), (3,), (0, 0)], ids=str)
+def test_nan_in_memory_of_nobody(lengths, where, dtype):
+    """What is behind the last offset reaches neither results nor gradients."""
+    import torch
+
+    total, behind = sum(lengths), 147
+    cu = on(offsets_of(lengths), "torch")
+    rng = torch.Generator().manual_seed(0)
+    given = [torch.randn(total + behind, 4, 64, generator=rng) for _ in range(4)]
+    clean = [x.to(DEVICE, getattr(torch, dtype)) for x in given]
+    spoilt = [x.clone() for x in clean]
+    spoilt["q k v gradient".split().index(where)][total:] = float("nan")
+
+    def run(q, k, v, grad):
+        leaves = [x.requires_grad_() for x in (q, k, v)]
+        out, lse = fa.attention_varlen(*leaves, cu, is_causal=True, return_lse=True)
+        return out, lse, *torch.autograd.grad(out, leaves, grad)
+
+    for found, wanted in zip(run(*spoilt), run(*clean)):
+        torch.testing.assert_close(found, wanted, rtol=2e-2, atol=2e-2)
+    for gradient in run(*spoilt)[2:]:
+        assert not gradient[total:].any()
+
+
 @pytest.mark.ci
 @needs_torch
 @pytest.mark.parametrize("alignment", [None, "bottom_right"])
@@ -684,6 +711,37 @@ def test_nested_with_holes(is_causal):
     dense = nested(arrays[0][within], lengths)
     out = fa.attention(dense, k, v, is_causal=is_causal)
     right.assert_right(unnested(out), exact)
+
+
+@needs_torch
+@quiet
+@pytest.mark.parametrize("where", range(4))
+def test_nan_in_holes(where):
+    """Tokens between the sequences reach neither results nor gradients."""
+    import torch
+
+    offsets, lengths = on(np.array([0, 6, 6, 20]), "torch"), on(np.array([4, 0, 11]), "torch")
+    within = np.r_[0:4, 6:17]
+    clean = [on(x, "torch") for x in packed(((20,), (20,)))]
+    clean.append(torch.randn_like(clean[0][..., :1]).expand(20, HEADS[0], DIM[1]))
+
+    def run(q, k, v, grad):
+        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+        inputs = (
+            torch.nested.nested_tensor_from_jagged(x, offsets, lengths, jagged_dim=1)
+            for x in leaves
+        )
+        out = fa.attention(*(x.transpose(1, 2) for x in inputs), is_causal=True).values()
+        found = torch.autograd.grad(out, leaves, grad.transpose(0, 1))
+        return out.transpose(0, 1)[within], *found
+
+    spoilt = [x.clone() for x in clean]
+    holes = np.setdiff1d(np.arange(20), within)
+    spoilt[where][holes] = float("nan")
+    for found, wanted in zip(run(*spoilt), run(*clean)):
+        torch.testing.assert_close(found, wanted)
+    for gradient in run(*spoilt)[1:]:
+        assert not gradient[holes].any()
 
 
 @needs_torch

@@ -23,6 +23,9 @@ llvm::SmallVector<mlir::func::FuncOp> collectPrograms(mlir::ModuleOp module);
 /// first, and the tensor.extract_slice last. Empty where it is made otherwise.
 llvm::SmallVector<mlir::Operation *> getLoadChain(mlir::Value tile);
 
+/// Whether a loaded tile is padded only where its tensor ends, if at all.
+bool endsWithTensor(mlir::Value tile);
+
 /// Whether a value of a loop is known before its iteration: it depends on the
 /// induction variable and what stands before the loop, through operations that
 /// `takes` is true of.

@@ -615,6 +615,14 @@ private:
   mlir::LogicalResult emitPoll(hopper::PollOp poll);
   mlir::LogicalResult emitRelease(hopper::ReleaseOp release);
   mlir::LogicalResult emitLoad(hopper::LoadOp op);
+  void loadBox(mlir::Value map, llvm::ArrayRef<mlir::Value> at, int64_t column,
+               mlir::Value to, mlir::Value barrier);
+  void
+  loadByRows(const GlobalSlice &slice, hopper::RingType type, mlir::Value map,
+             mlir::Value rowMap, mlir::Value to,
+             llvm::function_ref<void(mlir::Value, llvm::ArrayRef<mlir::Value>,
+                                     mlir::Value)>
+                 loadPanels);
   mlir::LogicalResult emitVectorLoad(hopper::LoadOp op,
                                      const GlobalSlice &slice);
   mlir::LogicalResult emitRead(hopper::ReadOp op);

@@ -188,24 +188,71 @@ LogicalResult KernelEmitter::emitLoad(LoadOp op) {
       {full, i32(op.getBytes())}, {});
   Value to =
       addC(add(smemAddress, mulC(stage, ring.stageBytes())), ring.getOffset());
-  unsigned rank = slice->offsets.size();
+  auto loadPanels = [&](Value map, ArrayRef<Value> at, Value shared) {
+    for (int64_t p = 0; p < type.panels(); ++p)
+      loadBox(map, at, p * RingType::panelCols,
+              addC(shared, p * type.panelBytes()), full);
+  };
+  if (!op.getByRows()) {
+    loadPanels(*map, slice->offsets, to);
+    advance(end);
+    return success();
+  }
+  FailureOr<Value> rowMap =
+      mapAddress({slice->base->buffer, slice->dims[0], 1}, op);
+  if (failed(rowMap))
+    return failure();
+  loadByRows(*slice, type, *map, *rowMap, to, loadPanels);
+  advance(end);
+  return success();
+}
+
+/// A box of one panel, from coordinates in the tensor, the last of them
+/// `column` further.
+void KernelEmitter::loadBox(Value map, ArrayRef<Value> at, int64_t column,
+                            Value to, Value barrier) {
+  unsigned rank = at.size();
   std::string constraints = "r,l,r";
   repeat(constraints, "r", rank);
   std::string text =
       "cp.async.bulk.tensor." + std::to_string(rank) +
       "d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, " +
       registerList(3, rank) + "], [$2];";
-  for (int64_t p = 0; p < type.panels(); ++p) {
-    SmallVector<Value> operands{addC(to, p * type.panelBytes()), *map, full};
-    for (unsigned d = rank; d-- > 0;) {
-      Value offset = toI32(slice->offsets[d]);
-      operands.push_back(d + 1 == rank ? addC(offset, p * RingType::panelCols)
-                                       : offset);
-    }
-    ptx(text, constraints + ",~{memory}", operands, {});
+  SmallVector<Value> operands{to, map, barrier};
+  for (unsigned d = rank; d-- > 0;) {
+    Value offset = toI32(at[d]);
+    operands.push_back(d + 1 == rank ? addC(offset, column) : offset);
   }
-  advance(end);
-  return success();
+  ptx(text, constraints + ",~{memory}", operands, {});
+}
+
+/// A whole tile where the slice ends no sooner than the tensor does, else row
+/// by row. A row behind the slice's end is loaded from behind all tensors.
+void KernelEmitter::loadByRows(
+    const GlobalSlice &slice, RingType type, Value map, Value rowMap, Value to,
+    llvm::function_ref<void(Value, ArrayRef<Value>, Value)> loadPanels) {
+  constexpr int64_t outside = 1 << 30;
+  unsigned dim = slice.dims[0];
+  Value rows = index(type.rows());
+  Value valid = slice.valid[0] ? slice.valid[0] : rows;
+  Value left =
+      arith::SubIOp::create(b, loc, slice.base->sizes[dim], slice.offsets[dim]);
+  Value most = arith::MinSIOp::create(b, loc, rows, left);
+  Value isWhole =
+      arith::CmpIOp::create(b, loc, arith::CmpIPredicate::sge, valid, most);
+  auto branch = scf::IfOp::create(b, loc, isWhole, /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(branch.thenBlock());
+  loadPanels(map, slice.offsets, to);
+  b.setInsertionPointToStart(branch.elseBlock());
+  auto loop = scf::ForOp::create(b, loc, i32(0), i32(type.rows()), i32(1));
+  b.setInsertionPointToStart(loop.getBody());
+  Value row = loop.getInductionVar();
+  Value at = toIndex(row), isInside = less(at, valid);
+  SmallVector<Value> place(slice.offsets);
+  place[dim] = arith::SelectOp::create(b, loc, isInside, add(place[dim], at),
+                                       index(outside));
+  loadPanels(rowMap, place, add(to, mulC(row, RingType::rowBytes)));
 }
 
 /// Each lane of a warp has copied its elements, or will have, when it arrives:

@@ -11,9 +11,12 @@ kernel reads from the offsets themselves.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from fa import math as _math
 from fa._masks.blocks import is_block_mask
@@ -46,6 +49,11 @@ def _end(side: Side, sequence: Any) -> Any:
     if side.lengths is None:
         return element(side.offsets, sequence + 1, _READER)
     return _start(side, sequence) + element(side.lengths, sequence, _READER)
+
+
+def _total(side: Side) -> Any:
+    """Where the last sequence ends: a kernel loads nothing behind it into a sum."""
+    return element(side.offsets, -1, _READER)
 
 
 def sequences_of(offsets: Any, queries: int) -> Any:
@@ -102,6 +110,8 @@ def functions(
         own, i, j, lengths = place(q_idx, kv_idx)
         seen = (kv_idx >= _start(keys, own)) & (kv_idx < _end(keys, own))
         seen = seen & (q_idx < _end(queries, own))
+        # The same for all: what kernels end their loads at (fa-clip-loads).
+        seen = seen & (kv_idx < _total(keys)) & (q_idx < _total(queries))
         if causal:
             shift = lengths[1] - lengths[0] if causal == "bottom_right" else 0
             seen = seen & (j <= i + shift)
@@ -159,6 +169,48 @@ def _traced_once(prepared: Prepared, keys: Side, causal: str, mask: Any, q: Any)
         found = keys.offsets, trace_functions(None, mask, *kind[2:])
         prepared.bounds[kind] = found
     return found[1]
+
+
+def without_tail(tensors: tuple[Any, Any, Any], sides: tuple[Side, Side]) -> tuple[Any, Any, Any]:
+    """q, k and v [T, H, D] up to the end of the last sequence, where a CPU can read it.
+
+    Memory behind belongs to nobody and may hold NaN. Kernels of GPUs end their loads there by
+    themselves (fa-clip-loads); the offsets' values are on the device.
+    """
+    if not all(map(_is_read_at_once, (*tensors, *(side.offsets for side in sides)))):
+        return tensors
+    ends = [int(side.offsets[-1]) for side in sides]
+    # One row at least: an array without rows has no memory.
+    rows, keys = (
+        min(max(end, 1), array.shape[0]) for end, array in zip(ends, (tensors[0], tensors[1]))
+    )
+    if (rows, keys) == (tensors[0].shape[0], tensors[1].shape[0]):
+        return tensors
+    return tensors[0][:rows], tensors[1][:keys], tensors[2][:keys]
+
+
+def with_tail(result: Any, rows: int) -> Any:
+    """What belongs to nobody behind the results of a call `without_tail`: out [T, H, Dv] of 0,
+    or the log-sum-exp [H, T] of -inf."""
+    axis, value = (0, 0.0) if result.ndim == 3 else (1, -math.inf)
+    missing = rows - result.shape[axis]
+    if not missing:
+        return result
+    shape = list(result.shape)
+    shape[axis] = missing
+    if is_torch_tensor(result):
+        return sys.modules["torch"].cat([result, result.new_full(shape, value)], axis)
+    xp = _namespace(result)
+    return xp.concatenate([result, xp.full(shape, value, result.dtype)], axis)
+
+
+def _is_read_at_once(array: Any) -> bool:
+    """Whether Python reads an array's values without waiting: NumPy's, and PyTorch's on a CPU."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        is_real = type(array) in (torch.Tensor, torch.nn.Parameter)
+        return is_real and array.device.type == "cpu" and not is_compiling()
+    return isinstance(array, np.ndarray)
 
 
 def swapped(array: Any) -> Any:

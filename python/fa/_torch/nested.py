@@ -50,6 +50,16 @@ class _Packed(NamedTuple):
     def side(self) -> packed.Side:
         return packed.Side(self.offsets, self.lengths)
 
+    def cleared(self, tokens: Tensor) -> Tensor:
+        """Tokens [T, H, D] with 0 in those that belong to no sequence, between two of them."""
+        if self.lengths is None:
+            return tokens
+        count = tokens.shape[0]
+        own = packed.sequences_of(self.offsets, count).clamp(max=self.lengths.shape[0] - 1).long()
+        place = torch.arange(count, device=tokens.device) - self.offsets[own]
+        is_own = (place < self.lengths[own])[:, None, None]
+        return torch.where(is_own, tokens, tokens.new_zeros(()))
+
 
 def _packed(tensor: Any, name: str) -> _Packed:
     """What is in a nested tensor [B, H, *, D]."""
@@ -142,8 +152,9 @@ def attention(request: Request, answer: Callable[[Request], Any], enable_gqa: bo
         )
     if not torch.compiler.is_dynamo_compiling():
         op.refuse_transforms(q.values, k.values, v.values)  # before offsets are read
+    tokens = tuple(x.cleared(x.values) for x in (q, k, v))
     made = packed.request(
-        (q.values, k.values, v.values),
+        packed.without_tail(tokens, (q.side(), k.side())),
         (q.side(), k.side()),
         (score_mod, mask_mod),
         "top_left" if request.is_causal else "",
@@ -155,7 +166,9 @@ def attention(request: Request, answer: Callable[[Request], Any], enable_gqa: bo
             dropout_seed=request.dropout_seed,
         )
     )
-    out = packed.swapped(out).contiguous()
+    out = packed.with_tail(packed.swapped(out), q.values.shape[0])
+    # So that the gradient of what belongs to nobody is 0, whatever is given.
+    out = q.cleared(out).contiguous()
     if query.layout != torch.jagged:
         sizes = q.offsets.diff().tolist()
         rows = [row.transpose(0, 1) for row in out.split(sizes)]

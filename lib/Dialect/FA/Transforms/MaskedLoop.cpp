@@ -158,6 +158,34 @@ SmallVector<std::pair<Value, bool>> MaskedLoop::conjuncts() {
   return parts;
 }
 
+bool fa::isPlaceIn(Value place, unsigned dim, Value first) {
+  auto is = [&](Value a, Value b) {
+    auto offset = a.getDefiningOp<linalg::IndexOp>();
+    return offset && offset.getDim() == dim && b == first;
+  };
+  SmallVector<Value> terms;
+  if (auto sum = place.getDefiningOp<arith::AddIOp>())
+    terms = {sum.getLhs(), sum.getRhs()};
+  else if (auto apply = place.getDefiningOp<affine::AffineApplyOp>()) {
+    AffineMap map = apply.getAffineMap();
+    terms.assign(apply.getOperands().begin(), apply.getOperands().end());
+    if (terms.size() != 2)
+      return false;
+    AffineExpr plain = getAffineConstantExpr(0, map.getContext());
+    for (unsigned i = 0; i < 2; ++i)
+      plain = plain + (i < map.getNumDims()
+                           ? getAffineDimExpr(i, map.getContext())
+                           : getAffineSymbolExpr(i - map.getNumDims(),
+                                                 map.getContext()));
+    if (simplifyAffineExpr(map.getResult(0) - plain, map.getNumDims(),
+                           map.getNumSymbols()) !=
+        getAffineConstantExpr(0, map.getContext()))
+      return false;
+  }
+  return terms.size() == 2 &&
+         (is(terms[0], terms[1]) || is(terms[1], terms[0]));
+}
+
 Bound fa::align(const Bound &bound, int64_t step, bool up) {
   ArrayRef<Bound> x = bound.getOperands();
   switch (bound.getKind()) {

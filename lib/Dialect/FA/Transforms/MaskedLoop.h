@@ -43,6 +43,9 @@ struct MaskedLoop {
   void chooseUnmasked(mlir::OpBuilder &b, mlir::Value isFull);
 };
 
+/// Whether a coordinate is the block's first plus the element's in a dimension.
+bool isPlaceIn(mlir::Value place, unsigned dim, mlir::Value first);
+
 /// The bound, down or up to a multiple of `step`.
 Bound align(const Bound &bound, int64_t step, bool up);
 

@@ -5,6 +5,7 @@
 // the loops, branches and scalars that these need.
 
 #include "fa/Dialect/Hopper/Transforms/Utils.h"
+#include "fa/Schedule/BlockProgram.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -62,8 +63,9 @@ static void cloneLoads(OpBuilder &b, Block &from, ConsumersOp consumers,
       if (!isProduced(acquire))
         continue;
       Value tile = copied(acquire.getTile());
-      LoadOp::create(b, op.getLoc(), tile, acquire.getRing(),
-                     acquire.getRing().getType().tileBytes());
+      RingType type = acquire.getRing().getType();
+      LoadOp::create(b, op.getLoc(), tile, acquire.getRing(), type.tileBytes(),
+                     /*by_rows=*/!type.isVector() && !fa::endsWithTensor(tile));
       continue;
     }
     if (!movesRings(&op))

@@ -5,7 +5,6 @@
 
 #include "Schedule.h"
 
-#include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/IR/Matchers.h"
 
 using namespace mlir;
@@ -15,70 +14,6 @@ using namespace fa::hopper;
 int64_t fa::nvidia::tileBytes(Value tile, bool isTurned) {
   auto type = cast<RankedTensorType>(tile.getType());
   return RingType::get(type.getContext(), 1, type, isTurned).tileBytes();
-}
-
-/// Whether an expression is 0 whatever its operands are.
-static bool isZero(AffineExpr expr, ArrayRef<OpFoldResult> operands) {
-  SmallVector<Value> values;
-  SmallVector<AffineExpr> dims;
-  for (OpFoldResult operand : operands) {
-    if (std::optional<int64_t> known = getConstantIntValue(operand)) {
-      dims.push_back(getAffineConstantExpr(*known, expr.getContext()));
-      continue;
-    }
-    dims.push_back(getAffineDimExpr(values.size(), expr.getContext()));
-    values.push_back(cast<Value>(operand));
-  }
-  AffineMap map = AffineMap::get(values.size(), 0, expr.replaceDims(dims));
-  affine::fullyComposeAffineMapAndOperands(&map, &values);
-  affine::canonicalizeMapAndOperands(&map, &values);
-  return map.getResult(0) == getAffineConstantExpr(0, expr.getContext());
-}
-
-/// Whether a size is that of a tile, or less where the tensor ends: a TMA load
-/// takes the tile's size, and zeros past the end. The end may be that of
-/// another tensor, which is taken to be of equal size: keys and values are as
-/// many. Sizes are compared as expressions, whatever is known of bounds: a loop
-/// may never run.
-static bool endsWithTensor(OpFoldResult size, int64_t tile, Value tensor,
-                           int64_t dim, OpFoldResult offset) {
-  if (std::optional<int64_t> known = getConstantIntValue(size);
-      known && *known >= tile)
-    return true;
-  MLIRContext *context = tensor.getContext();
-  auto least = isa<Value>(size)
-                   ? cast<Value>(size).getDefiningOp<affine::AffineMinOp>()
-                   : affine::AffineMinOp();
-  AffineMap map = least ? least.getAffineMap()
-                        : AffineMap::getMultiDimIdentityMap(1, context);
-  SmallVector<OpFoldResult> operands{size};
-  if (least)
-    operands = getAsOpFoldResult(least.getOperands());
-  SmallVector<OpFoldResult> ends;
-  int64_t length = cast<RankedTensorType>(tensor.getType()).getDimSize(dim);
-  if (!ShapedType::isDynamic(length))
-    ends.push_back(IntegerAttr::get(IndexType::get(context), length));
-  for (OpFoldResult operand : operands)
-    if (auto value = dyn_cast<Value>(operand);
-        value && value.getDefiningOp<tensor::DimOp>())
-      ends.push_back(value);
-  unsigned count = operands.size();
-  SmallVector<AffineExpr> symbols;
-  for (unsigned s = map.getNumDims(); s < count; ++s)
-    symbols.push_back(getAffineDimExpr(s, context));
-  AffineExpr end = getAffineDimExpr(count, context),
-             start = getAffineDimExpr(count + 1, context);
-  return llvm::all_of(map.getResults(), [&](AffineExpr result) {
-    auto constant = dyn_cast<AffineConstantExpr>(result);
-    if (constant && constant.getValue() >= tile)
-      return true;
-    AffineExpr own = result.replaceSymbols(symbols);
-    return llvm::any_of(ends, [&](OpFoldResult of) {
-      SmallVector<OpFoldResult> all(operands);
-      all.append({of, offset});
-      return isZero(own - (end - start), all);
-    });
-  });
 }
 
 bool fa::nvidia::canLoadByTMA(Value v, std::string &why) {
@@ -118,17 +53,6 @@ bool fa::nvidia::canLoadByTMA(Value v, std::string &why) {
     why = "the tile " + name +
           " is not a slice of rows along the last dimension of a tensor "
           "of rank 5 or less";
-    return false;
-  }
-  unsigned kept = 0;
-  for (int64_t dim = 0; dim < base.getRank(); ++dim) {
-    if (dropped.test(dim))
-      continue;
-    if (endsWithTensor(slice.getMixedSizes()[dim], type.getDimSize(kept++),
-                       slice.getSource(), dim, slice.getMixedOffsets()[dim]))
-      continue;
-    why = "the tile " + name +
-          " is padded before its tensor ends, where TMA would load the rest";
     return false;
   }
   return true;

@@ -135,8 +135,14 @@ FailureOr<SmallVector<TensorMap>> Program::collectMaps(scf::ForallOp forall) {
     }
     TensorMap map{it->second, firstKeptDim(slice.getDroppedDims()),
                   load.getRing().getType().rows()};
-    if (!llvm::is_contained(found, map))
-      found.push_back(map);
+    SmallVector<TensorMap> needed{map};
+    if (load.getByRows()) {
+      map.rows = 1;
+      needed.push_back(map);
+    }
+    for (const TensorMap &each : needed)
+      if (!llvm::is_contained(found, each))
+        found.push_back(each);
     return WalkResult::advance();
   });
   if (walk.wasInterrupted())

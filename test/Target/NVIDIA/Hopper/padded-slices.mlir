@@ -1,6 +1,6 @@
-// TMA takes a whole tile and pads it where its tensor ends. A slice that ends
-// before is left to the Ampere schedule, whose loads end where the slice does.
-// RUN: fa-opt %s --fa-schedule-hopper --remarks-filter=fa-hopper-place --remark-format=emitRemark 2>&1 | FileCheck %s
+// TMA takes a whole tile and pads it where its tensor ends. A slice that may end
+// before is loaded by rows where it does.
+// RUN: fa-opt %s --fa-schedule-hopper | FileCheck %s
 // RUN: fa-opt %s --fa-lower-to-nvidia=chip=sm_90a | FileCheck %s --check-prefix=LOWERED
 
 #a = affine_map<(i, j, k) -> (i, k)>
@@ -12,15 +12,19 @@
 #short = affine_map<(d0)[s0] -> (-d0 + s0, 56)>
 #pad = affine_map<(d0) -> (-d0 + 64)>
 
-// CHECK-COUNT-2: left the kernel to the Ampere schedule: {{.*}}the tile tensor<64x64xbf16> is padded before its tensor ends, where TMA would load the rest
-// CHECK-NOT: left the kernel
-// CHECK-LABEL: func @ends
-// CHECK: hopper.load
-// CHECK-LABEL: func @ends_before
-// CHECK-NOT: hopper.load
-// CHECK-LABEL: func @is_short
-// CHECK-NOT: hopper.load
-// LOWERED-COUNT-3: gpu.module
+// CHECK-LABEL: func @ends(
+// CHECK: hopper.load %{{.*}} bytes 8192 : tensor<64x64xbf16>
+// CHECK: hopper.load %{{.*}} bytes 8192 : tensor<64x64xbf16>
+// CHECK-LABEL: func @ends_before(
+// CHECK: hopper.load %{{.*}} bytes 8192 by_rows : tensor<64x64xbf16>
+// CHECK: hopper.load %{{.*}} bytes 8192 : tensor<64x64xbf16>
+// CHECK-LABEL: func @is_short(
+// CHECK: hopper.load %{{.*}} bytes 8192 by_rows : tensor<64x64xbf16>
+// A map of boxes of one row stands beside that of the tile's.
+// LOWERED: gpu.module @ends_gpu
+// LOWERED-NOT: rows=1"
+// LOWERED: gpu.module @ends_before_gpu {{.*}}tensor=0 dim=0 rows=64"{{.*}}tensor=0 dim=0 rows=1"
+// LOWERED: gpu.module @is_short_gpu {{.*}}tensor=0 dim=0 rows=64"{{.*}}tensor=0 dim=0 rows=1"
 
 func.func @ends(%a: tensor<?x64xbf16>, %b: tensor<64x64xbf16>) -> tensor<?x64xbf16> {
   %c0 = arith.constant 0 : index

@@ -367,6 +367,31 @@ def PadTilesPass : FA_Pass<"fa-pad-tiles"> {
   }];
 }
 
+def ClipLoadsPass : FA_Pass<"fa-clip-loads"> {
+  let summary = "tiles are loaded up to where the mask ends for all";
+  let description = [{
+    Memory behind the last sequence of a packed batch, or behind the length of a
+    cache, belongs to nobody and may hold NaN. A mask gives it the weight 0, and
+    the product of 0 and NaN is NaN. Where a condition of the mask is `j < e` or
+    `i < e`, and e is read from memory and the same for the whole tile, this pass
+    ends the tiles of values (in the backward all tiles) of these keys or rows
+    at e. `tensor.pad` makes zeros of the rest.
+
+    Before:
+    ```mlir
+    %n = affine.min affine_map<(d0)[s0] -> (64, s0 - d0)>(%j0)[%Sk]
+    %s = tensor.extract_slice %value[%b, %h, %j0, 0] [1, 1, %n, 64] ...
+    ```
+    After:
+    ```mlir
+    %left = arith.maxsi (%e - %j0), %c0
+    %m = arith.minsi %n, %left
+    %s = tensor.extract_slice %value[%b, %h, %j0, 0] [1, 1, %m, 64] ...
+    ```
+    Numeric contract: bit-identical where the memory behind e is finite.
+  }];
+}
+
 def DistributePass : FA_Pass<"fa-distribute"> {
   let summary = "one kernel per op: intermediates of all heads in memory";
   let description = [{

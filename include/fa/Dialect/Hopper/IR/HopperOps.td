@@ -294,11 +294,16 @@ def Hopper_LoadOp : Hopper_Op<"load"> {
     slice of a tensor in global memory (padded with zeros), that complete the
     stage's full barrier after `bytes` bytes. A vector, padded with any number,
     is copied by the lanes of a warp, which arrive at the barrier.
+
+    A box of TMA ends where its tensor does. With `by_rows` the tile may end
+    before: a tile that does is loaded row by row, each a box of its own, and the
+    rows behind its end are boxes outside of the tensor, which are zeros.
   }];
   let arguments = (ins Hopper_Loaded:$tile, Hopper_RingType:$ring,
-                       I64Attr:$bytes);
+                       I64Attr:$bytes, UnitAttr:$by_rows);
   let assemblyFormat = [{
-    $tile `into` $ring `bytes` $bytes attr-dict `:` type($tile) `,` type($ring)
+    $tile `into` $ring `bytes` $bytes (`by_rows` $by_rows^)? attr-dict `:`
+    type($tile) `,` type($ring)
   }];
   let hasVerifier = 1;
 }
