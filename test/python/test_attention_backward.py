@@ -170,6 +170,7 @@ def test_stages_of_a_gpus_gradient():
         "fa-parallelize",
         "fa-tile",
         "fa-pad-tiles",
+        "fa-clip-loads",
         "fa-list-blocks",
         "fa-split-mask-loops",
         "fa-order-rows",
