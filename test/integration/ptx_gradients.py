@@ -154,7 +154,7 @@ LIMITS = {
         "bf16 D=248 Dv=248": Limit(768, 229),
         # Within the rule: once for a tile or for each query head, or behind the loop. The first
         # two are 1.00 and 1.04 times as fast as with the sums' panels of 64 bytes, which
-        # left them 32 and 16 bytes (benchmarks/HISTORY.md, "Panels of 128 bytes").
+        # left them 32 and 16 bytes (benchmarks/experiments/2026-11-26-panels-of-128-bytes.md).
         "bf16 D=64 Dv=64 grouped": Limit(32, 0),
         "bf16 D=128 Dv=128 grouped": Limit(24, 0),
         "bf16 D=128 Dv=64 grouped": Limit(24, 0),
@@ -176,7 +176,8 @@ LIMITS = {
         "bf16 D=32 Dv=32 grouped": Limit(40, 0),
         # In steady loops. The first is 1.03 times as fast as where it spills nothing. The second
         # has its like, whose sums have no order, 1.00 to 1.03 times as fast since descriptors
-        # are uniform (benchmarks/HISTORY.md, "80 queries at head dim 128"); itself not measured.
+        # are uniform (benchmarks/experiments/2026-11-27-uniform-descriptors.md); itself not
+        # measured.
         "bf16 D=96 Dv=96": Limit(8, 1),
         "bf16 D=256 Dv=256 deterministic": Limit(8, 3),
         # Weights stay in f32 where a captured tensor's gradient sums a row's or a column's
@@ -186,7 +187,7 @@ LIMITS = {
         "bf16 D=96 Dv=96 slopes table bias deterministic": Limit(8, 2),
         "bf16 D=128 Dv=128 slopes table bias": Limit(32, 9),
         # These two are 1.03 times as fast as with 24 bytes outside the loop and none in it
-        # (benchmarks/HISTORY.md, "Where P waits in f32").
+        # (benchmarks/experiments/2026-11-28-p-in-f32.md).
         "bf16 D=128 Dv=128 causal": Limit(8, 2),
         "f16 D=128 Dv=128 causal": Limit(8, 2),
         # In steady loops, by the Ampere schedule.

@@ -79,7 +79,7 @@ def test_gradients_of_tiles_assemble(words, dim, rows, keys):
     text = fa.compile(config, "sm_90a", backward="all", schedule=schedule).asm["ptx"]
     rows = check_ptx.assemble("gradient", text, "sm_90a", check_ptx.find_ptxas())
     # Two instructions are 1.03 times as fast as none and 24 bytes outside the loop
-    # (benchmarks/HISTORY.md, "Where P waits in f32").
+    # (benchmarks/experiments/2026-11-28-p-in-f32.md).
     looped = 2 if dim == 128 and "grouped" not in words else 0
     assert len(rows) == 2 and not [str(row) for row in rows if row.messages or row.looped > looped]
     assert max(row.stack for row in rows) <= (32 if "grouped" in words else 16)

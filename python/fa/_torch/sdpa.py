@@ -231,7 +231,7 @@ class _Won(NamedTuple):
 
 _ON_CPUS = (
     # Forward and backward together on an Intel Xeon with AMX, one thread, PyTorch's time over
-    # fa's: "CPU, forward and backward" in benchmarks/README.md. What is not here is below 1,
+    # fa's: "CPU" in benchmarks/results/README.md. What is not here is below 1,
     # at some length or head dim at least, and bfloat16 without AMX has not been measured.
     _Won(("full", "causal"), (torch.float32,), keys=512),  # 1.01 to 1.58
     _Won(("full", "causal"), (torch.float16,)),  # 1.00 to 2.30
@@ -241,15 +241,15 @@ _ON_CPUS = (
 )
 _ON_GPUS = (
     # The backward alone, on an H200, both kernels those that lesser GPUs get as well, of which
-    # none has been measured: "Gradients with the Ampere schedule, bf16" in
-    # benchmarks/README.md. FlashAttention-2, which PyTorch runs up to sm_89, takes 1.07 to 1.52
+    # none has been measured: "The Ampere schedule" in
+    # benchmarks/results/README.md. FlashAttention-2, which PyTorch runs up to sm_89, takes 1.07 to 1.52
     # times as long as fa at D=64; at D=128 it is 0.95 to 1.28, but with additions to memory
     # that lesser GPUs lack.
     _Won(("full", "causal"), _HALF, head_dim=64, below=(9, 0)),
     # Forward and backward together on an H100, where PyTorch runs cuDNN: 1.05 to 1.28 at D=64
     # from so many scores on, with fewer the host's time is longer (0.38 to 1.09); at 96 1.03 to
-    # 1.14, at 128 0.95 to 1.08, at 192 1.04 to 1.15, at 256 0.93 to 1.16 ("Steps of few scores"
-    # in benchmarks/README.md).
+    # 1.14, at 128 0.95 to 1.08, at 192 1.04 to 1.15, at 256 0.93 to 1.16
+    # (benchmarks/experiments/2026-11-26-few-scores.md).
     _Won(("full", "causal"), _HALF, head_dim=64, since=(9, 0), below=(10, 0), scores=3 << 26),
     # A matrix of masks makes PyTorch run its memory-efficient kernel, on sm_90 and sm_100
     # cuDNN. Neither has been measured: fa takes the former's calls for the memory, which for
@@ -260,7 +260,7 @@ _ON_GPUS = (
 _ON_GPUS_IN_ORDER = (
     # Under torch.use_deterministic_algorithms, where PyTorch leaves cuDNN for FlashAttention-2:
     # forward and backward on an H200, 1.20 to 2.47 from 512 keys on, "The same bits each time"
-    # in benchmarks/README.md.
+    # in benchmarks/results/README.md.
     _Won(("full", "causal"), _HALF, keys=512, since=(9, 0)),
     _Won(("function", "written"), _HALF),  # as above
 )
