@@ -67,8 +67,8 @@ static StageTexts stagesOf(const PipelineOptions &options,
                      {"fa-clip-loads", ""},
                      {"fa-list-blocks", bits},
                      {"fa-split-mask-loops", bits}});
-      // Warpgroups exchange random bits (benchmarks/HISTORY.md, "Dropout, where
-      // P waits in f32").
+      // Warpgroups exchange random bits
+      // (benchmarks/experiments/2026-11-28-dropout-exchanged-bits.md).
       bool exchanges = target.tensorCores == TargetInfo::TensorCores::Wgmma;
       // What has an order goes from the first rows to the last.
       if (!options.deterministic)

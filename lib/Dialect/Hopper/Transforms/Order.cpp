@@ -131,8 +131,8 @@ private:
   static constexpr int64_t spareComputing = 48;
   /// What stays free where two iterations overlap outside their loop, whose
   /// order has no say there: with none ptxas serialises all products (C7512) at
-  /// D=128. As measured there (benchmarks/HISTORY.md, "What warpgroups share, a
-  /// step later").
+  /// D=128. As measured there
+  /// (benchmarks/experiments/2026-11-26-shared-tiles-later.md).
   static constexpr int64_t spareOfTwo = 32;
   int64_t most, mostComputing;
   /// And where no product in flight reads registers; 0: the same.

@@ -304,8 +304,8 @@ void Placement::startProduct(const Contraction &c) {
 /// Each warp's part of what is added lies in shared memory until TMA has read
 /// it. Adders add it where blocks add in an order, so that the consumers need
 /// not wait for turns, and where a warp's part is of so many panels that its
-/// instructions take longer than to wait for the adder (benchmarks/README.md,
-/// "What adders give").
+/// instructions take longer than to wait for the adder
+/// (benchmarks/experiments/2026-11-25-adders.md).
 void Placement::stageSums() {
   constexpr int64_t fewPanels = 2;
   SmallVector<fa::AccumulateSliceOp> sums;
@@ -351,7 +351,8 @@ void Placement::stageSums() {
   }
   if (sums.empty())
     return;
-  // As measured (benchmarks/HISTORY.md): fewer products at a time, where their
+  // As measured (benchmarks/experiments/2026-11-25-gradient-spare-registers.md,
+  // 2026-11-25-gradient-orders.md): fewer products at a time, where their
   // results do not need most registers anyway or sums are added from there, and
   // where a mask's own addresses would not fit; more, but first those of the
   // iteration before, where warps add what they have staged themselves; with

@@ -158,11 +158,13 @@ int64_t Placement::mostColumns() const {
 // What was measured
 //===----------------------------------------------------------------------===//
 
-/// Of an H200 and an H100, bf16, dense and causal (benchmarks/HISTORY.md,
-/// "Vectors that come with a tile", "Panels of 128 bytes", "What warpgroups
-/// share, a step later", "80 queries at head dim 128", "Where P waits in f32,
-/// and zeros in the launch", "Dropout, where P waits in f32"). Other sizes have
-/// the defaults of stageSums, and barriers of their own for vectors.
+/// Of an H200 and an H100, bf16, dense and causal. Other sizes have the
+/// defaults of stageSums, and barriers of their own for vectors. In
+/// benchmarks/experiments: 2026-11-26-vectors-with-tiles.md,
+/// 2026-11-26-panels-of-128-bytes.md, 2026-11-26-shared-tiles-later.md,
+/// 2026-11-27-80-queries.md, 2026-11-28-p-in-f32.md, and with random bits
+/// 2026-11-28-dropout-backward-spares.md, 2026-11-28-dropout-bit-order.md and
+/// 2026-11-28-dropout-streams.md.
 static constexpr MeasuredChoice kMeasured[] = {
     // columns, rows, cols, bits: companions, carried first, spare, the same
     // where free, stages of what is shared, whether it is read later, and
@@ -462,7 +464,8 @@ bool Placement::chooseStages(std::string &why) {
     return false;
   }
   // Sums come before second stages: an H200's L2 takes them from registers as
-  // slowly as all products of D = 256 take (benchmarks/HISTORY.md).
+  // slowly as all products of D = 256 take
+  // (benchmarks/experiments/2026-11-26-panels-of-128-bytes.md).
   int64_t kept = bytesOfSums();
   if (bytes + kept > available) {
     if (!turned.empty()) {
@@ -499,7 +502,8 @@ bool Placement::chooseStages(std::string &why) {
 
 /// Heads whose blocks run side by side and share what L2 holds, as measured on
 /// an H200, or where blocks add to memory, when they read and add to 8 bytes an
-/// element of one, on an H100 (benchmarks/HISTORY.md, "Panels of 128 bytes").
+/// element of one, on an H100
+/// (benchmarks/experiments/2026-11-26-heads-of-a-section.md).
 /// Else fewer leave short tiles to the end, and more do not share what L2
 /// holds; of a list each tile takes a few of a head's blocks, others are to
 /// find these in L2 (a density of 1/8: 15% faster at D=128).

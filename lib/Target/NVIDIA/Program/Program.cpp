@@ -180,9 +180,9 @@ unsigned Program::addWords(scf::ForallOp forall, ArrayRef<std::string> sizes) {
 
 /// Sums that begin with zeros and that nobody reads but what follows: the
 /// kernel's free warps zero what that reads, and nobody does it before. As
-/// measured on an H100 (benchmarks/HISTORY.md, "Where P waits in f32, and zeros
-/// in the launch"): not rows of 128 numbers, nor by one warp; for rows of 16
-/// its registers do not do.
+/// measured on an H100
+/// (benchmarks/experiments/2026-11-28-zeros-in-launch.md): not rows of 128
+/// numbers, nor by one warp; for rows of 16 its registers do not do.
 SmallVector<unsigned> Program::zeroedInLaunch(scf::ForallOp forall,
                                               scf::ForallOp follower) {
   SmallVector<unsigned> zeroed;
