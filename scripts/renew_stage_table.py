@@ -6,7 +6,7 @@
     scripts/renew_stage_table.py [--page PAGE] [--machine NAME] [--fa-run PROGRAM] [-- ARGUMENT...]
 
 Runs GPT-2 small's attention, and its gradient, through every stage on the CPU, and writes
-what fa-run prints with the machine, the date and the commit: README.md and
+what fa-run prints with the machine, the date and the commit: docs/building.md and
 docs/tutorial-backward.md. Further arguments are fa-run's (`-- --repeat=5 --threads=2`).
 Nothing is written where a stage is wrong.
 """
@@ -29,7 +29,7 @@ WHAT = "GPT-2 small's attention"
 GRADIENT = ("docs/tutorial-backward.md", "The gradient of " + WHAT)
 TABLES = (
     # page; what is run; its comments; fa-run's options
-    ("README.md", WHAT, (BEGIN, END), ["--target=cpu"]),
+    ("docs/building.md", WHAT, (BEGIN, END), ["--target=cpu"]),
     (
         *GRADIENT,
         ("<!-- stage table of algorithm 3 -->", "<!-- /stage table of algorithm 3 -->"),
@@ -63,7 +63,7 @@ def block_of(
     return (
         f"{what} (B=1, 12 heads, 1024 tokens, head dim 64, causal, f16) through\n"
         f"every stage on {threads} thread{'s' if threads > 1 else ''} of an {machine}, {date}, "
-        f"{commit}.\nGFLOP/s do not count what the mask saves:\n\n```\n{table.rstrip()}\n```"
+        f"{commit}.\nGFLOP/s count every score, hidden ones too:\n\n```\n{table.rstrip()}\n```"
     )
 
 

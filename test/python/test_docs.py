@@ -162,7 +162,7 @@ def test_the_picture_of_additions_keeps_their_order(ordered, one_by_one):
 
 def test_the_stage_table_is_replaced():
     module = load("renew_stage_table")
-    page = (ROOT / "README.md").read_text()
+    page = (ROOT / "docs/building.md").read_text()
     block = module.block_of("stage  ms\nfa-fuse  1\n", "x86", 2, "2026-01-02", "commit abc")
     renewed = module.replaced(page, block)
     assert "2 threads of an x86, 2026-01-02, commit abc." in renewed
