@@ -87,7 +87,7 @@ def attention(
         v: values [B, Hk, Sk, Dv].
         score_mod: score_mod(score, b, h, q_idx, kv_idx), the score of a query
             and a key from the scaled product, a float; as for PyTorch's
-            FlexAttention. See docs/variants.md for what can be written, and
+            FlexAttention. docs/functions.md lists the operations it may use, and
             fa.scores for some.
         mask_mod: mask_mod(b, h, q_idx, kv_idx), true where the query sees the
             key; see fa.masks. Or a BlockMask of FlexAttention. Both functions may

@@ -240,7 +240,7 @@ def with_nan(array, *at):
 
 
 def test_nan():
-    """As docs/variants.md says: of scores where the mask shows them, of v in its column."""
+    """As docs/functions.md says: of scores where the mask shows them, of v in its column."""
     causal = {"mask_mod": fa.masks.causal}
     rows, sums, _ = nans_of(q=with_nan(Q, 0, 1, 5, 3), **causal)
     wanted = np.zeros((2, 2, 24), bool)
