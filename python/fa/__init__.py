@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """fa: a compiler for attention.
 
-`attention` computes softmax(scale * Q K^T) V on arrays of NumPy, PyTorch, CuPy
-and of any library that speaks DLPack or the (CUDA) array interface: on the CPU
-or on the GPU, where the arrays are. `compile` gives the kernel itself: its
-stages, PTX, HBM traffic and resources.
+`attention` computes softmax(scale * Q K^T) V with any score function and mask. It takes
+arrays of NumPy, PyTorch, CuPy, JAX and of any library with DLPack or the (CUDA) array
+interface, and runs on the CPU or the GPU that holds them. `compile` returns the kernel
+itself, with its stages, PTX, HBM traffic and resources.
 """
 
 import importlib as _importlib
@@ -52,7 +52,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> _Any:
-    """`fa.torch` and `fa.transformers`, which import these libraries, when they are asked for."""
+    """Imports `fa.torch` and `fa.transformers`, and so these libraries, at their first use."""
     if name in ("torch", "transformers"):
         return _importlib.import_module(f"fa.{name}")
     raise AttributeError(f"module 'fa' has no attribute {name!r}")

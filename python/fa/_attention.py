@@ -47,11 +47,11 @@ _KEYWORDS = {
     ),
     **dict.fromkeys(("query", "key", "value"), "q, k and v, by their place"),
 }
-"""What keywords of other libraries are here."""
+"""Keywords of other libraries, and the arguments that replace them here."""
 
 
 def unknown_keywords(unknown: Mapping[str, Any], of: str = "fa.attention") -> TypeError:
-    """The error of keywords that a function of fa, `attention` or another, does not have."""
+    """The error for keywords that the function `of` does not have; names the replacement."""
     name = next(iter(unknown))
     known = _KEYWORDS.get(name)
     if known is None:
@@ -77,75 +77,71 @@ def attention(
     """Softmax attention: softmax(scale * q k^T) v, row by row.
 
     Args:
-        q: queries [B, Hq, Sq, D]; float32, float16, bfloat16, or on the CPU
-            float64, which is computed in throughout; any strides, negative and 0, too. What
-            a GPU cannot load in vectors of 16 bytes is copied in each call. An
-            array of NumPy, PyTorch or CuPy, or any object that exports
-            `__dlpack__`, `__cuda_array_interface__` or `__array_interface__`.
-            Or a nested tensor of PyTorch [B, Hq, *, D] (`attention_varlen`).
-        k: keys [B, Hk, Sk, D]; Hk divides Hq (grouped-query attention).
-        v: values [B, Hk, Sk, Dv].
-        score_mod: score_mod(score, b, h, q_idx, kv_idx), the score of a query
-            and a key from the scaled product, a float; as for PyTorch's
+        q: queries [B, Hq, Sq, D] in float32, float16 or bfloat16, or in float64 on the CPU.
+            D is in [1, 256]. Strides may be any, also negative or 0; each call on a GPU
+            copies an array that cannot be loaded in vectors of 16 bytes. q is an array of
+            NumPy, PyTorch or CuPy, or an object with `__dlpack__`,
+            `__cuda_array_interface__` or `__array_interface__`. It may be a nested tensor
+            of PyTorch [B, Hq, *, D] (see `attention_varlen`).
+        k: keys [B, Hk, Sk, D] of q's type; Hk divides Hq (grouped-query attention).
+        v: values [B, Hk, Sk, Dv] of q's type; Dv is in [1, 256].
+        score_mod: score_mod(score, b, h, q_idx, kv_idx) maps the scaled product of a query
+            and a key, a float, to their score, a float; the signature of PyTorch's
             FlexAttention. docs/functions.md lists the operations it may use, and
             fa.scores for some.
-        mask_mod: mask_mod(b, h, q_idx, kv_idx), true where the query sees the
-            key; see fa.masks. Or a BlockMask of FlexAttention. Both functions may
-            read captured arrays (float32, float16, bfloat16, int64, int32, int8,
-            uint8, bool, or float64 where q is; any rank up to 8, any strides) on the device of q by
-            index. What indexes an array by a coordinate itself needs an element for
-            each of its values; another index that is out of range is clamped to the
-            array's ends. Other values of captured arrays, like other lengths, need
-            no other kernel; other numbers in Python do.
-        is_causal: query i sees keys j <= i, of those that mask_mod shows.
-        scale: factor of the scores; 1/sqrt(D) if None.
+        mask_mod: mask_mod(b, h, q_idx, kv_idx) is true where the query sees the key; see
+            fa.masks. It may be a BlockMask of FlexAttention. Both functions may index
+            captured arrays on the device of q: float32, float16, bfloat16, int64, int32,
+            int8, uint8, bool, or float64 if q is; rank up to 8, any strides. An array
+            indexed by a coordinate itself needs an element for each of its values. Any
+            other index out of range is clamped to the array's ends. New values of captured
+            arrays and new lengths reuse the kernel; a new number in Python compiles one.
+        is_causal: query i sees only keys j <= i, in addition to mask_mod.
+        scale: factor of the products q k^T; 1/sqrt(D) if None.
         return_lse: also return the log-sum-exp of the scores.
-        dropout_p: the share of normalised weights that are dropped, in
-            [0, 0.996] and steps of 1/256; those that are kept are divided by the
-            share of them. The log-sum-exp knows nothing of it.
-        dropout_seed: of 64 bits; the same weights are dropped for the same seed,
-            whatever the target, the tiles and the other batch entries and heads.
-            An integer, or an int64 or int32 in an array on q's device, which is
-            read when the kernel runs. None: a random one, of PyTorch's tensors
-            from its generator for their device (torch.manual_seed).
+        dropout_p: the probability of dropping a normalised weight, in [0, 0.996] and steps
+            of 1/256. Kept weights are divided by the probability of keeping one. The
+            log-sum-exp ignores dropout.
+        dropout_seed: 64 bits that decide which weights are dropped, independent of target,
+            tiles, batch size and number of heads. An integer, or an int64 or int32 in an
+            array on q's device, which the kernel reads. None draws a random seed; for
+            tensors of PyTorch from the generator of their device (torch.manual_seed).
         schedule: for experts, as in `fa.compile`.
-        unknown: any other keyword is a TypeError, which names the one that is meant.
+        unknown: any other keyword is a TypeError that names the right one.
 
     Returns:
-        out [B, Hq, Sq, Dv] in q's element type, or (out, lse) with lse
-        [B, Hq, Sq] in float32, or float64 where q is (natural logarithm). A row with nothing to
-        attend has out 0 and lse -inf. Of tensors of PyTorch the dimensions of out lie in
-        memory in the order of q's, and those of q's, k's and v's gradients in theirs, without
-        gaps, where the last one is the innermost; all else is row-major. They are arrays of
-        q's library: NumPy,
-        PyTorch, CuPy, or one with `__array_namespace__().from_dlpack` (JAX). For
-        another object they are NumPy arrays on the CPU (`fa.Array` for
-        bfloat16 without ml_dtypes) and `fa.Array` on a GPU, which exports
-        `__dlpack__` and the array interface.
+        out [B, Hq, Sq, Dv] in q's type, or (out, lse) with lse [B, Hq, Sq], the natural
+        logarithm, in float32 (float64 if q is). A row that sees no key has out 0 and lse
+        -inf. For tensors of PyTorch whose last dimension is the innermost, the dimensions of
+        out lie in memory in q's order without gaps, and those of the gradients of q, k and v
+        in theirs; all else is row-major. The results are arrays of q's library: NumPy,
+        PyTorch, CuPy, or one with `__array_namespace__().from_dlpack` (JAX). For another
+        object they are NumPy arrays on the CPU (`fa.Array` for bfloat16 without ml_dtypes),
+        and on a GPU `fa.Array`, which exports `__dlpack__` and the array interface.
 
     Raises:
-        ValueError: shapes, types, a scale or a dropout_p that do not fit;
-            captured arrays on another device.
-        TraceError: (a ValueError) a function does what can't be traced; names
-            its line.
+        ValueError: shapes, types, a scale or a dropout_p that do not fit; captured arrays
+            on another device.
+        TraceError: (a ValueError) a function that cannot be traced; names its line.
         TypeError: no array, or one of another element type or kind of device.
-        NotImplementedError: tensors with a forward gradient, or a call in a
-            transform of torch.func or in torch.jit.trace.
+        NotImplementedError: tensors with a forward gradient, or a call in a transform of
+            torch.func or in torch.jit.trace.
 
-    torch.autocast, where it is on, converts q, k and v as for PyTorch's own
-    attention, not what is captured. Of tensors on the device "meta" the output has
-    its shape and type alone.
+    The order is scale, score_mod, mask, softmax, dropout.
 
-    Gradients: tensors of PyTorch are differentiable, q, k, v and those that score_mod
-    captures, where they require a gradient. Of other arrays `fa.attention_backward`
-    gives them.
+    torch.autocast converts q, k and v as for PyTorch's own attention, but no captured
+    tensors. For tensors on the device "meta" the results have shapes and types only.
 
-    On CUDA arrays of PyTorch and CuPy the call returns before the GPU has
-    finished, like any op of theirs on their current stream; on those of other
-    libraries, whose streams are not known, it waits for the GPU. The order is
-    scale, score_mod, mask, softmax, dropout. Source: Dao et al., FlashAttention
-    (2022) and FlashAttention-2 (2023); Dong et al., Flex Attention (2024); Salmon
-    et al., Parallel random numbers: as easy as 1, 2, 3 (2011).
+    Gradients: q, k, v and arrays captured by score_mod are differentiable if they are
+    tensors of PyTorch that require a gradient. For other arrays call
+    `fa.attention_backward`.
+
+    Streams: with CUDA arrays of PyTorch and CuPy the kernel runs on their current stream,
+    and the call returns before the GPU has finished. Streams of other libraries are not
+    known, so the call waits for the GPU.
+
+    Source: Dao et al., FlashAttention (2022) and FlashAttention-2 (2023); Dong et al., Flex
+    Attention (2024); Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (2011).
     """
     if unknown:
         raise unknown_keywords(unknown)
@@ -153,7 +149,7 @@ def attention(
     lists = None if prepared is None else prepared.lists
     drawn: Traced | None = None
     if schedule is None and type(dropout_p) is float and not is_compiling():
-        # What is known asks for nothing more.
+        # A known call needs nothing more.
         traced: Traced | None = NOTHING
         check = None if prepared is None else prepared.check
         if score_mod is not None or mask_mod is not None:

@@ -20,15 +20,15 @@ from fa._trace.trace import trace_functions
 
 
 class Gradients(NamedTuple):
-    """What `attention_backward` gives: arrays of q's library, of their operands' shapes
-    and types."""
+    """The results of `attention_backward`: arrays of q's library with the shapes and types
+    of their operands."""
 
     q: Any
     k: Any
     v: Any
     captured: tuple[tuple[Any, Any], ...] = ()
-    """(array, gradient) of each floating-point array that score_mod or mask_mod read, in
-    the order in which they did."""
+    """(array, gradient) for each floating-point array that score_mod or mask_mod reads, in
+    the order of their first reads."""
 
 
 def _traced(q: Any, k: Any, score_mod: Any, mask_mod: Any) -> Traced:
@@ -62,39 +62,40 @@ def attention_backward(
     schedule: Mapping[str, Any] | None = None,
     **unknown: Any,
 ) -> Gradients:
-    """Gradients of `fa.attention`, for arrays that no library differentiates.
+    """Gradients of `fa.attention`, for arrays of libraries without autograd.
 
-    Tensors of PyTorch need none of it: `fa.attention` is differentiable.
+    Tensors of PyTorch do not need this: `fa.attention` is differentiable.
 
     Args:
-        q: queries [B, Hq, Sq, D], as they were given to `fa.attention`.
-        k: keys [B, Hk, Sk, D].
-        v: values [B, Hk, Sk, Dv].
-        out: what `fa.attention(..., return_lse=True)` gave, [B, Hq, Sq, Dv].
-        lse: and the log-sum-exp, [B, Hq, Sq] in float32, or float64 where q is.
-        out_grad: the gradient of what is differentiated with respect to out.
-        lse_grad: and with respect to lse; None where lse is not used.
-        score_mod: as it was given to `fa.attention`, and so are
-        mask_mod: the mask,
-        is_causal: whether keys after a query are hidden,
-        scale: the factor of the scores,
-        dropout_p: the share of weights that are dropped, and
-        dropout_seed: the seed that says which; with dropout_p it is required.
-        deterministic: whether gradients have the same bits each time; None asks
-            `torch.are_deterministic_algorithms_enabled` for tensors of PyTorch, and is
-            False for others. On the CPU they always have; on a GPU it takes longer.
-        schedule: for experts, as in `fa.compile`, of the gradient's kernels.
+        q: queries [B, Hq, Sq, D], the argument of `fa.attention`.
+        k: keys [B, Hk, Sk, D], likewise.
+        v: values [B, Hk, Sk, Dv], likewise.
+        out: the output of `fa.attention(..., return_lse=True)`, [B, Hq, Sq, Dv].
+        lse: its log-sum-exp, [B, Hq, Sq] in float32, or float64 if q is.
+        out_grad: the gradient with respect to out, [B, Hq, Sq, Dv].
+        lse_grad: the gradient with respect to lse, [B, Hq, Sq]; None if lse is not used.
+        score_mod: the argument of `fa.attention`, as are the next five.
+        mask_mod: the mask function or BlockMask.
+        is_causal: whether query i sees only keys j <= i.
+        scale: factor of the products; 1/sqrt(D) if None.
+        dropout_p: the probability of dropping a weight.
+        dropout_seed: the forward's seed; required with dropout_p.
+        deterministic: whether gradients have the same bits each time. On a GPU that takes
+            longer; on the CPU they always have. None means
+            `torch.are_deterministic_algorithms_enabled()` for tensors of PyTorch, and
+            False for other arrays.
+        schedule: for experts, as in `fa.compile`, for the gradient's kernels.
         unknown: any other keyword is a TypeError.
 
     Returns:
-        `Gradients`: those with respect to q, k, v and to the captured arrays of
-        floating-point numbers. Gradients of key heads that query heads share are the
-        sums of theirs. Rows with nothing to attend have no part in them.
+        `Gradients` with respect to q, k, v and the captured floating-point arrays. The
+        gradient of a shared key head is the sum over its query heads. Rows that see no key
+        contribute 0.
 
     Raises:
         ValueError: shapes or types that do not fit, or no dropout_seed.
-        TraceError: (a ValueError) a function does what can't be traced, or has no
-            derivative; names its line.
+        TraceError: (a ValueError) a function that cannot be traced or has no derivative;
+            names its line.
 
     Source: Dao et al., FlashAttention (2022), Algorithm 4.
     """

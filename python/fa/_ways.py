@@ -1,11 +1,11 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The ways that a call of attention can go, in the order in which they are asked.
+"""The ways that compute a call of attention, in the order in which `answer` tries them.
 
-A `Request` is what a user asked, one frozen value. `answer` hands it to the first
-way that takes it, which gives the result, or makes the request a simpler one (nested
-tensors become packed ones, functions become a traced variant) and has that answered.
-PyTorch's ways are imported when PyTorch is there and a call needs them.
+A `Request` is a user's call as one frozen value. `answer` hands it to the first way that
+takes it. The way computes the result, or simplifies the request (nested tensors become
+packed ones, functions become a traced variant) and calls `answer` again. PyTorch's ways are
+imported at the first call that needs them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fa._trace.trace import trace_functions
 
 
 class Way(NamedTuple):
-    """One way: whether it takes a request, and what it does with it."""
+    """One way: a test whether it takes a request, and a function that answers it."""
 
     name: str
     takes: Callable[[Request], bool]
@@ -34,7 +34,7 @@ class Way(NamedTuple):
 
 
 def answer(request: Request) -> Any:
-    """What `fa.attention` returns for a request."""
+    """The result of `fa.attention` for a request."""
     if request.traced.number > 0 and not _has_functions(request):
         call = request.call()
         result = short(call, request.prepared) if call.is_usual(True) else None
@@ -52,13 +52,14 @@ def answer(request: Request) -> Any:
 def short(
     call: Call, lists: Lists | None, check: Callable[[Any, Any], object] | None = None
 ) -> Any:
-    """The result of a usual call that `_native` knows, or that PyTorch's autograd alone has to
-    see; None for any other.
+    """The result of a usual call that `_native` knows or that only PyTorch's autograd has to
+    see; None for any other call.
 
     Args:
-        call: what is asked.
-        lists: of a prepared mask.
-        check: of that mask, called with query and key where lists do not say that it fits.
+        call: the call.
+        lists: the lists of a prepared mask, or None.
+        check: that mask's check, called with query and key if the lists do not imply that
+            the mask fits.
     """
     if lists is None:
         known = _native.unseen_attention(*call.key())

@@ -2,19 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Named masks for `fa.attention(..., mask_mod=...)`.
 
-A mask function mask(b, h, q_idx, kv_idx) is true where query `q_idx` sees key
-`kv_idx`. `causal` and `causal_bottom_right` are such functions; the others make
-one. They take plain tensors of indices, too, and PyTorch's create_mask,
-create_block_mask and FlexAttention take them, but for those that say that they
-ask for a length. There a number in an array has no dimensions, and a dimension of
-1 that stands for all is expanded by `.expand(...)`.
+A mask function mask(b, h, q_idx, kv_idx) is true if query `q_idx` sees key `kv_idx`.
+`causal` and `causal_bottom_right` are mask functions; the others make one. In the formulas
+i is the query, j the key, Sq and Sk are the lengths.
 
-A size in a mask is a number, which belongs to the compiled kernel, or an array
-of one element (`torch.tensor(1024)`) that the kernel reads: another value needs
-no other kernel. Arrays must be on the device of q, k and v. An array that has a
-dimension for batch entries has as many elements there as q, or 1 for all; one
-with a dimension for queries or keys has at least as many, or 1. Other arrays are
-an error: TypeError or ValueError.
+A size in a mask is a number, which belongs to the compiled kernel, or an array of one
+element (`torch.tensor(1024)`), which the kernel reads, so that another value needs no other
+kernel. Sizes count tokens. Arrays must be on the device of q, k and v. A dimension for batch
+entries has the size that q has, or 1 for all. A dimension for queries or keys has at least
+the size that q or k has, or 1. Other arrays are a TypeError or a ValueError.
+
+Mask functions also take plain tensors of indices. PyTorch's create_mask, create_block_mask
+and FlexAttention take all but those that ask for a length. There an array that holds one
+number must have rank 0, and a dimension of size 1 that stands for all must be expanded with
+`.expand(...)`.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ Mask = Callable[[Any, Any, Any, Any], Any]
 
 
 def _functions(masks: tuple[Any, ...]) -> tuple[Mask, ...]:
-    """The masks, those of a BlockMask as functions."""
+    """The masks, with a function for each BlockMask."""
     return tuple([block_mask(mask) if is_block_mask(mask) else mask for mask in masks])
 
 
 @picklable
 def and_masks(*masks: Mask) -> Mask:
-    """Keys that every one of the masks shows; all keys if there is none."""
+    """Shows keys that all masks show; without masks, all keys."""
     masks = _functions(masks)
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
@@ -53,7 +54,7 @@ def and_masks(*masks: Mask) -> Mask:
 
 @picklable
 def or_masks(*masks: Mask) -> Mask:
-    """Keys that at least one of the masks shows; none if there is none."""
+    """Shows keys that at least one mask shows; without masks, none."""
     masks = _functions(masks)
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
@@ -67,7 +68,7 @@ def or_masks(*masks: Mask) -> Mask:
 
 @picklable
 def not_mask(mask: Mask) -> Mask:
-    """Keys that the mask hides."""
+    """Shows keys that the mask hides."""
     (mask,) = _functions((mask,))
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
@@ -77,29 +78,29 @@ def not_mask(mask: Mask) -> Mask:
 
 
 def causal(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-    """Keys up to the query, both counted from the start: j <= i.
+    """Shows keys up to the query, both counted from the start: j <= i.
 
-    The alignment of `is_causal`, and of PyTorch's SDPA.
+    This is the alignment of `is_causal` and of PyTorch's SDPA.
     """
     return kv_idx <= q_idx
 
 
 def causal_bottom_right(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-    """Keys up to the query, the last query seeing all: j - Sk <= i - Sq.
+    """Shows keys up to the query, and all keys to the last query: j - Sk <= i - Sq.
 
-    The alignment of FlashAttention from version 2.1 on, for queries that
-    continue a cache of keys. Asks for the lengths when the kernel runs; queries
-    i < Sq - Sk see nothing.
+    This is the alignment of FlashAttention from version 2.1 on, for queries that continue a
+    cache of keys. It asks for the lengths when the kernel runs. Queries i < Sq - Sk see no
+    key.
     """
     return kv_idx - q_idx <= key_length() - query_length()
 
 
 @picklable
 def causal_lengths(query_lengths: Any, key_lengths: Any) -> Mask:
-    """`causal_bottom_right` of a padded batch: j - key_lengths[b] <= i - query_lengths[b].
+    """`causal_bottom_right` for a padded batch: j - key_lengths[b] <= i - query_lengths[b].
 
-    Keys from key_lengths[b] on are hidden. Rows of queries from query_lengths[b]
-    on hold nothing of use.
+    It hides keys from key_lengths[b] on. Output rows from query_lengths[b] on are padding
+    and have no meaning.
 
     Args:
         query_lengths: queries of each batch entry, integers [B].
@@ -119,15 +120,15 @@ def causal_lengths(query_lengths: Any, key_lengths: Any) -> Mask:
 
 @picklable
 def sliding_window(left: Any, right: Any = 0) -> Mask:
-    """Keys at most `left` before and `right` after the query: -left <= j - i <= right.
+    """Shows keys at most `left` before and `right` after the query: -left <= j - i <= right.
 
-    With right=0 it is causal. Mistral's window of W keys, the query's own among
-    them, is sliding_window(W - 1) (Jiang et al. 2023, "Mistral 7B", 2). Source:
-    Beltagy et al. 2020, "Longformer", 3.1.
+    With right=0 it is causal. Mistral's window of W keys, which includes the query's own, is
+    sliding_window(W - 1) (Jiang et al. 2023, "Mistral 7B", 2). Source: Beltagy et al. 2020,
+    "Longformer", 3.1.
 
     Args:
-        left: keys before the query, a number >= 0 or an array of one integer.
-        right: keys after it, likewise.
+        left: number of keys before the query, >= 0, or an array of one integer.
+        right: number of keys after the query, likewise.
     """
     expect_number("left", left, 0)
     expect_number("right", right, 0)
@@ -140,10 +141,9 @@ def sliding_window(left: Any, right: Any = 0) -> Mask:
 
 @picklable
 def prefix(length: Any) -> Mask:
-    """Prefix LM: the keys of the prefix, and the keys up to the query: j < P or j <= i.
+    """Prefix LM: shows the keys of a prefix, and keys up to the query: j < P or j <= i.
 
-    Source: Raffel et al. 2020, "Exploring the Limits of Transfer Learning" (T5),
-    figure 4.
+    Source: Raffel et al. 2020, "Exploring the Limits of Transfer Learning" (T5), figure 4.
 
     Args:
         length: P, a number >= 0, an array of one integer, or integers [B].
@@ -162,11 +162,11 @@ def prefix(length: Any) -> Mask:
 
 @picklable
 def documents(ids: Any, key_ids: Any = None) -> Mask:
-    """Packed sequences: keys of the query's document, ids[i] == ids[j].
+    """Packed sequences: shows keys of the query's document, ids[i] == key_ids[j].
 
     Args:
-        ids: the document of each position, integers [S] or [B, S].
-        key_ids: of each key, if they are not those of the queries.
+        ids: the document of each query, integers [Sq] or [B, Sq].
+        key_ids: the document of each key, integers [Sk] or [B, Sk]; ids if None.
     """
     keys = ids if key_ids is None else key_ids
     expect_array("ids", ids, "integers [S] or [B, S]", 1, 2)
@@ -182,7 +182,7 @@ def documents(ids: Any, key_ids: Any = None) -> Mask:
 
 @picklable
 def padding(key_lengths: Any) -> Mask:
-    """The keys before the padding of each batch entry: j < key_lengths[b].
+    """Shows keys before the padding of each batch entry: j < key_lengths[b].
 
     Args:
         key_lengths: integers [B].
@@ -197,17 +197,17 @@ def padding(key_lengths: Any) -> Mask:
 
 @picklable
 def dilated(step: Any, left: Any = None, right: Any = None) -> Mask:
-    """Every step-th key from the query on, both ways: (i - j) mod step == 0.
+    """Shows every step-th key from the query on, in both directions: (i - j) mod step == 0.
 
-    Source: the strided pattern of Child et al. 2019, "Generating Long Sequences
-    with Sparse Transformers", 4.2; with a window the dilated one of Beltagy et
-    al. 2020, "Longformer", 3.1.
+    Source: the strided pattern of Child et al. 2019, "Generating Long Sequences with Sparse
+    Transformers", 4.2; with a window, the dilated one of Beltagy et al. 2020, "Longformer",
+    3.1.
 
     Args:
         step: a number >= 1, or an array of one integer.
-        left: a window, as in `sliding_window`, of keys before the query; all
-            if None.
-        right: of keys after it.
+        left: the largest distance of a key before the query, as in `sliding_window`; no
+            limit if None.
+        right: the largest distance of a key after the query, likewise.
     """
     expect_number("step", step, 1)
     for name, value in (("left", left), ("right", right)):
@@ -225,7 +225,7 @@ def dilated(step: Any, left: Any = None, right: Any = None) -> Mask:
 
 
 def _neighbours(position: Any, key: Any, length: Any, size: Any) -> Any:
-    """Whether a key is among the `size` ones around a position, shifted at the ends."""
+    """Whether a key is in the window of `size` keys around a position, shifted at the ends."""
     last = _math.maximum(length - size, 0)
     first = _math.minimum(_math.maximum(position - size // 2, 0), last)
     return (key >= first) & (key < first + size)
@@ -233,11 +233,11 @@ def _neighbours(position: Any, key: Any, length: Any, size: Any) -> Any:
 
 @picklable
 def neighbourhood(size: Any) -> Mask:
-    """The `size` keys nearest to the query; at the ends the first or last ones.
+    """Shows the `size` keys nearest to the query; at the ends, the first or last ones.
 
-    Every query sees the same number of keys. Asks for the length when the
-    kernel runs, for as many queries as keys. Source: Hassani et al. 2023,
-    "Neighborhood Attention Transformer", 3.1.
+    Every query sees the same number of keys. It asks for the length when the kernel runs,
+    and expects as many queries as keys. Source: Hassani et al. 2023, "Neighborhood Attention
+    Transformer", 3.1.
 
     Args:
         size: a number >= 1, odd to be symmetric, or an array of one integer.
@@ -252,14 +252,14 @@ def neighbourhood(size: Any) -> Mask:
 
 @picklable
 def neighbourhood_2d(size: int | tuple[int, int], width: Any) -> Mask:
-    """The keys around the query in an image, rows one after the other.
+    """Shows the keys around the query in an image that lies row after row.
 
-    Position n is row n // width and column n % width. At the borders the
-    neighbourhood is shifted into the image. Asks for the length when the kernel
-    runs. Source: as `neighbourhood`, equation 1.
+    Position n is row n // width and column n % width. At the borders the neighbourhood is
+    shifted into the image. It asks for the length when the kernel runs. Source: as
+    `neighbourhood`, equation 1.
 
     Args:
-        size: keys of a neighbourhood (height, width), or one number for both.
+        size: (height, width) of a neighbourhood in keys, or one number for both.
         width: columns of the image, a number >= 1 or an array of one integer.
     """
     tall, wide = expect_pair("size", size)
@@ -276,13 +276,12 @@ def neighbourhood_2d(size: int | tuple[int, int], width: Any) -> Mask:
 
 @picklable
 def attention_sink(window: Any, sinks: Any = 4) -> Mask:
-    """The first `sinks` keys and the last `window` ones up to the query, causal.
+    """Shows the first `sinks` keys and the last `window` keys up to the query, causally.
 
-    j <= i and (j < sinks or i - j < window). Source: Xiao et al. 2024,
-    "Efficient Streaming Language Models with Attention Sinks" (StreamingLLM),
-    without its shift of positions. Sinks that are learned logits, not keys (as
-    in gpt-oss), are no mask: see docs/variants.md for what to do with the
-    log-sum-exp.
+    The formula is j <= i and (j < sinks or i - j < window). Source: Xiao et al. 2024,
+    "Efficient Streaming Language Models with Attention Sinks" (StreamingLLM), without its
+    shift of positions. Learned logits without a key (as in gpt-oss) are no mask:
+    docs/variants.md computes them from the log-sum-exp.
 
     Args:
         window: keys, a number >= 1 or an array of one integer.

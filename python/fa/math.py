@@ -1,17 +1,17 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Functions for score and mask functions that belong to no array library.
+"""Functions for use in score and mask functions, independent of array libraries.
 
-`fa.math.where(kv_idx <= q_idx, score, -math.inf)` and the like: the names are
-PyTorch's (`__all__` has all). In a function that fa traces they take traced
-values, numbers and elements of captured arrays, and give traced values. PyTorch's
-functions and NumPy's do the same for traced values; these are for code that
-imports neither, and for JAX, whose functions take arrays only.
+`fa.math.where(kv_idx <= q_idx, score, -math.inf)` is an example. The names are PyTorch's;
+`__all__` lists them. Inside a traced function they take traced values, numbers and
+elements of captured arrays, and return traced values. PyTorch's and NumPy's own functions
+do the same; these are for code that imports neither, and for JAX, whose functions take
+only arrays.
 
-Elsewhere they are the functions of their arguments' library: of tensors PyTorch's,
-also in its FlexAttention, create_block_mask and torch.vmap; of arrays NumPy's; and
-of numbers in Python a number. What NumPy has no function for is a TypeError for
-its arrays.
+Outside of a traced function they call the library of their arguments: PyTorch for tensors,
+also in its FlexAttention, create_block_mask and torch.vmap; NumPy for arrays; and Python
+for numbers, with a number as result. An array of NumPy is a TypeError if NumPy lacks the
+function.
 """
 
 from __future__ import annotations

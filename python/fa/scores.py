@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Named score functions for `fa.attention(..., score_mod=...)`.
 
-A score function score(score, b, h, q_idx, kv_idx) gives the score of query
-`q_idx` and key `kv_idx` in the place of the scaled product. The ones here are
-made for some numbers and arrays; arrays must be on the device of q, k and v. An
-array that has a dimension for batch entries or heads has as many elements there
-as q, or 1 for all; one with a dimension for queries or keys has at least as many,
-or 1. Other arrays are an error: TypeError or ValueError. PyTorch's FlexAttention
-takes these functions, too; there a number in an array has no dimensions, and a
-dimension of 1 that stands for all is expanded by `.expand(...)`.
+A score function score(score, b, h, q_idx, kv_idx) replaces the scaled product of query
+`q_idx` and key `kv_idx`, a float, by another score. Each function here makes one from
+numbers and arrays. Arrays must be on the device of q, k and v. A dimension for batch
+entries or heads has the size that q has, or 1 for all. A dimension for queries or keys has
+at least the size that q or k has, or 1. Other arrays are a TypeError or a ValueError.
+
+PyTorch's FlexAttention takes these functions too. There an array that holds one number
+must have rank 0, and a dimension of size 1 that stands for all must be expanded with
+`.expand(...)`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Score = Callable[[Any, Any, Any, Any, Any], Any]
 
 @picklable
 def compose(*scores: Score) -> Score:
-    """One score function after the other, the first one first."""
+    """Applies score functions one after the other, the first one first."""
 
     def score_mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         for function in scores:
@@ -43,7 +44,7 @@ def compose(*scores: Score) -> Score:
 
 @picklable
 def softcap(cap: Any) -> Score:
-    """cap * tanh(score / cap): scores stay within +-cap.
+    """cap * tanh(score / cap): keeps scores within +-cap.
 
     Source: Gemma Team 2024, "Gemma 2", 2.
 
@@ -62,13 +63,18 @@ def softcap(cap: Any) -> Score:
 def alibi(slopes: Any) -> Score:
     """score - slope(h) * |i - j|: a penalty that grows with the distance.
 
-    For `slopes` heads the slopes are 2^(-8 (h + 1) / n), where that number is a
-    power of 2; else those of the largest power of 2 below it, and of the other
-    heads every other one of twice as many. Source: Press et al. 2022, "Train
-    Short, Test Long: Attention with Linear Biases" (ALiBi), 3.
+    For n heads, n a power of 2, slope h is 2^(-8 (h + 1) / n). For another n the first m
+    heads, m the largest power of 2 below n, have the slopes of m heads, and the others have
+    every other slope of 2 m heads. Source: Press et al. 2022, "Train Short, Test Long:
+    Attention with Linear Biases" (ALiBi), 3.
 
     Args:
-        slopes: the number of query heads, or the slopes, floats [Hq].
+        slopes: the number of query heads n, or the slopes, floats [Hq].
+
+    Raises:
+        ValueError: a number of heads below 1, slopes of another rank, or, in the call,
+            another number of heads than q has.
+        TypeError: slopes that are neither a number nor an array.
     """
     is_count = isinstance(slopes, (int, np.integer)) and not isinstance(slopes, bool)
     if is_count and slopes < 1:
@@ -98,8 +104,8 @@ def bias(values: Any) -> Score:
     """score + values[b, h, i, j].
 
     Args:
-        values: floats [B, Hq, Sq, Sk], [Hq, Sq, Sk] or [Sq, Sk]; a dimension of
-            size 1 goes for all.
+        values: floats [B, Hq, Sq, Sk], [Hq, Sq, Sk] or [Sq, Sk]; a dimension of size 1
+            stands for all.
     """
     expect_array("values", values, "floats [B, Hq, Sq, Sk], [Hq, Sq, Sk] or [Sq, Sk]", 2, 3, 4)
 
@@ -112,7 +118,7 @@ def bias(values: Any) -> Score:
 
 @picklable
 def relative_position(table: Any) -> Score:
-    """score + table[h, clip(j - i, -M, M) + M]: a learned number for each distance.
+    """score + table[h, clip(j - i, -M, M) + M]: one learned number for each distance.
 
     Source: Shaw et al. 2018, "Self-Attention with Relative Position
     Representations", equation 4, as a scalar for each head.
@@ -136,12 +142,12 @@ def relative_position(table: Any) -> Score:
 
 
 def _t5_thresholds(exact: int, buckets: int, max_distance: int) -> tuple[int, ...]:
-    """Distances at which the buckets of the logarithmic half begin, but the first."""
+    """Distances at which the logarithmic buckets begin, without the first bucket."""
     thresholds: tuple[int, ...] = ()
     ratio = max_distance / exact
     for k in range(1, buckets - exact):
         least = exact * ratio ** (k / (buckets - exact))
-        # What should be an integer is not missed by a rounding.
+        # Rounding must not miss a distance that is an integer in exact arithmetic.
         near = round(least)
         thresholds += (near if abs(least - near) < 1e-9 * near else math.ceil(least),)
     return thresholds
@@ -151,17 +157,19 @@ def _t5_thresholds(exact: int, buckets: int, max_distance: int) -> tuple[int, ..
 def t5_bias(table: Any, *, bidirectional: bool = True, max_distance: int = 128) -> Score:
     """score + table[bucket(j - i), h]: exact buckets near by, logarithmic ones far off.
 
-    A bidirectional table has half of its n buckets for keys after the query.
-    Of m buckets for one direction the first m / 2 are distances, and distance d
-    from there on is in bucket m/2 + floor(log(d / (m/2)) / log(max_distance /
-    (m/2)) * m/2), at most m - 1. Where that is an integer but for a rounding
-    error it is that integer. Source: Raffel et al. 2020, "Exploring the Limits
-    of Transfer Learning" (T5), 2.1. T5's scores have scale 1.
+    A bidirectional table uses half of its n buckets for keys after the query. Of the m
+    buckets of a direction the first m / 2 hold one distance each. A distance d >= m / 2 is
+    in bucket m/2 + floor(log(d / (m/2)) / log(max_distance / (m/2)) * m/2), but at most
+    m - 1; floor ignores rounding errors. Source: Raffel et al. 2020, "Exploring the Limits of
+    Transfer Learning" (T5), 2.1. T5's scores have scale 1.
 
     Args:
         table: floats [n, Hq].
-        bidirectional: False for a decoder: keys after the query are in bucket 0.
-        max_distance: where the last bucket begins at the latest.
+        bidirectional: False for a decoder, whose keys after the query are in bucket 0.
+        max_distance: a distance, in tokens, from which on all keys are in the last bucket.
+
+    Raises:
+        ValueError: too few buckets, or a max_distance below the number of exact ones.
     """
     expect_array("table", table, "floats [n, Hq]", 2)
     buckets = table.shape[0] // 2 if bidirectional else table.shape[0]

@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """fa in PyTorch: `sdpa`, `flex_attention`, and a switch that takes a model's calls to fa.
 
-`import fa.torch`, which imports PyTorch, is for these; `fa.attention` takes
-tensors without it, also in functions under torch.compile. docs/pytorch.md has
-examples. The operators are `torch.ops.fa.attention` and
-`torch.ops.fa.attention_with_lse`.
+`import fa.torch` imports PyTorch. `fa.attention` takes tensors without it, also under
+torch.compile. docs/pytorch.md has examples. The operators in a compiled graph are
+`torch.ops.fa.attention` and `torch.ops.fa.attention_with_lse`.
 """
 
 from fa._torch import compile as _compile  # noqa: F401 (registers the operators)

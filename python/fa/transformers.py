@@ -7,13 +7,13 @@
     fa.transformers.register()
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="fa")
 
-Attention of models that go through transformers' attention interface is computed
-by fa, with what they ask for: grouped heads, softcap, sinks, position biases,
-windows, chunks, packed sequences, padding, dynamic and static caches. Their mask
-functions are traced; no mask matrix is made. What fa does not take, PyTorch
-computes, and `statistics` counts it. docs/transformers.md has more.
+fa then computes attention of models that use transformers' attention interface: grouped
+heads, softcap, sinks, position biases, windows, chunks, packed sequences, padding, dynamic
+and static caches. It traces their mask functions and makes no matrix of a mask. PyTorch
+computes calls that fa does not take, and `statistics` counts them. docs/transformers.md has
+more.
 
-Importing this needs transformers 5 and imports it.
+Importing this module imports transformers 5.
 """
 
 from __future__ import annotations
@@ -54,23 +54,23 @@ except ImportError as _reason:
 
 Mask = Callable[[Any, Any, Any, Any], Any]
 
-# --- What became of calls --------------------------------------------------------------
+# --- Counts of calls -------------------------------------------------------------------
 
 
 @dataclass
 class Statistics(Calls):
-    """What became of the attention calls of models.
+    """Counts of the attention calls of models.
 
     In compiled code a call is counted when it is compiled, not when it runs.
 
     Attributes:
-        routed: calls that fa computed.
-        fell_back: calls that PyTorch computed, by the reason, as those of
+        routed: number of calls that fa computed.
+        fell_back: number of calls that PyTorch computed, by reason, as in
             `fa.torch.SdpaStatistics`.
-        mask_tensors: matrices [B, 1, Sq, Sk] that were made of mask functions, by the
-            reason: "fell back", "not traced", "read" by the model itself, or "cropped".
-        own_attention: models that were made for fa and compute attention by their own
-            code, by the class: it asks no attention interface.
+        mask_tensors: number of matrices [B, 1, Sq, Sk] made of mask functions, by reason:
+            "fell back", "not traced", "read" by the model itself, or "cropped".
+        own_attention: number of models made for fa whose own code computes attention
+            without the attention interface, by class.
     """
 
     mask_tensors: Counter[str] = field(default_factory=Counter)
@@ -91,7 +91,7 @@ _said: set[str] = set()
 
 
 def statistics() -> Statistics:
-    """What became of the calls so far, in the whole process; a copy."""
+    """The counts of all calls so far in the process; a copy."""
     with _lock:
         own = (_total.fell_back, _total.mask_tensors, _total.own_attention)
         return Statistics(_total.routed, *map(Counter, own))
@@ -118,7 +118,7 @@ _REMEDIES = {
     "time on a GPU, where fa adds up one block's after another's: leave out "
     "torch.use_deterministic_algorithms to have it computed by fa",
 }
-"""What a user can do about reasons that are said, once each."""
+"""Remedies for the reasons that are worth a warning, which is given once for each."""
 
 
 @torch.compiler.assume_constant_result
@@ -128,7 +128,7 @@ def _count_matrix(reason: str) -> None:
 
 
 def _say(key: str, text: str) -> None:
-    """A warning, once for each key in the process."""
+    """Warns once for each key in the process."""
     with _lock:
         if key in _said:
             return
@@ -140,21 +140,21 @@ def _say(key: str, text: str) -> None:
 
 
 class AttentionMask:
-    """A mask [B, 1, Sq, Sk] as a function: what models hand to their layers for `fa`.
+    """A mask [B, 1, Sq, Sk] as a function, which models pass to their layers for `fa`.
 
-    Attention asks for the function. For other code it is like the tensor that the
-    implementation "eager" would have, which is made when it is asked for: numbers that are
-    added to scores, 0 where a key is seen and the type's smallest number elsewhere.
-    Logical operations and PyTorch's scaled_dot_product_attention get its booleans, true
-    where a key is seen. It is there wherever that tensor would be, so that None means to
-    every model that all is seen.
+    Attention uses the function. Other code sees the tensor of the implementation "eager",
+    made at its first use: numbers that are added to scores, 0 where a key is seen and the
+    type's smallest number elsewhere. Logical operations and PyTorch's
+    scaled_dot_product_attention see its booleans, true where a key is seen. An
+    AttentionMask exists wherever "eager" has a tensor, so None means to every model that
+    all keys are seen.
 
     Args:
-        function: mask(b, h, q_idx, kv_idx), of indices from 0 on.
-        arguments: those of transformers' `sdpa_mask`, for the tensor.
-        dtype: of the numbers.
-        is_causal_alone: a query i sees keys j <= i and nothing else is hidden, or there is
-            one query that sees all keys: nobody needs the function.
+        function: mask(b, h, q_idx, kv_idx) of indices that count from 0.
+        arguments: the arguments of transformers' `sdpa_mask` that make the tensor.
+        dtype: the type of the numbers.
+        is_causal_alone: whether the causal mask alone says everything, or a single query
+            sees all keys, so that attention needs no function.
     """
 
     ndim = 4
@@ -183,15 +183,15 @@ class AttentionMask:
 
     @property
     def device(self) -> torch.device:
-        """That of what the function reads."""
+        """The device of the arrays that the function reads."""
         return torch.device(self._arguments["device"])
 
     def size(self, dim: int | None = None) -> Any:
-        """As of a tensor."""
+        """The shape or one size, as of a tensor."""
         return self.shape if dim is None else self.shape[dim]
 
     def dim(self) -> int:
-        """4."""
+        """The rank, 4."""
         return 4
 
     def __len__(self) -> int:
@@ -202,7 +202,7 @@ class AttentionMask:
         return self
 
     def to(self, *args: Any, **options: Any) -> Any:
-        """Itself on its own device and of its own type, else a tensor."""
+        """Itself if device and type stay the same, else a tensor."""
         for asked in (*args, *options.values()):
             if asked is None or isinstance(asked, bool) or asked is self.dtype:
                 continue
@@ -214,14 +214,14 @@ class AttentionMask:
         return self
 
     def bool(self) -> Tensor:
-        """The booleans."""
+        """The booleans, as a tensor."""
         return self.seen("read")
 
     def seen(self, reason: str) -> Tensor:
         """The booleans [B, 1, Sq, Sk], made once; true where a key is seen.
 
         Args:
-            reason: why, for `Statistics`.
+            reason: the key that `Statistics.mask_tensors` counts.
         """
         if self._seen is None:
             _count_matrix(reason)
@@ -234,7 +234,7 @@ class AttentionMask:
         """The numbers [B, 1, Sq, Sk] that are added to scores, of the mask's type, made once.
 
         Args:
-            reason: why, for `Statistics`.
+            reason: the key that `Statistics.mask_tensors` counts.
         """
         if self._numbers is None:
             seen = self.seen(reason)
@@ -289,15 +289,15 @@ for _name in (
 def _at_offsets(
     mask: Mask, padding: Tensor | None, q_offset: Any, kv_offset: Any, ends_together: bool
 ) -> Mask:
-    """A mask of positions as one of indices, without the keys that are padding.
+    """Turns a mask of positions into one of indices, and hides padding.
 
     Args:
-        mask: of positions in the sequence.
-        padding: booleans [B, >= Sk], false for padding, by position; or None.
+        mask: a mask function of positions in the sequence.
+        padding: booleans [B, >= Sk] by position, false for padding; or None.
         q_offset: the position of the first query: a tensor of one element, or None for 0.
-        kv_offset: of the first key, likewise.
-        ends_together: the last query is the last key, whatever q_offset is: no number
-            changes from one token to the next.
+        kv_offset: the position of the first key, likewise.
+        ends_together: the last query and the last key have the same position, so the
+            lengths imply q_offset and no number changes from one token to the next.
     """
 
     def seen(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
@@ -313,10 +313,10 @@ def _at_offsets(
 
 
 def _offset(offset: Any, device: Any) -> Tensor | None:
-    """A position as the kernel reads it: None for 0, as a number of int32 else.
+    """A position in the form that the kernel reads: None for 0, else an int32 tensor.
 
-    A tensor is copied: a static cache counts up its own, in place, before attention
-    asks for the mask.
+    A tensor is copied, because a static cache increments its own in place before attention
+    uses the mask.
     """
     if isinstance(offset, Tensor):
         return offset.to(device=device, dtype=torch.int32, copy=True)
@@ -331,9 +331,9 @@ def _is_causal_alone(
     kv_offset: Any,
     local_size: int | None,
 ) -> bool:
-    """Whether no mask but the causal one from the upper left, or none for one query, is needed.
+    """Whether the causal mask from the upper left suffices, or no mask for a single query.
 
-    Values are read, but not those of compiled code.
+    Reads values, except in compiled code.
     """
     if local_size is not None and kv_length >= local_size:
         return False
@@ -351,7 +351,7 @@ def _is_causal_alone(
 
 
 def _is_all(padding: Tensor | None, kv_length: Any, local_size: int | None) -> bool:
-    """Whether every query sees every key, without a mask function but that of a window."""
+    """Whether every query sees every key, if the only mask function is a window."""
     if local_size is not None and kv_length >= local_size:
         return False
     return padding is None or (not is_tracing(padding) and bool(padding.all()))
@@ -371,23 +371,24 @@ def mask(
     device: torch.device | str = "cpu",
     **kwargs: Any,
 ) -> AttentionMask | None:
-    """The mask of a model's layers, as transformers' AttentionMaskInterface asks for it.
+    """The mask of a model's layers, with the signature of transformers' AttentionMaskInterface.
 
     Args:
         batch_size: B.
         q_length: Sq.
         kv_length: Sk.
-        q_offset: the first query's position, a number or a tensor of one element
-            (of static caches).
-        kv_offset: the first key's position.
+        q_offset: the first query's position, a number or (static caches) a tensor of one
+            element.
+        kv_offset: the first key's position, likewise.
         mask_function: mask(b, h, q_idx, kv_idx) of positions.
-        attention_mask: [B, <= kv_offset + Sk] of bool, false where a key is padding.
-        local_size: of a window or a chunk, to know where it hides nothing.
+        attention_mask: bool [B, <= kv_offset + Sk], false where a key is padding.
+        local_size: the size of a window or a chunk in tokens, which hides nothing if it
+            exceeds Sk.
         allow_is_causal_skip: whether the function may be left out for a causal mask that
             starts at the upper left, or for one query that sees all keys.
-        allow_is_bidirectional_skip: whether None may be returned where all is seen.
-        device: where masks are read.
-        kwargs: what other implementations need; `dtype` is that of the layers' inputs.
+        allow_is_bidirectional_skip: whether the result may be None if all keys are seen.
+        device: the device on which masks are read.
+        kwargs: arguments of other implementations; `dtype` is the type of the layers' inputs.
 
     Returns:
         An `AttentionMask`, or None where "eager" has no mask either.
@@ -431,13 +432,13 @@ def _known_softcap(cap: float) -> Any:
 
 
 def _softcap(cap: Any) -> Any:
-    """The same function for the same number, which need not be traced again."""
+    """A softcap function, the same one for the same number, so that fa need not trace it again."""
     is_known = isinstance(cap, (int, float)) and not torch.compiler.is_compiling()
     return _known_softcap(cap) if is_known else fa_scores.softcap(cap)
 
 
 def _read(values: Tensor) -> Mask:
-    """The elements of a matrix that broadcasts to [B, Hq, Sq, Sk]."""
+    """A mask function that reads a matrix, which broadcasts to [B, Hq, Sq, Sk]."""
     single = tuple([True if size == 1 else False for size in values.shape])
 
     def element(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
@@ -448,7 +449,7 @@ def _read(values: Tensor) -> Mask:
 
 
 def _added(values: Tensor) -> Any:
-    """The score function of a matrix that is added."""
+    """A score function that adds a matrix."""
     element = _read(values)
 
     def score_mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
@@ -458,7 +459,7 @@ def _added(values: Tensor) -> Any:
 
 
 def _rows(matrix: Tensor) -> Tensor:
-    """A matrix whose rows lie in memory one element after the other."""
+    """The matrix with contiguous rows, copied if necessary."""
     return matrix.contiguous() if matrix.stride(-1) != 1 else matrix
 
 
@@ -469,11 +470,11 @@ _NOT_TAKEN = {
     "sinks": "sinks for each query are not taken",
     "cache": "paged caches are not taken",
 }
-"""Arguments of some models, and why fa refuses them."""
+"""Arguments of some models that fa refuses, with the reason."""
 
 
 def _refuse(module: torch.nn.Module, kwargs: dict[str, Any]) -> None:
-    """Raises for arguments that change the result and that fa knows no way for."""
+    """Raises NotImplementedError for arguments that change the result and that fa does not take."""
     for name, why in _NOT_TAKEN.items():
         given = kwargs.get(name)
         if given is not None and given is not False:
@@ -492,10 +493,10 @@ def _reason(
     has_function: bool,
     has_softcap: bool,
 ) -> str | None:
-    """What keeps fa from a call, a key of `Statistics.fell_back`; None if nothing does.
+    """The reason to leave a call to PyTorch, a key of `Statistics.fell_back`, or None.
 
-    The only place that decides it: what `fa.torch.sdpa` does not take, and what PyTorch
-    computes in less time.
+    Only this function decides: a call is left if `fa.torch.sdpa` does not take it, or if
+    PyTorch computes it in less time.
 
     Args:
         tensors: query, key, value and the matrix that is added or hides.
@@ -514,10 +515,10 @@ def _reason(
 def _known(
     query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scaling: float | None
 ) -> Tensor | None:
-    """The short way of a usual call of these alone, in less time by fa; None for any other.
+    """The short way of a usual call that fa computes faster than PyTorch; None for any other.
 
-    What it takes nothing keeps fa from, so that `_reason` need not look for that: a model's
-    layers ask for one call again and again, and the GPU waits for the host.
+    `_reason` has nothing against a call that this takes, so it need not be asked. That saves
+    host time, for which the GPU waits: a model's layers repeat one call many times.
     """
     if torch.compiler.is_compiling():
         return None
@@ -542,7 +543,7 @@ def _by_torch(
     s_aux: Tensor | None,
     position_bias: Tensor | None,
 ) -> Tensor:
-    """The same by PyTorch: its scaled_dot_product_attention where that can say it."""
+    """The call computed by PyTorch: scaled_dot_product_attention if possible, else the formula."""
     if softcap is None and s_aux is None:
         by_sdpa = AttentionInterface()["sdpa"]
         options = {"dropout": dropout, "scaling": scaling, "is_causal": is_causal}
@@ -573,16 +574,16 @@ def _by_torch(
 
 
 def _with_sinks(out: Tensor, lse: Tensor, s_aux: Tensor) -> Tensor:
-    """Attention with one more key for each head, of score s_aux and value 0.
+    """Attention with one more key for each head, with score s_aux and value 0.
 
-    The sum of weights grows from e^lse to e^lse + e^s_aux: a factor of
-    sigmoid(lse - s_aux), in the type of lse. A row with nothing to attend (lse -inf) stays 0,
-    also where there is no sink (s_aux -inf).
+    The sum of weights grows from e^lse to e^lse + e^s_aux, so the output gets the factor
+    sigmoid(lse - s_aux), computed in the type of lse. A row that sees no key (lse -inf) stays
+    0, also without a sink (s_aux -inf).
 
     Args:
-        out: [B, Hq, Sq, Dv].
-        lse: [B, Hq, Sq], float32, or float64 where the query is.
-        s_aux: [Hq].
+        out: the output without sinks, [B, Hq, Sq, Dv].
+        lse: its log-sum-exp, [B, Hq, Sq], float32, or float64 if the query is.
+        s_aux: the sinks, [Hq].
     """
     least = torch.finfo(lse.dtype).min
     sinks = s_aux.reshape(1, -1, 1).to(lse.dtype).clamp(min=least)
@@ -592,12 +593,12 @@ def _with_sinks(out: Tensor, lse: Tensor, s_aux: Tensor) -> Tensor:
 def _split_mask(
     module: torch.nn.Module, mask: AttentionMask | Tensor | None, queries: Tensor, key: Tensor
 ) -> tuple[bool, Mask | None, Tensor | None]:
-    """A layer's mask as the causal one alone, as a function or as a matrix.
+    """A layer's mask in one of three forms: only causal, a function, or a matrix.
 
-    A function is for the sizes that the mask was made for, a matrix for others.
+    The function serves the sizes that the mask was made for, the matrix all others.
 
     Raises:
-        ValueError: the layer has more keys than its mask was made for.
+        ValueError: the layer has more keys than its mask.
     """
     batch, length, keys = queries.shape[0], queries.shape[2], key.shape[2]
     if isinstance(mask, AttentionMask):
@@ -623,14 +624,15 @@ def _split_mask(
 def _is_causal_layer(module: torch.nn.Module) -> bool:
     """Whether a layer without a mask is causal.
 
-    That of a model has its configuration, and gets from `mask` what "eager" would: None
-    is no mask there. Any other is asked, as for PyTorch's scaled_dot_product_attention.
+    A layer with a configuration belongs to a model, for which None means no mask, as with
+    "eager". Any other layer has an attribute `is_causal`, as for PyTorch's
+    scaled_dot_product_attention.
     """
     return getattr(module, "config", None) is None and bool(getattr(module, "is_causal", False))
 
 
 def _can_be_traced(function: Mask) -> bool:
-    """Whether a mask function can be traced; if not, says so once for each."""
+    """Whether fa can trace a mask function; if not, warns once for each function."""
     try:
         trace(mask_mod=function)
     except Exception as reason:
@@ -658,31 +660,31 @@ def attention_forward(
     position_bias: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of a model's layer, as transformers' AttentionInterface asks for it.
+    """Attention of a model's layer, with the signature of transformers' AttentionInterface.
 
     Args:
-        module: the layer; without a configuration it is asked for `is_causal` if that is None.
+        module: the layer; its attribute `is_causal` counts if the argument is None and the
+            layer has no configuration.
         query: [B, Hq, Sq, D].
-        key: [B, H, Sk, D], H divides Hq.
+        key: [B, H, Sk, D]; H divides Hq.
         value: [B, H, Sk, Dv].
-        attention_mask: what `mask` made, or a tensor that broadcasts to
+        attention_mask: a result of `mask`, or a tensor that broadcasts to
             [B, Hq, Sq, Sk]: bool, true where a key is seen, or a float that is added.
-        scaling: factor of the scores, 1/sqrt(D) if None.
-        dropout: the share of weights that are dropped.
-        is_causal: where there is no mask, and more than one query: query i sees
-            keys j <= i.
-        softcap: scores are softcap * tanh(score / softcap).
+        scaling: factor of the products; 1/sqrt(D) if None.
+        dropout: the probability of dropping a weight.
+        is_causal: without a mask and with more than one query, query i sees keys j <= i.
+        softcap: scores become softcap * tanh(score / softcap).
         s_aux: sinks [Hq]: the score of one more key of each head, whose value is 0.
         position_bias: [1 or B, Hq, Sq, Sk], added to the scores.
-        kwargs: what other implementations need.
+        kwargs: arguments of other implementations.
 
     Returns:
-        ([B, Sq, Hq, Dv], row-major; None in the place of the weights).
+        (output [B, Sq, Hq, Dv], row-major; None instead of the weights).
 
     Raises:
-        NotImplementedError: output_attentions, indices of sparse attention, sinks of
-            each query, paged caches.
-        ValueError: the layer has more keys than its mask was made for.
+        NotImplementedError: output_attentions, indices of sparse attention, sinks of each
+            query, paged caches.
+        ValueError: the layer has more keys than its mask.
     """
     _refuse(module, kwargs)
     queries, keys = query.shape[2], key.shape[2]
@@ -748,7 +750,7 @@ def attention_forward(
 def _with_mask(
     mask: AttentionMask, query: Tensor, key: Tensor, value: Tensor, options: dict[str, Any]
 ) -> Any:
-    """Attention with a function of the model's; with its matrix where that can't be traced."""
+    """Attention with the model's mask function, or with its matrix if fa cannot trace that."""
     try:
         out = attention(query, key, value, mask_mod=mask.function, **options)
     except Exception:
@@ -764,15 +766,15 @@ def _with_mask(
 
 
 _names: set[str] = set()
-"""What fa is called in transformers."""
+"""The names of fa in transformers."""
 
 
 def _asks_interface(kind: type) -> bool:
-    """Whether a class of models can ask transformers' attention interface.
+    """Whether a class of models can use transformers' attention interface.
 
-    By the modules that define it and its bases: one of them uses the interface and has no
-    table of layers by the implementations' names, or none has attention of its own, as of a
-    model that is made of others.
+    The modules of the class and its bases decide. Either one of them uses the interface and
+    has no table of layers by the implementations' names, or none has its own attention, as
+    in a model made of other models.
     """
     modules = {base.__module__ for base in kind.__mro__ if issubclass(base, PreTrainedModel)}
     modules.discard(PreTrainedModel.__module__)
@@ -788,11 +790,11 @@ def _asks_interface(kind: type) -> bool:
 
 
 def _leave_own_attention() -> None:
-    """Has models whose attention asks no interface compute as they do without fa.
+    """Makes models whose attention uses no interface compute as without fa.
 
-    transformers gives a registered name to every class. One that ignores it would add
-    nothing or a mask of another form to its scores; one that looks up its layers by the
-    name has none of that name.
+    transformers accepts a registered name for every class. A class that ignores the name
+    would add no mask, or one of another form, to its scores. A class that looks up layers by
+    the name would find none.
     """
     choose = PreTrainedModel.get_correct_attn_implementation
     if getattr(choose, "leaves_own_attention", False):
@@ -821,16 +823,16 @@ def _leave_own_attention() -> None:
 def register(name: str = "fa") -> None:
     """Makes fa an attention implementation of transformers: `attn_implementation="fa"`.
 
-    For `from_pretrained`, `from_config` and `model.set_attn_implementation`, in the
-    whole process. Calling it again changes nothing. Models whose attention asks no
-    attention interface compute as without fa; a warning and `statistics` name them.
+    It applies to `from_pretrained`, `from_config` and `model.set_attn_implementation` in the
+    whole process. A second call changes nothing. Models whose attention uses no attention
+    interface compute as without fa; a warning and `statistics` name them.
 
     Args:
-        name: what it is called, if not "fa".
+        name: the name of the implementation.
 
     Raises:
         ValueError: transformers has another implementation of that name.
-        ImportError: transformers is older than its present mask interface.
+        ImportError: transformers is too old for fa's mask interface.
     """
     missing = {"q_length", "q_offset"} - set(inspect.signature(sdpa_mask).parameters)
     if missing:

@@ -64,47 +64,48 @@ def attention_varlen(
     """`fa.attention` of N sequences of different lengths, packed without padding.
 
     Sequence n has queries cu_seqlens_q[n] to cu_seqlens_q[n + 1] and keys
-    cu_seqlens_k[n] to cu_seqlens_k[n + 1]; either may be empty. A query sees
-    keys of its own sequence. No length is part of the kernel.
+    cu_seqlens_k[n] to cu_seqlens_k[n + 1], without the ends; either may be empty. A query
+    sees only keys of its own sequence. Lengths are no part of the kernel.
 
     Args:
         q: queries [Tq, Hq, D], of an array library that `fa.attention` takes.
         k: keys [Tk, Hk, D].
         v: values [Tk, Hk, Dv].
-        cu_seqlens_q: offsets of the queries, int32 or int64 [N + 1], rising from
-            0, on the device of q, or what `fa.prepare` made of them. Queries behind
+        cu_seqlens_q: offsets of the queries in tokens, int32 or int64 [N + 1], rising from
+            0, on the device of q; or the result of `fa.prepare` for them. Queries behind
             the last offset get 0.
         cu_seqlens_k: offsets of the keys, likewise; those of the queries if None.
-        others: a TypeError: other libraries have the largest lengths there.
-        score_mod: as for `fa.attention`, called with b the number of the
-            sequence, and q_idx and kv_idx counted from the sequence's start.
-        mask_mod: likewise. `fa.query_length()` and `fa.key_length()` are the
-            sequence's.
+        others: a sixth positional argument is a TypeError. Other libraries take the
+            largest lengths there.
+        score_mod: as for `fa.attention`. b is the number of the sequence, and q_idx and
+            kv_idx count from the sequence's start.
+        mask_mod: likewise. `fa.query_length()` and `fa.key_length()` are the lengths of the
+            sequence.
         is_causal: query i of a sequence sees its keys j <= i.
-        alignment: of is_causal where a sequence has not as many keys as
-            queries: "top_left", j <= i, or "bottom_right", j - keys <= i -
-            queries (FlashAttention from version 2.1 on).
-        scale: factor of the scores; 1/sqrt(D) if None.
+        alignment: of is_causal if a sequence has other numbers of queries and keys:
+            "top_left", j <= i, or "bottom_right", j - keys <= i - queries (FlashAttention
+            from version 2.1 on).
+        scale: factor of the products; 1/sqrt(D) if None.
         return_lse: also return the log-sum-exp.
-        dropout_p: as for `fa.attention`. What is dropped of a sequence depends on
-            where it lies among the others.
+        dropout_p: as for `fa.attention`. The dropped weights of a sequence depend on its
+            place in the packing.
         dropout_seed: likewise.
-        unknown: any other keyword is a TypeError, which names the one that is meant.
+        unknown: any other keyword is a TypeError that names the right one.
 
     Returns:
-        out [Tq, Hq, Dv], or (out, lse) with lse [Hq, Tq] in float32, or float64
-        where q is. Of tensors of PyTorch out lies in memory as q does; of other arrays it is
-        a view of [Hq, Tq, Dv].
+        out [Tq, Hq, Dv] in q's type, or (out, lse) with lse [Hq, Tq] in float32 (float64 if
+        q is). For tensors of PyTorch out lies in memory as q does; for other arrays it is a
+        view of [Hq, Tq, Dv].
 
     Raises:
-        ValueError, TypeError, TraceError: as `fa.attention`, and for offsets of
-            another shape, type or device. Their values are not looked at:
-            wrong ones give wrong results, of the tokens that there are.
+        ValueError, TypeError, TraceError: as `fa.attention`, and for offsets of another
+            shape, type or device. Values of offsets are not checked: wrong ones give wrong
+            results but read only inside q, k and v.
         NotImplementedError: score_mod or mask_mod under torch.compile.
 
-    What is computed of the offsets' values is computed in each call. `fa.prepare` of the
-    offsets does it once, for layers that share them. Source: Dao 2023,
-    FlashAttention-2 (its interface for variable lengths).
+    Each call computes the bounds of the sequences from the offsets. `fa.prepare(offsets)`
+    computes them once, for layers that share them. Source: Dao 2023, FlashAttention-2 (its
+    interface for variable lengths).
     """
     if others:
         raise TypeError(
