@@ -104,19 +104,19 @@ def _count(reason: str | None) -> None:
     if reason in _REMEDIES:
         _say(
             f"{reason} of attention",
-            f'attn_implementation="fa" left a call of attention to PyTorch, for the reason '
-            f"{reason!r}; {_REMEDIES[reason]}",
+            f'attn_implementation="fa" left a call of attention to PyTorch for the reason '
+            f"{reason!r}: {_REMEDIES[reason]}",
         )
 
 
 _REMEDIES = {
-    "gradient": "which records its gradient, and PyTorch takes less time for it and its backward "
-    "(docs/pytorch.md says where): call the model under torch.no_grad() for inference",
-    "dtype": "load the model in float16, bfloat16 or float32",
-    "head dim": "fa takes head dims up to 256",
-    "deterministic": "whose gradients of sinks or of a position bias are to have the same bits each "
-    "time on a GPU, where fa adds up one block's after another's: leave out "
-    "torch.use_deterministic_algorithms to have it computed by fa",
+    "gradient": "the call records a gradient, and PyTorch computes forward and backward in less "
+    "time (see docs/pytorch.md); call the model under torch.no_grad() for inference",
+    "dtype": "fa takes float16, bfloat16 and float32, and float64 on the CPU; load the model in "
+    "one of them",
+    "head dim": "fa takes head dims up to 256; PyTorch computes larger ones",
+    "deterministic": "on a GPU fa does not compute gradients of sinks or of a position bias with the "
+    "same bits each time; leave out torch.use_deterministic_algorithms to have fa compute the call",
 }
 """Remedies for the reasons that are worth a warning, which is given once for each."""
 

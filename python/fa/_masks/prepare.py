@@ -74,7 +74,7 @@ def prepare(x: Any) -> Prepared:
     if not callable(x) and not is_block_mask(x) and not is_array(x):
         raise TypeError(
             "expected a mask function, a BlockMask or an array of offsets, got "
-            f"{type(x).__name__}; give what you pass as mask_mod or cu_seqlens_q"
+            f"{type(x).__name__}; give the argument mask_mod or cu_seqlens_q of a call"
         )
     return Prepared(x)
 

@@ -474,9 +474,9 @@ def _is_plain(index: Any) -> bool:
 def _require_few(shape: tuple[int, ...], what: str) -> None:
     if np.prod(shape) > MAX_ELEMENTS:
         raise error(
-            f"computes with {what}, {int(np.prod(shape))} elements, of which each is operations of "
-            f"its own, more than {MAX_ELEMENTS}",
-            "index them, or compute what does not depend on the coordinates before the call",
+            f"computes with {what}, {int(np.prod(shape))} elements, each with operations of its "
+            f"own, more than {MAX_ELEMENTS}",
+            "index them, or compute the parts without coordinates before the call",
         )
 
 

@@ -32,8 +32,8 @@ class NothingDrawn(TorchFunctionMode):
         name = getattr(function, "__name__", "")
         if name in _DRAWING:
             raise error(
-                f"draws random numbers ({name}): fa calls the function once, for all scores, and "
-                "keeps what it gave",
+                f"draws random numbers ({name}): fa calls the function once, for all scores, so "
+                "all would get the same numbers",
                 "draw a tensor before the call and index it; dropout_p drops weights",
             )
         return function(*args, **(kwargs or {}))

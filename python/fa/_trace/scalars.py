@@ -201,7 +201,7 @@ class Scalar:
     )
     __index__ = _refuse(
         "needs the number (an index, a slice, range or int())",
-        "index a tensor of PyTorch, or what fa.array(...) makes of another array or a list",
+        "index a tensor of PyTorch, or wrap another array or a list in fa.array(...)",
     )
     __int__ = _refuse("needs the number (int())", "use .to(torch.int32) or fa.math.cast(x, int)")
     __float__ = _refuse(

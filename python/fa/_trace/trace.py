@@ -193,7 +193,7 @@ def _run(function: Callable[..., Any], arguments: list[Any]) -> Any:
     with collected() as errors, _uncompiled(), _undrawn():
         result = function(*arguments)
         for caught in filter(is_caught_by_user, errors):
-            caught.add_note("the function caught this error; what it did then is not traced")
+            caught.add_note("the function caught this error; fa did not trace how it went on")
             raise caught
         return result
 
@@ -216,13 +216,13 @@ def _call(function: Callable[..., Any], what: str, region: Region, arguments: li
                 raise second from None
         if _is_of_script(first):
             raise TraceError(
-                f"{_place(function)}expected {what} to be traced as it is, got a call of what "
-                "torch.jit.script made in it; call the function that was given to torch.jit.script"
+                f"{_place(function)}expected {what} without compiled code, got a call of a result of "
+                "torch.jit.script in it; call the function that was given to torch.jit.script"
             ) from None
         if _is_of_dynamo(first):
             raise TraceError(
-                f"{_place(function)}expected {what} to be traced as it is, got a call of what "
-                "torch.compile made in it; call the function that was given to torch.compile"
+                f"{_place(function)}expected {what} without compiled code, got a call of a result of "
+                "torch.compile in it; call the function that was given to torch.compile"
             ) from None
         if not isinstance(first, TraceError):
             first.add_note(f"raised while fa traced the {what} {_place(function)[:-2]}")
@@ -302,7 +302,7 @@ def _result(function: Any, what: str, region: Region, value: Any) -> str:
         got = f"a captured array of which dimensions {list(value.shape)} have no index"
     elif isinstance(value, Elements):
         got = f"an array of {list(value.shape)} traced elements"
-        remedy = "index what it is made of, or make one of it, as .sum() and .any() do"
+        remedy = "index the array, or reduce it to one value, as .sum() and .any() do"
     elif callable(value):
         got = f"a function{_maker_hint(function, inspect.signature(value))}"
     else:
