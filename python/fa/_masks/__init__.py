@@ -1,3 +1,3 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What fa's named masks and scores are made with."""
+"""The parts of fa's named masks and scores."""

@@ -170,7 +170,7 @@ def is_block_mask(mask: Any) -> bool:
 def _matrices(counts: Any, indices: Any, is_checked: bool) -> Any:
     """Booleans [..., Nq, Nk] from how many blocks each row has, and which.
 
-    If `is_checked`, what names no block is an error, which waits for a GPU.
+    If `is_checked`, a number of no block is an error. The check waits for a GPU.
     """
     import torch
 
@@ -233,7 +233,7 @@ def block_mask(mask: Any, is_checked: bool | None = None) -> Mask:
 
 
 def _partly(matrix: Any, size: tuple[int, int], function: Any) -> Mask:
-    """What a function shows of the blocks of a matrix."""
+    """Shows keys that a function shows in the blocks of a matrix."""
     blocks = block_sparse(matrix, size)
     return blocks if _shows_all(function) else _both(blocks, function)
 
@@ -255,7 +255,7 @@ def _either(full: Mask, partly: Mask) -> Mask:
 
 
 def _shows_all(function: Any) -> bool:
-    """Whether it is what PyTorch has in a BlockMask for no function of the user's."""
+    """Whether it is PyTorch's placeholder in a BlockMask without a function."""
     flex = sys.modules.get("torch.nn.attention.flex_attention")
     names = ("noop_mask", "_no_mask")  # of PyTorch 2.6 on, and before
     return any([function is getattr(flex, name, _MISSING) for name in names])

@@ -1,9 +1,8 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Arguments of fa's named masks and scores, looked at where these are made.
+"""Checks of the arguments of fa's named masks and scores, run when these are made.
 
-What is asked works for arrays of every library, for traced values, and where
-torch.compile traces it.
+The checks take arrays of every library and traced values, and torch.compile can trace them.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from fa._trace.captured import PartlyIndexed, is_array
 
 
 def expect_array(what: str, value: Any, dims: str, *ranks: int) -> None:
-    """Raises TypeError for what is no array, ValueError for one of another rank.
+    """Raises TypeError for a value that is no array, ValueError for another rank.
 
     Args:
         what: the argument's name.
-        value: what was given.
-        dims: its dimensions, for the message: "integers [B]".
-        ranks: how many it may have.
+        value: the argument.
+        dims: the expected dimensions, for the message: "integers [B]".
+        ranks: the ranks that it may have.
     """
     is_known = is_array(value) or isinstance(value, PartlyIndexed)  # a row: ids[h]
     if not is_known or isinstance(value, np.generic):
@@ -38,11 +37,11 @@ def expect_array(what: str, value: Any, dims: str, *ranks: int) -> None:
 
 
 def expect_number(what: str, value: Any, least: float, *, is_above: bool = False) -> None:
-    """Raises TypeError or ValueError unless it is a number of at least a size, or one element.
+    """Raises TypeError or ValueError unless the value is a number >= least, or one element.
 
     Args:
         what: the argument's name.
-        value: what was given; an array's element is not looked at.
+        value: the argument; an array's element is not read.
         least: the smallest number.
         is_above: whether it must be finite and above `least`.
     """

@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Sequences of different lengths, packed one after the other, as a mask.
 
-There is no second kernel: the packed tokens are one batch entry, and the mask
-says for each query where its sequence's keys begin and end. Blocks of keys that
-no query of a block sees are not visited (fa-list-blocks). What is computed before
-the kernel is which sequence each query is of; where that begins and ends the
-kernel reads from the offsets themselves.
+There is no second kernel: the packed tokens are one batch entry, and the mask gives each
+query the begin and the end of its sequence's keys. The kernel does not visit blocks of keys
+that no query of a block sees (fa-list-blocks). Before the kernel fa computes the number of
+each query's sequence; the kernel reads begin and end from the offsets.
 """
 
 from __future__ import annotations

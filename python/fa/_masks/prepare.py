@@ -1,6 +1,6 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""`fa.prepare`: a promise that arrays keep their values, and what is kept on its word."""
+"""`fa.prepare`: a promise that arrays keep their values, and the lists that fa then keeps."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fa._trace.trace import call_function
 
 
 class Prepared:
-    """What `prepare` gives, in the place of what it was given.
+    """The result of `prepare`, which replaces its argument in calls.
 
     Attributes:
-        origin: what `prepare` was given.
-        value: that; of a BlockMask its mask function.
-        lists: lists of blocks that were made of it.
-        bounds: what packed sequences need of offsets.
+        origin: the argument of `prepare`.
+        value: the same, or the mask function of a BlockMask.
+        lists: the lists of blocks made from it.
+        bounds: the bounds of packed sequences, computed from offsets.
     """
 
     __slots__ = ("origin", "value", "lists", "bounds", "__weakref__")
@@ -46,24 +46,25 @@ class Prepared:
 
 
 def prepare(x: Any) -> Prepared:
-    """x, of whose arrays you promise that their values stay as they are.
+    """Promises that the arrays of x keep their values.
 
-    What fa makes of these values for a call, which blocks of keys a block of rows
-    sees, is then made once and used again in later calls on a GPU, and so is what their
-    gradients need; without this it is made in each call, because the memory of an array
-    can be written by what neither fa nor PyTorch sees. Other arrays, such as q, k and v,
-    may change. If the values do change, call `prepare` again; results are wrong
-    otherwise. A CUDA graph uses them if they were made on its stream or a call on
-    another one has found them finished, and must then not outlive what this returns;
-    else it makes its own.
+    On a GPU fa then makes the lists of the blocks of keys that each block of rows sees once,
+    for outputs and for gradients, and reuses them in later calls. Without the promise each
+    call makes them, because code that neither fa nor PyTorch sees may write the arrays.
+    Other arrays, such as q, k and v, may change. If the arrays of x do change, call `prepare`
+    again; otherwise results are wrong.
+
+    A CUDA graph uses the lists if they were made on its stream, or if a call on another
+    stream has found them finished. The graph must then not outlive the result of `prepare`.
+    Otherwise the graph makes lists of its own.
 
     Args:
-        x: a mask function, for `mask_mod` of `fa.attention`, with what it captures
-            (`fa.masks.documents(ids)`); a BlockMask of FlexAttention; or offsets of
-            packed sequences, for `fa.attention_varlen`.
+        x: a mask function for `mask_mod` of `fa.attention`, with its captured arrays
+            (`fa.masks.documents(ids)`); a BlockMask of FlexAttention; or offsets of packed
+            sequences for `fa.attention_varlen`.
 
     Returns:
-        What takes x's place in calls. It keeps x, and lists of a few KiB each, alive.
+        A replacement of x for calls. It keeps x, and lists of a few KiB each, alive.
 
     Raises:
         TypeError: anything else.
@@ -80,5 +81,5 @@ def prepare(x: Any) -> Prepared:
 
 
 def unprepared(x: Any) -> Any:
-    """What was prepared, or x itself."""
+    """The argument of `prepare` that gave x, or x itself."""
     return x.value if isinstance(x, Prepared) else x

@@ -44,12 +44,12 @@ _SIZES = {
 
 
 def compute_type(dtype: str) -> str:
-    """What attention over elements of a type computes in: scores, sums and the log-sum-exp."""
+    """The type of scores, sums and the log-sum-exp for elements of a type."""
     return "f64" if dtype == "f64" else "f32"
 
 
 class View(NamedTuple):
-    """What a kernel needs to know of an array. Strides are in elements."""
+    """An array as a kernel sees it. Strides are in elements."""
 
     pointer: int
     dtype: str
@@ -61,10 +61,10 @@ class View(NamedTuple):
     stream: int | None = None
     """A CUDA stream whose work makes the values, None if they are there."""
     owner: Any = None
-    """What keeps the memory alive while the view does."""
+    """An object that keeps the memory alive as long as the view."""
 
     def native(self) -> tuple[int, str, tuple[int, ...], tuple[int, ...]]:
-        """What `_native` takes; its integers have no sign."""
+        """The view in the form of `_native`, whose integers have no sign."""
         return (self.pointer, self.dtype.replace("u", "i"), self.shape, self.strides)
 
 
@@ -81,10 +81,10 @@ class Library:
     describe: Callable[[Any], View] | None = None
     """`view` without the pointer, for arrays that may have no memory."""
     finish: Callable[[Any, Any], Any] = lambda like, array: array
-    """(like, what `empty` gave) -> what the user gets, once it is computed."""
+    """(like, array of `empty`) -> the user's result, once it is computed."""
     memory: Callable[[Any, int, int | None], tuple[Any, int]] | None = None
-    """(like, bytes, device) -> what keeps so much uninitialised memory alive, and its
-    address; None where `empty` is as good."""
+    """(like, bytes, device) -> an owner of so much uninitialised memory, and its address;
+    None where `empty` is as good."""
     waits: bool = False
     """Calls return when the GPU has finished: nothing orders their streams."""
     in_order: Callable[[Any, int], Any] | None = None
@@ -109,7 +109,7 @@ class Library:
         return self.empty(like, (*view.shape[:-1], last), view.dtype, view.device)
 
     def workspace(self, like: Any, size: int, device: int | None) -> tuple[Any, int]:
-        """What keeps so many bytes alive for the kernel, and their address."""
+        """An owner of so many bytes for the kernel, and their address."""
         if self.memory is not None:
             return self.memory(like, size, device)
         array = self.empty(like, (-(-size // 4),), "f32", device)
@@ -292,8 +292,8 @@ def _torch_library(torch: Any) -> Library:
 def in_order_of(like: Any, last: int) -> Any:
     """An uninitialised tensor of a tensor's type and sizes, but for the last one.
 
-    Its dimensions lie in memory in the order of like's, as PyTorch's own attention has its
-    results: what projections gave as [B, S, H, D] goes on so without a copy. Row-major where
+    Its dimensions lie in memory in the order of like's, as in results of PyTorch's own
+    attention, so that a projection [B, S, H, D] needs no copy afterwards. It is row-major if
     like's last dimension is not the innermost.
     """
     torch, own = sys.modules["torch"], like.size(-1)
@@ -312,7 +312,7 @@ def in_order_of(like: Any, last: int) -> Any:
 
 @functools.cache
 def _watch(torch: Any) -> None:
-    """Says once what `_native` asks of PyTorch."""
+    """Gives `_native`, once, the parts of PyTorch that it uses."""
     own = torch._C
     _native.watch_tensors(
         plain=torch.Tensor,
@@ -359,10 +359,9 @@ def is_compiling() -> bool:
 def is_seen(arrays: tuple[Any, ...]) -> bool:
     """Whether PyTorch has to see a call with these arrays, the first of which is the query.
 
-    It does where it records gradients or operations or transforms functions, where
-    a subclass of its tensors (a fake one, say) has its own idea of what an operator
-    does, where it negates a tensor's memory only when an operator reads it, and where
-    there is no memory.
+    It must if it records gradients or operations or transforms functions, if a subclass of
+    its tensors (such as a fake one) implements operators itself, if it negates a tensor's
+    memory only when an operator reads it, and if there is no memory.
     """
     torch = sys.modules.get("torch")
     if torch is None:
@@ -602,7 +601,7 @@ _TRACERS["LinearizeTracer"] = _TRACERS["JVPTracer"]
 
 
 def _refuse_tracer(array: Any) -> None:
-    """Raises for what stands for an array of JAX while JAX traces a function."""
+    """Raises for a tracer of JAX, which replaces an array while JAX traces a function."""
     jax = sys.modules.get("jax")
     if jax is None or not isinstance(array, jax.core.Tracer):
         return
@@ -703,7 +702,7 @@ def _is_wide(dtype: Any) -> bool:
 
 
 def compute_type_of(array: Any) -> str:
-    """`compute_type` of an array's elements; what is no array that fa takes `views_of` says."""
+    """`compute_type` of an array's elements; `views_of` refuses arrays that fa does not take."""
     dtype = getattr(array, "dtype", None)
     if dtype is not None:
         return "f64" if _is_wide(dtype) else "f32"
@@ -763,7 +762,7 @@ def readable(
         library: the arrays'.
         arrays: of rank 4, whose last dimension is the head dim.
         views: theirs.
-        names: what they are called, for the warning that is given once in a process.
+        names: their names, for the warning that is given once in a process.
     """
     result = list(views)
     if library.copy is None or views[0].device is None:

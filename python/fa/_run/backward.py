@@ -32,7 +32,7 @@ from fa._run.variant import is_padded
 
 
 class Results(NamedTuple):
-    """What the forward gave, and the gradients with respect to it."""
+    """The results of the forward, and the gradients with respect to them."""
 
     out: Any
     """[B, Hq, Sq, Dv]"""
@@ -104,7 +104,7 @@ def differentiate(
 
     Args:
         call: the forward's call.
-        results: what it gave, and the gradients with respect to that.
+        results: its results, and the gradients with respect to them.
         wrt: numbers of captured arrays, all of floating-point type, in order.
         has_run: these very arrays have been the forward's, and the results are its own, of
             which autograd gives gradients of their shapes and types: nothing is checked again,
@@ -194,7 +194,7 @@ def _readable(array: Any) -> Any:
 
 
 def _fill_with_zeros(array: Any) -> None:
-    """What keys and values without queries' heads have as gradients."""
+    """Writes the gradient of keys and values that no query head reads."""
     if is_torch_tensor(array):
         array.zero_()
     elif isinstance(array, Array):
@@ -211,7 +211,7 @@ def _converted(array: Any, dtype: Any) -> Any:
 
 
 def _shaped_like(gradient: Any, array: Any, type: str) -> Any:
-    """A gradient without what its array was given for the kernel."""
+    """A gradient without the dimension or element that the kernel's array has in addition."""
     shape = tuple(array.shape)
     if math.prod(shape) == 0:
         return gradient[:0].reshape(shape)  # of the one element in its place

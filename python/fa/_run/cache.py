@@ -23,7 +23,7 @@ _PT_NOTE, _NT_GNU_BUILD_ID = 4, 3
 
 
 class Entry(NamedTuple):
-    """What is kept of a compiled module."""
+    """A compiled module in the cache."""
 
     num_args: int
     num_results: int
@@ -61,7 +61,7 @@ def _build_id(path: str) -> bytes | None:
 
 @functools.cache
 def _compiler() -> bytes | None:
-    """What tells this build of the compiler from others; None if it is not there."""
+    """The build id of the compiler, or its hash; None if the library is not there."""
     path = _native.compiler_path()
     try:
         found = _build_id(path)

@@ -19,7 +19,7 @@ from fa._run.variant import NOTHING, Traced, is_padded
 
 
 class Call(NamedTuple):
-    """What a call asks once its functions are traced; nothing in it changes later.
+    """A call whose functions are traced; immutable.
 
     The arguments are those of `fa.attention`, but for `traced`, which stands for
     score_mod, mask_mod and dropout.
@@ -91,7 +91,7 @@ def _run(
 
 
 def lists_to_remember(traced: Traced, kept: tuple[int, int] | None) -> dict[str, Any]:
-    """What `_native` has to know of lists that were kept, None of none.
+    """The arguments that tell `_native` of kept lists.
 
     Args:
         traced: the call's variant, with the mask's `Lists`.
@@ -150,10 +150,10 @@ def _placeholder(view: View, query: Any, library: Library) -> View:
 
 
 def attend(call: Call) -> Any:
-    """What `fa.attention` gives, (out, lse) or out.
+    """The result of `fa.attention`: (out, lse) or out.
 
-    Reads the arrays' memory and knows nothing of gradients: what records or
-    replays operations on arrays has to stand before it.
+    Reads the arrays' memory and ignores gradients. Code that records or replays operations
+    on arrays must come before it.
     """
     q, k, v, traced, is_causal, scale, return_lse, schedule = call
     if call.is_usual():

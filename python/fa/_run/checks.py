@@ -50,7 +50,7 @@ def is_scale(scale: float) -> bool:
 
 
 def scale_error(scale: float) -> ValueError:
-    """The error for what `is_scale` is false of."""
+    """The error for a scale that `is_scale` refuses."""
     scale = number_of_argument("scale", scale)
     return ValueError(
         f"expected a finite scale, got {scale}; leave it out for 1/sqrt(head_dim), or give "
@@ -59,7 +59,7 @@ def scale_error(scale: float) -> ValueError:
 
 
 def check_scale(scale: Any) -> float | None:
-    """The scale as a number; raises TypeError or ValueError for what is beyond float32."""
+    """The scale as a number; raises TypeError or ValueError beyond float32."""
     if scale is None:
         return None
     scale = number_of_argument("scale", scale)
@@ -74,7 +74,7 @@ _EQUAL = (
     ("length", "give each key one value"),
     ("head dim", "project both to one, or fill the narrower up with zeros and give the scale"),
 )
-"""What of two tensors has to be the same, by dimension, and what to do where it is not."""
+"""The name of each dimension that two tensors must share, and the remedy."""
 
 
 def check(q: View, k: View, v: View) -> None:

@@ -1,6 +1,6 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a kernel is compiled for."""
+"""The key of a compiled kernel, and its schedule."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class AttentionConfig:
     """None means 1/sqrt(head_dim)."""
     return_lse: bool = False
     variant: Variant | None = None
-    """What `fa.trace` made of a score and a mask function. With `is_causal`
-    keys are seen that both masks admit."""
+    """The result of `fa.trace` for a score and a mask function. With `is_causal` a query sees
+    the keys that both masks show."""
 
     def __post_init__(self) -> None:
         if self.variant is not None:
@@ -107,7 +107,7 @@ func.func @attention({arguments}) -> {results} {{
 
 @dataclass(frozen=True)
 class Schedule:
-    """What an expert says of a kernel's schedule; hashable."""
+    """An expert's choices for a kernel's schedule; hashable."""
 
     rows: int = 0
     """Rows of a tile, 0 to let the target choose."""
@@ -128,7 +128,7 @@ class Schedule:
         Args:
             given: rows, keys, speculate and order; all else is an option of the
                 schedule pass with "_" for "-", `True` and `False` being 1 and 0.
-            defaults: what holds where `given` says nothing.
+            defaults: the values of names that `given` lacks.
         """
         own = dict(defaults)
         options = []

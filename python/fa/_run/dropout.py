@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Dropout of attention's weights: a probability in 256ths, and seeds as arrays.
 
-Which weights are dropped is a function of the seed and of where the weight is
-(`fa.random_bits`). The seed is one more captured array, so that another one is no
-other kernel and a CUDA graph reads what it is at each replay.
+The seed and the place of a weight decide whether it is dropped (`fa.random_bits`). The seed
+is one more captured array, so another seed needs no other kernel, and a CUDA graph reads the
+current seed at each replay.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PLAIN = Variant()
 
 
 def is_probability(dropout_p: float) -> bool:
-    """Whether it is one that leaves some weights; false for what is not a number."""
+    """Whether it is a probability that keeps some weights; false for NaN."""
     return 0 <= dropout_p <= MAX_DROPOUT
 
 
@@ -134,7 +134,7 @@ def add_dropout(traced: Traced, dropped: int, seed: Any) -> Traced:
     """The variant with so many of 256 weights dropped.
 
     Args:
-        traced: what the functions are.
+        traced: the traced functions.
         dropped: in [1, 255].
         seed: an array without dimensions, int64 or int32.
     """
@@ -147,9 +147,9 @@ def with_dropout(traced: Traced, dropout_p: float, seed: Any, like: Any) -> Trac
     """The variant with dropout.
 
     Args:
-        traced: what the functions are.
-        dropout_p: the share of weights that are dropped.
-        seed: what the user gave; None for a random one.
+        traced: the traced functions.
+        dropout_p: the probability of dropping a weight.
+        seed: the user's seed; None for a random one.
         like: the query.
     """
     dropped = dropped_of(dropout_p)

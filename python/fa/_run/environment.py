@@ -39,10 +39,10 @@ def cuda_driver() -> str:
 
 
 def verbose() -> bool:
-    """Whether to say on stderr what is compiled: FA_VERBOSE, like the runtime library."""
+    """FA_VERBOSE: whether to report compilations on stderr, like the runtime library."""
     return os.environ.get("FA_VERBOSE", "") not in ("", "0")
 
 
 def gpu_target() -> str | None:
-    """FA_TARGET: what `attention` compiles for on a GPU; the device's own if None."""
+    """FA_TARGET: the target of `attention` on a GPU; the device's own if None."""
     return os.environ.get("FA_TARGET") or None

@@ -1,6 +1,6 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compiled kernels: what came out, and how to run it."""
+"""Compiled kernels: their texts, and how to run them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fa._run.lists import Launch, Lists, reads_of
 
 
 def _notes_of(ptx: str | None) -> list[str]:
-    """What the compiler wrote behind a header of what it did otherwise."""
+    """The notes that the compiler wrote behind the header of PTX."""
     _, _, body = (ptx or "").partition("//!fa.end\n")
     notes = itertools.takewhile(lambda line: line.startswith(_NOTE), body.splitlines())
     return [line.removeprefix(_NOTE) for line in notes]
@@ -52,10 +52,10 @@ class Kernel:
     Attributes:
         target: "cpu", "sm_80", "sm_90a", ...
         ir: the attention IR that was compiled.
-        schedule: what was asked of the schedule.
-        notes: what is otherwise than asked or expected, a sentence each: another
-            target or schedule, a maximum that is not speculated, a second
-            kernel. FA_VERBOSE=1 prints them.
+        schedule: the schedule that the caller asked for.
+        notes: differences from the request or the usual choice, a sentence each: another
+            target or schedule, a maximum that is not speculated, a second kernel.
+            FA_VERBOSE=1 prints them.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Kernel:
         return program
 
     def runnable(self, device: int | None) -> Any:
-        """What `_native` runs by itself: a program on a GPU, None being the CPU."""
+        """The object that `_native` runs: the program of a GPU, or for None that of the CPU."""
         return self._loaded if device is None else self.program(device)
 
     def __call__(self, *arrays: Any) -> None:
@@ -307,7 +307,7 @@ def compile(
 
     Raises:
         CompileError: malformed or unsupported IR; names the location.
-        ValueError: an unknown option, with what is allowed.
+        ValueError: an unknown option; names the known ones.
     """
     text = ir.ir() if isinstance(ir, AttentionConfig) else ir
     chosen = Schedule.of(schedule, rows=rows, keys=keys, speculate=speculate)

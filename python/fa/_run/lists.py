@@ -28,13 +28,13 @@ class _Entry(NamedTuple):
     stream: int
     event: Any
     arrays: tuple[Any, ...]
-    """What they are made of: nothing else lies in their place meanwhile."""
+    """The arrays that the lists were made from, kept alive so that no other takes their memory."""
     is_there: bool = False
     """Whether any stream may use them without waiting."""
 
 
 class Launch(NamedTuple):
-    """What a launch is of.
+    """The arguments of a launch.
 
     Attributes:
         program: the kernel, loaded.
@@ -93,7 +93,7 @@ class Lists:
         the stream that they were made on.
 
         Args:
-            launch: what runs.
+            launch: the kernel and its arguments.
             reads: the arguments that its lists are made of, as `reads_of` has them.
             library: the arguments' library.
             views: the arguments.

@@ -1,6 +1,6 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a call of attention asks, before its functions are traced."""
+"""A call of attention before its functions are traced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fa._run.variant import NOTHING, Traced
 
 
 class Request(NamedTuple):
-    """What a call of `fa.attention` asks, as it was given; nothing in it changes later.
+    """A call of `fa.attention` with the user's arguments; immutable.
 
     `traced` stands for functions that a way has traced already; `prepared` is where
     lists of blocks are kept (`fa.prepare`), None to make them in each call.

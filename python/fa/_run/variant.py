@@ -1,6 +1,6 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A traced score and mask function, and dropout: text, and what it needs to be called."""
+"""A traced score and mask function, and dropout: its text, and the arrays of a call."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def is_floating(type: str) -> bool:
 
 
 COORDINATES = ("b", "h", "q_idx", "kv_idx")
-"""What score and mask functions are called with, in order."""
+"""The coordinates that score and mask functions are called with, in order."""
 
 
 class Extent(NamedTuple):
-    """What indexing an array by a coordinate asks of its size when it is called.
+    """The size that an array needs, in a call, because a coordinate indexes it.
 
     There must be an element for each value that the coordinate has in the call.
     Where one of fa's own functions reads (`reader`), there must be exactly as many
@@ -176,10 +176,10 @@ class Traced(NamedTuple):
     """None: neither a score nor a mask function."""
     arrays: tuple[Any, ...]
     number: int
-    """Another one for each variant; 0 for None, -1 for what is not numbered:
-    arrays that must be looked at in Python before they are arguments."""
+    """The variant's own number; 0 for None, and -1 if Python must inspect the arrays before
+    they are arguments."""
     extents: tuple[Extent, ...] = ()
-    """What is asked of sizes in each call."""
+    """The sizes that each call checks."""
     prepared: Any = None
     """Where lists of blocks are kept (`fa.prepare`); None to make them in each call."""
 
