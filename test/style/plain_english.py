@@ -37,22 +37,6 @@ MANY = set(
     include/fa/Dialect/FA/IR/FADialect.td
     include/fa/Dialect/FA/IR/FAOps.td
     include/fa/Dialect/FA/Transforms/Passes.td
-    python/fa/_torch/compile.py
-    python/fa/_torch/nested.py
-    python/fa/_torch/op.py
-    python/fa/_torch/routing.py
-    python/fa/_torch/sdpa.py
-    python/fa/_trace/captured.py
-    python/fa/_trace/dispatch.py
-    python/fa/_trace/errors.py
-    python/fa/_trace/functions.py
-    python/fa/_trace/jaxpr.py
-    python/fa/_trace/made.py
-    python/fa/_trace/memo.py
-    python/fa/_trace/numbers.py
-    python/fa/_trace/operators.py
-    python/fa/_trace/scalars.py
-    python/fa/_trace/trace.py
     """.split()
 )
 # Pages with longer lines.

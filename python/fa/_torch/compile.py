@@ -2,14 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """`fa.attention` in code that torch.compile traces.
 
-Without functions a call becomes `fa::attention`. A score or mask function is one
-of the code that is being compiled: it may not exist outside, and the tensors
-that it captures are to be inputs of the graph. So PyTorch traces it, with tensors
-of one element in the place of the score and the coordinates, to a graph of its
-own: the body of a higher-order operator, to which what it captures is an
-operand. Where PyTorch then takes that operator apart (`_lower`) the graph is run
-with fa's traced values, which makes a variant of it as of any function, and what
-is left is `fa::attention` with the captured tensors.
+Without functions a call becomes `fa::attention`. A score or mask function belongs to the
+code that is being compiled: it may not exist outside, and its captured tensors must be
+inputs of the graph. So PyTorch traces it, with tensors of one element for the score and the
+coordinates, to a graph of its own. This graph is the body of a higher-order operator, whose
+operands are the captured tensors. When PyTorch takes the operator apart (`_lower`), fa runs
+the graph with its traced values, which makes a variant as of any function. The result is
+`fa::attention` with the captured tensors.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ except ImportError:
 _LENGTHS = {"query_length": query_length, "key_length": key_length}
 
 
-# --- What stands for traced values while PyTorch traces ------------------------------
+# --- Stand-ins for traced values while PyTorch traces --------------------------------
 
 torch.library.define("fa::traced_value", "(Tensor? like, str name) -> Tensor")
 
@@ -57,13 +56,13 @@ def _fake_traced_value(like: Tensor | None, name: str) -> Tensor:
 
 @torch.compiler.allow_in_graph
 def _result(what: str, value: Any) -> Any:
-    """What a function returned, marked in the graph."""
+    """The result of a function, marked in the graph."""
     return value if isinstance(value, Tensor) else torch.full((1,), value)
 
 
 @torch.compiler.allow_in_graph
 def _math(name: str, *args: Any, **options: Any) -> Any:
-    """A function of fa.math: of traced values, or of what stands for them."""
+    """A function of fa.math, of traced values or their stand-ins."""
     result = getattr(fa_math, name)(*args, **options)
     # Of numbers a number, but what is in a graph gives tensors.
     return result if is_tracing() else torch.as_tensor(result)
@@ -76,7 +75,7 @@ def _expect_heads(h: Any, heads: int, reader: str) -> Any:
 
 @torch.compiler.allow_in_graph
 def _element(array: Any, reader: str, *index: Any) -> Any:
-    """`element`: of traced values, or of what stands for them."""
+    """`element`, of traced values or their stand-ins."""
     return element(array, index, reader)
 
 
@@ -128,7 +127,7 @@ class _Graph:
     Args:
         module: the graph with its constants.
         inputs: the values of its placeholders.
-        result: the node of what the function returned.
+        result: the node of the function's result.
         what: "score_mod" or "mask_mod".
     """
 
@@ -214,7 +213,7 @@ def _needed(result: Any) -> set[Any]:
 
 
 def _lower(body: torch.fx.GraphModule) -> Callable[..., Any]:
-    """What is called in the place of a body: attention with its functions as a variant."""
+    """The replacement of a body: attention with the body's functions as a variant."""
 
     def call(*operands: Any) -> Any:
         nodes = body.graph.nodes

@@ -70,14 +70,13 @@ def flex_attention(
         value: [B, H, S, Ev]; Ev in [1, 256].
         score_mod: score_mod(score, b, h, q_idx, kv_idx), of the scaled product as a
             float32, or a float64 where query is.
-        block_mask: a BlockMask of `create_block_mask`; or a function mask_mod(b, h,
-            q_idx, kv_idx), which needs no blocks: they are found when the kernel
-            runs, and other lengths are no other mask.
-        scale: factor of the scores, 1/sqrt(E) if None.
-        enable_gqa: H divides Hq: so many query heads share a key head.
+        block_mask: a BlockMask of `create_block_mask`; or a function mask_mod(b, h, q_idx,
+            kv_idx), whose blocks fa finds in the call, so that it serves all lengths.
+        scale: factor of the products; 1/sqrt(E) if None.
+        enable_gqa: whether Hq may be a multiple of H, so that query heads share a key head.
         return_lse: also return the log-sum-exp, [B, Hq, L] in float32, or float64 where
             query is, of the natural logarithm as PyTorch's.
-        kernel_options: ignored, which is said once: they are for Triton kernels.
+        kernel_options: ignored with one warning; they are for Triton kernels.
         return_aux: PyTorch's AuxRequest (2.9): the second result is an AuxOutput
             with the log-sum-exp, if asked for.
 
@@ -86,13 +85,13 @@ def flex_attention(
 
     Raises:
         ValueError: heads or batch entries that do not go together, return_lse with
-            return_aux, a BlockMask for other lengths; what `fa.attention` raises.
+            return_aux, a BlockMask for other lengths; errors of `fa.attention`.
         TypeError: a block_mask that is neither a BlockMask nor a function.
         NotImplementedError: return_aux with max_scores.
 
-    Nothing has to be compiled by torch.compile for this to be one kernel; in
-    compiled code it is one operator. The output is differentiable, with respect to
-    captured tensors as well. Source: Dong et al., Flex Attention (2024).
+    This is one kernel without torch.compile, and one operator in compiled code. The output is
+    differentiable, with respect to captured tensors too. Source: Dong et al., Flex Attention
+    (2024).
     """
     if return_lse and return_aux is not None:
         raise ValueError(

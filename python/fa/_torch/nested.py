@@ -62,7 +62,7 @@ class _Packed(NamedTuple):
 
 
 def _packed(tensor: Any, name: str) -> _Packed:
-    """What is in a nested tensor [B, H, *, D]."""
+    """The values, offsets and lengths of a nested tensor [B, H, *, D]."""
     if not isinstance(tensor, Tensor) or not tensor.is_nested:
         raise ValueError(
             f"expected {name} to be a nested tensor [B, H, *, D] like query, got a "
@@ -107,7 +107,7 @@ def attention(request: Request, answer: Callable[[Request], Any], enable_gqa: bo
     """`fa.attention` of nested tensors; out is one [B, Hq, *, Dv] of query's layout.
 
     Args:
-        request: what is asked.
+        request: the call.
         answer: gives the result of a request of packed tensors.
         enable_gqa: whether several query heads may share a key head.
 

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Attention as operators of PyTorch: `fa::attention` and `fa::attention_with_lse`.
 
-For what must see a call as one operator: torch.compile, torch.export, fake
-tensors, autograd. A variant is text in them, so that a graph that PyTorch keeps
-on disk says all of it; what its functions captured are tensors beside it.
+torch.compile, torch.export, fake tensors and autograd see a call as one operator. A variant
+is text in it, so a graph that PyTorch keeps on disk is complete; the captured tensors are
+operands beside it.
 
-Importing this registers them; it needs PyTorch.
+Importing this module registers the operators; it needs PyTorch.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ torch.library.register_autograd("fa::attention_backward", _second_backward)
 
 
 def records_gradient(*tensors: Any) -> bool:
-    """Whether PyTorch records what is computed of these."""
+    """Whether PyTorch records operations on these tensors."""
     return torch.is_grad_enabled() and any(
         [isinstance(x, Tensor) and x.requires_grad for x in tensors]
     )
@@ -230,7 +230,7 @@ _BATCHED = torch._C._parse_dispatch_key("Batched")
 
 
 class _Asked(NamedTuple):
-    """What a call asks, without its tensors."""
+    """The arguments of a call without its tensors."""
 
     variant: Variant | None
     number: int
@@ -252,7 +252,7 @@ class _Asked(NamedTuple):
         return Call(query, key, value, traced, self.is_causal, self.scale, True)
 
     def key(self, captured: tuple[Tensor, ...]) -> tuple[Any, ...]:
-        """What follows the tensors in `Call.key`."""
+        """The part of `Call.key` behind the tensors."""
         return self.is_causal, self.scale, True, self.number, captured
 
 
@@ -321,9 +321,9 @@ def _gradients(
 
     Args:
         inputs: query, key and value.
-        captured: what its functions captured.
+        captured: the tensors that its functions captured.
         results: out, lse and the gradients with respect to them, of which the last may be None.
-        asked: what the call asked.
+        asked: the other arguments of the call.
         wrt: numbers of captured tensors whose gradients follow.
     """
     tensors = [x for x in (*inputs, *captured, *results) if x is not None]
@@ -356,8 +356,8 @@ def record_eager(call: Call, lists: Lists | None) -> tuple[Tensor, Tensor]:
     """The output and the log-sum-exp of a call that autograd alone has to see.
 
     Args:
-        call: what is asked.
-        lists: of a prepared mask.
+        call: the call.
+        lists: the lists of a prepared mask, or None.
     """
     q, k, v, traced, is_causal, scale = call[:6]
     asked = _Asked(traced.variant, traced.number, traced.extents, is_causal, scale, lists)
@@ -393,11 +393,11 @@ TRANSFORM_ERRORS = {
     "torch.autograd.forward_ad, which fa has no rule for; use PyTorch's "
     "scaled_dot_product_attention",
 }
-"""What a call meets, and the error's message."""
+"""The context in which fa takes no call, and the error's message."""
 
 
 def transform_of(*tensors: Any) -> str | None:
-    """What a call with these meets, a key of `TRANSFORM_ERRORS`; None if nothing."""
+    """The context of a call that fa refuses, a key of `TRANSFORM_ERRORS`; None for others."""
     if torch._C._are_functorch_transforms_active():
         return "function transform"
     if torch._C._is_tracing():
@@ -421,7 +421,7 @@ def refuse_transforms(*tensors: Any) -> None:
 
 
 def _autocast_type(query: Any) -> torch.dtype | None:
-    """What torch.autocast converts tensors on query's kind of device to; None where it is off."""
+    """The type of torch.autocast for query's kind of device; None if it is off."""
     kind = query.device.type if isinstance(query, Tensor) else ""
     if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
         return None

@@ -28,13 +28,13 @@ _own = getattr(torch.nn.functional, _NAME)
 
 
 class SdpaStatistics(Calls):
-    """What became of calls of `scaled_dot_product_attention`.
+    """Counts of the calls of `scaled_dot_product_attention`.
 
     In compiled code a call is counted when it is compiled, not when it runs.
 
     Attributes:
-        routed: calls that fa computed.
-        fell_back: calls that PyTorch computed, by the reason: "dropout", "dtype",
+        routed: number of calls that fa computed.
+        fell_back: number of calls that PyTorch computed, by reason: "dropout", "dtype",
             "device", "shape", "heads", "head dim", "scale",
             "attn_mask with is_causal", "attn_mask dtype", "attn_mask shape",
             "tensor class", "function transform", "torch.jit" or "forward gradient";
@@ -133,7 +133,7 @@ def _replace(old: Any, new: Any) -> None:
 
 
 def _update() -> None:
-    """Makes the state what `_is_enabled` and the contexts ask for."""
+    """Switches the routing as `_is_enabled` and the contexts ask."""
     global _is_on, _had_fast_path
     wanted = _is_enabled or bool(_contexts)
     if wanted == _is_on:
@@ -177,10 +177,10 @@ def disable_sdpa() -> None:
 
 @contextlib.contextmanager
 def use_sdpa() -> Iterator[SdpaStatistics]:
-    """`enable_sdpa` for a `with` statement, which gets what became of the calls.
+    """`enable_sdpa` for a `with` statement, which gets the counts of its calls.
 
-    May be nested, in several threads too: calls are routed while one is entered.
-    Enter it outside of compiled functions.
+    Contexts may be nested, also in several threads; calls are routed as long as one is
+    entered. Enter it outside of compiled functions.
     """
     statistics = SdpaStatistics()
     with _lock:
@@ -195,6 +195,6 @@ def use_sdpa() -> Iterator[SdpaStatistics]:
 
 
 def sdpa_statistics() -> SdpaStatistics:
-    """What became of the calls so far, those in `use_sdpa` among them; a copy."""
+    """The counts of all calls so far, those in `use_sdpa` included; a copy."""
     with _lock:
         return SdpaStatistics(_total.routed, Counter(_total.fell_back))

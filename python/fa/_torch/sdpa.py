@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """`scaled_dot_product_attention` of PyTorch by fa: its arguments as attention's.
 
-Everything here is written so that torch.compile traces it: what is asked of a
-call is answered by a word, and messages are made where one is raised.
+torch.compile can trace everything here: functions answer questions about a call with a
+word, and messages are made only where an error is raised.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _broadcasts(sizes: Any, to: Any) -> bool:
 
 
 def _common(*several: Any) -> tuple[Any, ...] | None:
-    """What sizes broadcast to, None if they don't."""
+    """The sizes that these broadcast to, or None."""
     first = several[0]
     if all([sizes == first for sizes in several]):
         return tuple(first)
@@ -110,7 +110,7 @@ def why_not(
     scale: float | None,
     enable_gqa: bool,
 ) -> str | None:
-    """What keeps fa from a call, a key of `ERRORS`; None if nothing does."""
+    """The reason why fa does not take a call, or None if it does."""
     tensors = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
     for tensor in tensors:
         if not _is_plain(tensor):
@@ -166,7 +166,7 @@ def why_left(
     Args:
         tensors: query, key, value and attn_mask.
         options: dropout_p, is_causal, scale and enable_gqa.
-        others: what else the result depends on, sinks and position biases.
+        others: sinks and position biases, on which the result depends, too.
     """
     reason = why_not(*tensors, *options)
     # Their sums of all blocks are made one after another.
@@ -215,7 +215,7 @@ class _Won(NamedTuple):
     """Training whose forward and backward take no more time by fa than by PyTorch."""
 
     calls: tuple[str, ...]
-    """What `training_of` says of them."""
+    """Results of `training_of`."""
     dtypes: tuple[torch.dtype, ...]
     keys: int = 0
     """From so many keys on."""
@@ -272,7 +272,7 @@ def training_of(
     is_causal: bool,
     has_function: bool = False,
 ) -> str:
-    """What PyTorch would compute in the place of fa where a gradient is recorded.
+    """The kind of computation by PyTorch, if a gradient is recorded.
 
     Args:
         tensors: query, key, value and attn_mask.
@@ -326,15 +326,15 @@ def slower(
     attn_mask: Tensor | None = None,
     training: str = "",
 ) -> str | None:
-    """Why PyTorch's own computes a call in less time, of which `why_not` says nothing.
+    """The reason why PyTorch computes a call that fa takes in less time, or None.
 
-    "few queries", "few scores" or "float32" (on a GPU), "bfloat16" (on a CPU), "gradient" (of
-    forward and backward together), None where fa is at least as fast. Measured: "Where
-    PyTorch is faster" in docs/pytorch.md.
+    "few queries", "few scores" or "float32" (on a GPU), "bfloat16" (on a CPU), or "gradient"
+    (of forward and backward together). The measurements are in "Where PyTorch is faster" of
+    docs/pytorch.md.
 
     Args:
         query, key, value, attn_mask: as for `why_not`.
-        training: what `training_of` gave.
+        training: the result of `training_of`.
     """
     is_left = training != "" and not _is_won(query, key, value, training)
     if not query.is_cuda:
@@ -369,7 +369,7 @@ _MOST = 4096
 
 
 def _known_mask(mask: Tensor, query: Any, key: Any, dtype: torch.dtype) -> int:
-    """The number of a mask's variant, -1 for what is not usual."""
+    """The number of a mask's variant, -1 for an unusual mask."""
     if type(mask) is not Tensor:
         return -1
     made_for = (mask.dtype, mask.shape, mask.stride(), query, key, dtype)
@@ -419,7 +419,7 @@ def _shapes(**tensors: Tensor) -> str:
 
 
 def _error(reason: str, query: Any, key: Any, value: Any, mask: Any, **options: Any) -> Exception:
-    """The error of `sdpa` for what `why_not` said."""
+    """The error of `sdpa` for a reason of `why_not`."""
     kinds = ", ".join(type(x).__name__ for x in (query, key, value, mask) if x is not None)
     if reason == "tensor class":
         return TypeError(
@@ -506,7 +506,7 @@ def _trace_mask(
         is_strided: in the last dimension.
         leads: sizes of the batch dimensions, if there are several.
         dropped: of how many of 256 random numbers a weight is.
-        scores: the element type that says what scores are computed in.
+        scores: the element type of attention, which decides the type of scores.
     """
     sizes = [1 if single else 2 for single in is_single]
     values = torch.empty(sizes, dtype=dtype)
@@ -531,7 +531,7 @@ def _trace_mask(
 
 @torch.compiler.assume_constant_result
 def _mask_variant(*key: Any) -> str:
-    """What `_trace_mask` gives, a constant of compiled code."""
+    """The result of `_trace_mask`, a constant of compiled code."""
     return _trace_mask(*key)
 
 
@@ -584,7 +584,7 @@ def compute(
     scale: float | None,
     enable_gqa: bool,
 ) -> Tensor:
-    """What `why_not` has nothing against."""
+    """The result of a call that `why_not` accepts."""
     rank = max(query.dim(), key.dim(), value.dim())
     if rank == 3 and not enable_gqa:
         # Batch entries rather than heads, whose number is part of a kernel.
@@ -644,28 +644,28 @@ def sdpa(
         value: [..., H, S, Ev] of the same type; Ev in [1, 256]. Batch dimensions
             broadcast, and heads where one tensor has a single one.
             Nested tensors [B, H, *, E] are taken without attn_mask.
-        attn_mask: bool, True where the query takes part in the key, or a float
-            that is added to the scaled score. Broadcasts to [..., Hq, L, S]; it
-            is read as it is, at any strides, and nothing larger is made of it.
-        dropout_p: the share of weights that are dropped, in [0, 0.996] and steps
-            of 1/256; which ones are, PyTorch's generator for the device decides.
-        is_causal: query i sees keys j <= i, also where L and S differ.
-        scale: factor of the scores, 1/sqrt(E) if None.
-        enable_gqa: H divides Hq: so many query heads share a key head. Value may
-            have another H than key; what is grouped is copied then for each head.
+        attn_mask: bool, True where the query sees the key, or a float that is added to the
+            scaled score. Broadcasts to [..., Hq, L, S]; the kernel reads it in place, at
+            any strides.
+        dropout_p: the probability of dropping a weight, in [0, 0.996] and steps of 1/256;
+            PyTorch's generator for the device gives the seed.
+        is_causal: query i sees keys j <= i, also if L and S differ.
+        scale: factor of the products; 1/sqrt(E) if None.
+        enable_gqa: whether Hq may be a multiple of H, so that query heads share a key head.
+            If value has another H than key, shared heads are copied for each query head.
 
     Returns:
-        [..., Hq, L, Ev] in query's type, its dimensions in memory in query's order, where
-        E is the innermost there. A row that sees no key, be it by False or by -inf, is 0.
+        [..., Hq, L, Ev] in query's type. Its dimensions lie in memory in query's order if E
+        is the innermost there. A row that sees no key, by False or by -inf, is 0.
 
     Raises:
         NotImplementedError: a call in a transform of torch.func or in
             torch.jit.trace, or tensors with a forward gradient.
-        ValueError: shapes or a dropout_p that do not fit; attn_mask with
+        ValueError: shapes or a dropout_p that do not fit; attn_mask together with
             is_causal; several devices.
         TypeError: another element type, or tensors of another class.
 
-    torch.autocast converts the inputs as it does for PyTorch's own. The output is
+    torch.autocast converts the inputs as for PyTorch's own function. The output is
     differentiable, a float attn_mask's gradient included. Under torch.compile the call is
     one operator.
     """

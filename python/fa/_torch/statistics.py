@@ -1,6 +1,6 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What became of calls that may be computed by fa or by PyTorch."""
+"""Counts of calls that fa or PyTorch computes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class Calls:
     """How many calls fa computed, and why it did not compute the others.
 
     Attributes:
-        routed: calls that fa computed.
-        fell_back: calls that PyTorch computed, by the reason.
+        routed: number of calls that fa computed.
+        fell_back: number of calls that PyTorch computed, by reason.
     """
 
     routed: int = 0
     fell_back: Counter[str] = field(default_factory=Counter)
 
     def count(self, reason: str | None) -> None:
-        """One more call, that PyTorch computed for a reason, or fa if that is None."""
+        """Counts a call that PyTorch computed for a reason, or fa if the reason is None."""
         if reason is None:
             self.routed += 1
         else:

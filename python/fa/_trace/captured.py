@@ -35,7 +35,7 @@ from fa._trace.scalars import (
 MAX_CAPTURES = 16
 MAX_RANK = 8
 MAX_ELEMENTS = 1024
-"""Of what is computed with as an array: each of its elements is operations of its own."""
+"""The largest size of an array in arithmetic: each of its elements is operations of its own."""
 
 _NARROW = ("f32", "f16", "bf16")
 
@@ -102,7 +102,7 @@ class Captures:
         self.lengths: set[str] = set()
         """Which of "query_length" and "key_length" are read."""
         self.extents: dict[Extent, None] = {}
-        """What indices ask of sizes, in order."""
+        """The sizes that indices need, in order."""
         self.is_certain = True
         """Whether no array's values were read while the function was traced."""
 
@@ -227,7 +227,7 @@ def _index_text(region: Region, capture: Capture, dim: int, index: Any) -> str:
 
 
 def _note_extents(region: Region, capture: Capture, indices: list[Any], reader: str) -> None:
-    """Notes what coordinates ask of the sizes of an array that they index."""
+    """Notes the sizes that an array needs because coordinates index it."""
     for dim, index in enumerate(indices):
         if type(index) is not Scalar:
             continue
@@ -329,11 +329,11 @@ for _name in ("gather", "index_select", "take_along_dim", "take_along_axis", "se
 
 
 def element(array: Any, index: Any, reader: str) -> Any:
-    """array[index] in one of fa's own functions, which says its name.
+    """array[index] in one of fa's own functions, whose name is `reader`.
 
-    Where that is traced, any array can be indexed, and sizes that do not fit the call
-    are an error that names the function. Else it is what the array makes of it; a
-    dimension of size 1 goes for all there, too.
+    While tracing, any array can be indexed, and sizes that do not fit the call are an error
+    that names the function. Otherwise the array's own indexing decides; there, too, a
+    dimension of size 1 stands for all.
     """
     if is_tracing() and not ("jax" in sys.modules and _is_of_jax(index)):
         return get_item(array, index, reader)
@@ -481,7 +481,7 @@ def _require_few(shape: tuple[int, ...], what: str) -> None:
 
 
 class Elements:
-    """A small array of traced elements: what arithmetic with rows of captured arrays gives.
+    """A small array of traced elements, the result of arithmetic with rows of captured arrays.
 
     NumPy keeps the elements and knows shapes and broadcasting; operators and
     functions go to each element.
@@ -636,7 +636,7 @@ _OF_ELEMENTS = (
     *("sum", "prod", "mean", "amax", "amin", "max", "min", "any", "all"),
     *("dot", "T", "unsqueeze", "squeeze", "reshape", "view"),
 )
-"""What arrays of elements have of their own; all else is done to each element."""
+"""Functions of whole arrays of elements; all others apply to each element."""
 
 
 def _anew(x: Any) -> Any:
@@ -644,7 +644,7 @@ def _anew(x: Any) -> Any:
 
 
 def _elements_of(value: Any) -> Any:
-    """What stands for a value where elements are computed with: an object array or a number."""
+    """A value in arithmetic with elements: an object array or a number."""
     if isinstance(value, PartlyIndexed):
         value = value.elements()
     if isinstance(value, Elements):
@@ -678,7 +678,7 @@ def apply(function: Callable[..., Any], *arrays: np.ndarray, **options: Any) -> 
 
 
 def over_elements(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """The function of each element of what broadcasts; of numbers alone a number."""
+    """Applies the function to each element after broadcasting; of numbers alone a number."""
     region = next((x._region for x in args if is_traced(x)), None)
     if region is None:
         region = current_region("an array of traced elements")
@@ -738,7 +738,7 @@ for _name in ("dot", "inner", "vdot", "vecdot", "linalg_vecdot", "matmul", "__ma
 
 
 class IndexableArray(np.lib.mixins.NDArrayOperatorsMixin):
-    """What `array` gives: an array that traced values index."""
+    """The result of `array`: an array that traced values can index."""
 
     __slots__ = ("_array",)
 

@@ -52,7 +52,7 @@ def _library_function(package: str, names: tuple[str, ...]) -> Callable[..., Any
 
 
 def _package(value: Any) -> str | None:
-    """The package of an array; None for what is no array of a known one."""
+    """The package of an array; None if no known one has it."""
     for kind in type(value).__mro__:
         package = kind.__module__.partition(".")[0]
         if package in _SPACES:
@@ -98,7 +98,7 @@ def _of_torch(function: Callable[..., Any], args: tuple[Any, ...], options: dict
 def _of_dynamo(
     torch: Any, names: tuple[str, ...], args: tuple[Any, ...], options: dict[str, Any]
 ) -> Any:
-    """The same, where torch.compile follows what is done here."""
+    """The same, where torch.compile traces this code."""
     for space in (torch, torch.nn.functional, torch.special):
         for name in names:
             function = getattr(space, name, None)
@@ -179,7 +179,7 @@ _SIZES = {
     "long": "int64",
     "int": "int64",
 }
-"""What fa means by types without a size."""
+"""The types that fa takes for types without a size."""
 
 
 def _cast(x: Any, dtype: Any) -> Any:

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random numbers, which a score or mask function must not draw.
 
-fa calls such a function once, for all scores, and keeps what it gave for later calls. A
-number that it drew would be the same for all of them.
+fa calls such a function once, for all scores, and keeps the trace for later calls. A drawn
+number would be the same for all of them.
 """
 
 from __future__ import annotations

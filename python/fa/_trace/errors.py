@@ -17,7 +17,7 @@ _state = threading.local()
 
 
 class TraceError(ValueError):
-    """A score or mask function does what can't be traced; names the line."""
+    """A score or mask function cannot be traced; the message names the line."""
 
 
 class NoAttribute(TraceError, AttributeError):
@@ -68,7 +68,7 @@ def _collect(error: TraceError) -> TraceError:
 
 
 def error(what: str, remedy: str) -> TraceError:
-    """What is wrong at the user's line, and what to write there."""
+    """The error at the user's line, with the remedy."""
     return _collect(TraceError(f"{_user_line()}{what}; {remedy}"))
 
 
@@ -80,8 +80,8 @@ def no_attribute(what: str, name: str, remedy: str) -> TraceError:
 def is_caught_by_user(error: TraceError) -> bool:
     """Whether an error came to the user's code, which went on.
 
-    What a library's C code caught has no frame of the user's in its traceback,
-    nor has what `hasattr` asked for.
+    An error that a library's C code or `hasattr` caught has no frame of the user's in its
+    traceback.
     """
     at = error.__traceback__
     while at is not None:

@@ -1,6 +1,6 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What can be done with traced values, by the names of PyTorch and NumPy.
+"""Operations on traced values, by the names of PyTorch and NumPy.
 
 Types follow PyTorch: a boolean becomes an integer and an integer a float
 where the other operand is one; of two booleans `+` is or, `*` is and, and `-` is
@@ -94,7 +94,7 @@ def _convert(x: Scalar, type: str) -> Scalar:
 
 
 def _as_float(x: Any) -> Scalar:
-    """x as a float of what is computed in."""
+    """x as a float of the region's type."""
     region, (x,) = _lift_all(x)
     return _convert(x, region.real)
 
@@ -1197,7 +1197,7 @@ _PUBLIC: dict[str, Callable[..., Any]] = {
     "hypot": hypot,
     "nan_to_num": nan_to_num,
 }
-"""What `fa.math` has, by PyTorch's names."""
+"""The functions of `fa.math`, by PyTorch's names."""
 
 _ALIASES = {
     "subtract": sub,
@@ -1338,7 +1338,7 @@ def _elementwise(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 PUBLIC = {name: _elementwise(name, function) for name, function in _PUBLIC.items()}
-"""What `fa.math` has."""
+"""The functions of `fa.math`."""
 
 FUNCTIONS["truth"] = truth
 FUNCTIONS.update(PUBLIC)

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Functions written with jax.numpy and jax.lax: JAX traces them, and fa reads its trace.
 
-JAX makes a jaxpr of a function, a list of primitives; what it captures are the
-jaxpr's constants. Each primitive is run here on traced values. An array of them is
-a NumPy array of objects, so that what moves elements (reshape, broadcast,
-concatenate, ...) is NumPy's; a captured array stays whole until elements are taken.
+JAX makes a jaxpr of a function, a list of primitives; captured arrays are the jaxpr's
+constants. This module runs each primitive on traced values. An array of traced values is a
+NumPy array of objects, so NumPy moves elements (reshape, broadcast, concatenate, ...). A
+captured array stays whole until elements are taken.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def own_array(value: Any) -> Any:
 
 
 def call(function: Callable[..., Any], region: Region, arguments: list[Scalar]) -> Any:
-    """What the function gives for traced values; raises what JAX raises of it."""
+    """The function's result for traced values; passes errors of JAX on."""
     jax = sys.modules["jax"]
     wide = np.float64 if jax.config.jax_enable_x64 else np.float32
     types = {"f32": np.float32, "f64": wide, "i1": np.bool_}
@@ -159,7 +159,7 @@ class _Interpreter:
         )
 
     def _evaluated(self, equation: Any, operands: list[Any]) -> list[Any]:
-        """What does not depend on the coordinates, by JAX."""
+        """The results of an equation without coordinates, computed by JAX."""
         if any(getattr(x, "ndim", 0) for x in operands):
             self._region.captures.is_certain = False  # values are read
         results = equation.primitive.bind(*operands, **equation.params)

@@ -11,16 +11,16 @@ from typing import Any
 
 
 class Made:
-    """A function, and what made it.
+    """A function with its maker and the maker's arguments.
 
-    Pickled it is what made it and what that was given: another process makes it anew.
+    A pickle holds the maker and its arguments; another process makes the function anew.
 
     Attributes:
         function: the function.
-        maker: what made it, a function of a module.
-        args: what that was given.
-        options: likewise, by name.
-        traces: what `memo` keeps of it; no part of what it is.
+        maker: the function of a module that made it.
+        args: the maker's arguments.
+        options: the maker's keywords.
+        traces: traces that `memo` keeps; no part of the function's identity.
     """
 
     def __init__(

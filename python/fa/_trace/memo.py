@@ -1,9 +1,9 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What was traced once is not traced again, where that is certain to be the same.
+"""Reuse of traces, where a new trace is certain to be the same.
 
-A function's trace is determined by its code and by what that code can name: its
-globals, closure cells and defaults. It is kept under those if all of them are
+A function's code, globals, closure cells and defaults determine its trace. They are the
+trace's key if all of them are
 
 - numbers, strings and None: by value, so that another number is another key;
 - arrays: by type, shape and device. Their values are not read, or the trace is not
@@ -79,11 +79,11 @@ def _tensor_classes() -> tuple[type, ...]:
 
 
 class _Unknown(Exception):
-    """What is read can't be part of a key."""
+    """A value that is read cannot be part of a key."""
 
 
 def _tensor_description(tensor: Any) -> tuple[Any, ...]:
-    """What a key has of a tensor."""
+    """The part of a key that a tensor gives."""
     # Attributes that shadow known names, and what can't be captured.
     if tensor.__dict__ and not _KNOWN.isdisjoint(tensor.__dict__):
         raise _Unknown
@@ -104,7 +104,7 @@ def _array_description(array: Any) -> tuple[Any, ...]:
 
 
 _Described = tuple[Any, Callable[[Any], tuple[Any, ...]], tuple[Any, ...]]
-"""An array, what describes it, and how it was described."""
+"""An array, a function that describes it, and its description."""
 
 
 class _Fingerprint:
@@ -308,7 +308,7 @@ _known: dict[tuple[Any, ...], Known] = {}
 
 
 class Fingerprint(NamedTuple):
-    """What a trace is kept under."""
+    """The key of a trace."""
 
     key: tuple[Any, ...]
     described: tuple[_Described, ...]

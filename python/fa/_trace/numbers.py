@@ -24,7 +24,7 @@ _values: dict[tuple[types.CodeType, str], set[float] | None] = {}
 def _numbers(
     function: Any, depth: int = 0
 ) -> Iterator[tuple[types.FunctionType, str, int | float]]:
-    """(function, name, number) of what a function, and those that it holds, name."""
+    """(function, name, number) for the numbers that a function, and those it holds, name."""
     if depth == _DEPTH:
         return
     function = plain(function)
@@ -89,7 +89,7 @@ def note_traced(*functions: Any) -> None:
 
 
 def _place(function: types.FunctionType) -> str:
-    """Where a function was written; of fa's own what made it."""
+    """The place of a function's source; for fa's own functions, their maker."""
     code, module = function.__code__, str(function.__globals__.get("__name__"))
     if module in ("fa.masks", "fa.scores", "fa._masks.blocks"):
         module = module.replace("_masks.blocks", "masks")

@@ -1,6 +1,6 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operators that others registered with PyTorch, by what their implementation does.
+"""Operators that others registered with PyTorch, traced through their implementation.
 
 An operator of `torch.library` has an implementation, often a few lines with
 functions of PyTorch. It is called with stand-ins: tensors of no dimensions and
@@ -77,7 +77,7 @@ class _StandIn(torch.Tensor):
 
 
 def _plain(x: Any) -> Any:
-    """What a stand-in stands for."""
+    """The traced value of a stand-in."""
     if isinstance(x, _StandIn):
         return x.value
     if isinstance(x, (tuple, list)):
@@ -86,7 +86,7 @@ def _plain(x: Any) -> Any:
 
 
 def _wrapped(x: Any) -> Any:
-    """The stand-in of what is traced."""
+    """The stand-in of a traced value."""
     if isinstance(x, tuple):
         return tuple(map(_wrapped, x))
     return _StandIn.of(x) if isinstance(x, Scalar) else x
@@ -97,7 +97,7 @@ _KEYS = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CPU")
 
 
 def _implementation(function: Any) -> Any:
-    """What an operator does with tensors of the CPU; raises if it has nothing."""
+    """The implementation of an operator for the CPU; raises if there is none."""
     for key in _KEYS:
         if torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), key):
             return functools.partial(function._op_dk, getattr(torch._C.DispatchKey, key))
@@ -172,11 +172,11 @@ def apply(function: Any, args: tuple[Any, ...]) -> Any:
 
 
 def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What an operator of torch.ops gives for traced values.
+    """The result of an operator of torch.ops for traced values.
 
     Args:
         function: an `OpOverload` or `OpOverloadPacket`, none of PyTorch's own.
-        args: what it is called with; traced values and others.
+        args: its arguments, traced values and others.
         kwargs: likewise.
     """
     overload = _overload(function)

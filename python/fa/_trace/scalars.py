@@ -1,11 +1,11 @@
 # Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Values of a score or mask function while it is traced, and what it captures.
+"""Values of a score or mask function while it is traced.
 
-A function is called once, with `Scalar`s for its arguments. What it does with
-them is written down as ops of a region of `fa.attention`. There are floats (of the
-type that attention computes in, f32 or f64), booleans (i1) and integers. These carry the range of their values: what fits 32
-bits is an `index`, which has 32 bits on a GPU, and what may not is an i64.
+fa calls a function once, with `Scalar`s for its arguments, and writes its operations as ops
+of a region of `fa.attention`. There are floats (of the type of scores, f32 or f64), booleans
+(i1) and integers. An integer carries the range of its values: it is an `index`, which has 32
+bits on a GPU, if the range fits 32 bits, and else an i64.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ FLOATS = ("f32", "f64")
 """Types of floats; all in one region have the same."""
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
-"""What can be done with traced values, by the names of PyTorch and NumPy; `functions`
-and `captured` put it there. "torch.ops" is what calls an operator of another namespace."""
+"""Operations on traced values, by the names of PyTorch and NumPy; `functions` and `captured`
+fill it. "torch.ops" calls an operator of another namespace."""
 
 
 class Region:
     """The ops of one function, each once.
 
     Args:
-        captures: what the score and the mask function capture (`captured.Captures`).
+        captures: the captured arrays of score and mask function (`captured.Captures`).
         is_torch: whether the types of traced values are PyTorch's, else NumPy's.
     """
 
@@ -53,13 +53,13 @@ class Region:
         self._count = 0
         """How many names are taken."""
         self.lengths: dict[str, Any] = {}
-        """What "query_length" and "key_length" are, where not the arrays' sizes."""
+        """The values of "query_length" and "key_length", if not the arrays' sizes."""
         self.sequences: tuple[str, int] | None = None
         """Of packed sequences: the name of a sequence's number, and how many there are."""
         self._known: dict[str, str] = {}
 
     def state(self) -> tuple[Any, ...]:
-        """What was written down until now, for `reset`."""
+        """The ops and captures so far, for `reset`."""
         captures = self.captures
         return (
             *(list(self.lines), self._count, dict(self._known), list(captures.list)),
@@ -67,13 +67,13 @@ class Region:
         )
 
     def reset(self, state: tuple[Any, ...]) -> None:
-        """Forgets what was written down since `state`."""
+        """Forgets ops and captures since `state`."""
         lines, self._count, self._known, arrays, lengths, extents = state
         self.lines[:] = lines
         self.captures.reset(arrays, lengths, extents)
 
     def length(self, name: str) -> Any:
-        """What "query_length" or "key_length" is: of the arrays, or of packed sequences."""
+        """The value of "query_length" or "key_length", of the arrays or of a packed sequence."""
         if self.lengths:
             return self.lengths[name]
         self.captures.lengths.add(name)

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Score and mask functions in Python as regions of `fa.attention`.
 
-A function is called once with traced values. PyTorch's and NumPy's functions hand
-what they are given over to these (`__torch_function__`, `__array_function__`,
-`__array_ufunc__`); functions of JAX don't, and are traced by JAX (`jaxpr`).
+fa calls a function once with traced values. PyTorch's and NumPy's functions dispatch to these
+(`__torch_function__`, `__array_function__`, `__array_ufunc__`). Functions of JAX do not; JAX
+itself traces them (`jaxpr`).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _require_arguments(function: Callable[..., Any], what: str, count: int) -> N
 
 
 def _maker_hint(function: Any, signature: inspect.Signature) -> str:
-    """For what makes a mask or score and was not called: fa.masks.sliding_window."""
+    """A hint for a maker that was not called, such as fa.masks.sliding_window."""
     module = getattr(function, "__module__", "") or ""
     if module not in ("fa.masks", "fa.scores", "fa._masks.blocks"):
         return ""
@@ -99,7 +99,7 @@ _stance = threading.RLock()
 
 @contextlib.contextmanager
 def _uncompiled() -> Iterator[None]:
-    """Has what torch.compile made run as what it was given, whatever calls it.
+    """Runs results of torch.compile as the original functions, whatever calls them.
 
     The stance is the process's: code of other threads that is compiled runs as it was
     written for as long, which gives the same results.
@@ -123,13 +123,12 @@ def _is_other_array(value: Any) -> bool:
 def with_indexable(function: Any, own: Callable[[Any], Any] = IndexableArray) -> Any:
     """The function with its own variables that are arrays as `IndexableArray`s.
 
-    Its own variables are closure cells, globals that it names, defaults and what
-    functools.partial gives it: what is in objects, containers and other functions
-    stays as it is.
+    Its own variables are closure cells, globals that it names, defaults and arguments of
+    functools.partial. Arrays in objects, containers and other functions stay as they are.
 
     Args:
-        function: the user's.
-        own: what is made of an array that is no tensor of PyTorch.
+        function: the user's function.
+        own: converts an array that is no tensor of PyTorch.
     """
     function = plain(function)
 
@@ -171,7 +170,7 @@ def with_indexable(function: Any, own: Callable[[Any], Any] = IndexableArray) ->
 
 
 def call_function(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a user's function gives that is called by one of fa's: traced, or as it is."""
+    """The result of a user's function that one of fa's calls, traced if fa is tracing."""
     if is_tracing() and all(type(x) is Scalar for x in arguments):
         what = "score_mod" if len(arguments) == 5 else "mask_mod"
         return _call(function, what, arguments[0]._region, list(arguments))
@@ -366,7 +365,7 @@ def trace_functions(
 
 
 def known_functions(score_mod: Any, mask_mod: Any, query: Any) -> Traced | None:
-    """What functions that were traced before became; None for others."""
+    """The trace of functions that were traced before; None for others."""
     of_query = is_torch_tensor(query), compute_type_of(query)
     made = mask_mod if score_mod is None else score_mod if mask_mod is None else None
     is_own = type(made) is Made
@@ -386,21 +385,21 @@ def trace(
     mask_mod: Callable[..., Any] | None = None,
     dtype: str = "f32",
 ) -> Variant:
-    """What a score and a mask function become: `print(fa.trace(mask_mod=f))`.
+    """Traces a score and a mask function: `print(fa.trace(mask_mod=f))` shows their MLIR.
 
     Args:
         score_mod: score_mod(score, b, h, q_idx, kv_idx), as for `fa.attention`.
         mask_mod: mask_mod(b, h, q_idx, kv_idx), as for `fa.attention`.
-        dtype: element type of q, k and v, as in `fa.AttentionConfig`: scores are of
-            float64 where that is "f64", else of float32.
+        dtype: element type of q, k and v, as in `fa.AttentionConfig`. Scores are float64 if
+            it is "f64", else float32.
 
     Returns:
-        The variant. Its text is the MLIR of the two regions; as `variant` of a
-        `fa.AttentionConfig` it can be compiled: `fa.compile(config, "sm_90a")`.
-        Such a kernel takes q, k, v, the arrays in `variant.arrays`, and results.
+        The variant. Its text is the MLIR of the two regions. As `variant` of a
+        `fa.AttentionConfig` it can be compiled: `fa.compile(config, "sm_90a")`. Such a
+        kernel takes q, k, v, the arrays in `variant.arrays`, and the results.
 
     Raises:
-        TraceError: a function does what can't be traced.
+        TraceError: a function that cannot be traced.
     """
     variant, arrays, *_ = trace_both(
         score_mod, mask_mod, "torch" in sys.modules, compute_type(dtype)
@@ -446,14 +445,14 @@ def call_with_lengths(
     sequences: int,
     arguments: tuple[Any, ...],
 ) -> Any:
-    """What a function of packed sequences returns.
+    """The result of a function of packed sequences.
 
     Args:
         function: score_mod or mask_mod.
-        lengths: of queries and keys, of the sequence.
-        sequence: its number, the function's batch entry.
-        sequences: how many there are.
-        arguments: what it is called with.
+        lengths: the numbers of queries and keys of the sequence.
+        sequence: the number of the sequence, the function's batch entry.
+        sequences: the number of sequences.
+        arguments: the function's arguments.
     """
     region = current_region("a function of packed sequences")
     before = region.lengths, region.sequences
