@@ -16,7 +16,7 @@
 #               schedules: mutants of schedules through hopper-verify and the interpreter;
 #               values emulator gradients sm_80 sm_90a: random functions from Python;
 #               runtime: damaged images; families: all model families of the installed
-#               transformers, once, whose table goes to docs/transformers.md.
+#               transformers, once, whose table goes to test/zoo/families.md.
 #               Without any: all.
 #
 # Crashers and logs of failures go to out/fuzz, and the last lines say how to store them. The
@@ -129,7 +129,7 @@ fuzzer() { # KIND SEED: some seconds to a minute of it
 if [[ " ${kinds[*]} " == *" families "* ]]; then
   echo "== families"
   $python test/zoo/run_zoo.py --seconds $((minutes * 60)) --json "$out/families.json" \
-    --table docs/transformers.md || failed=1
+    --table test/zoo/families.md || failed=1
   rest=()
   for kind in "${kinds[@]}"; do [ "$kind" = families ] || rest+=("$kind"); done
   [ ${#rest[@]} -gt 0 ] || exit $failed
