@@ -231,7 +231,7 @@ class _Won(NamedTuple):
 
 _ON_CPUS = (
     # Forward and backward together on an Intel Xeon with AMX, one thread, PyTorch's time over
-    # fa's: "CPU" in benchmarks/results/README.md. What is not here is below 1,
+    # fa's: benchmarks/results/cpu_training-xeon.json. What is not here is below 1,
     # at some length or head dim at least, and bfloat16 without AMX has not been measured.
     _Won(("full", "causal"), (torch.float32,), keys=512),  # 1.01 to 1.58
     _Won(("full", "causal"), (torch.float16,)),  # 1.00 to 2.30
