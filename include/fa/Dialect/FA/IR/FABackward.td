@@ -15,12 +15,13 @@ def FA_AttentionBackwardOp : FA_Op<"attention_backward", [Pure,
   ]> {
   let summary = "gradients of fa.attention";
   let description = [{
-    Of a scalar function of `fa.attention`'s results, the gradients with respect
-    to its operands and to captured tensors, by those with respect to its
-    results: `out_grad` and, where there is one, `lse_grad`. Scale, regions and
-    `times` are those of the forward, `out` and `lse` its results. With `P` the
-    weights, `s` the scaled products, and `kept` 1 where the `keep` region holds
-    (Dao et al. 2022, Algorithm 4):
+    The chain rule through `fa.attention`. The op takes the gradients of a
+    scalar function with respect to the forward's results (`out_grad` and,
+    optionally, `lse_grad`). It gives the gradients with respect to the
+    forward's operands and to captured tensors. Scale, regions and `times` are
+    the forward's, `out` and `lse` its results. `P` are the weights, `s` the
+    scaled products, and `kept` is 1 where the `keep` region holds (Dao et al.
+    2022, Algorithm 4):
 
     ```
     P(i,j)   = exp(score(s(i,j), b, h, i, j) - lse(i)) where mask, 0 elsewhere
@@ -34,33 +35,35 @@ def FA_AttentionBackwardOp : FA_Op<"attention_backward", [Pure,
     key_grad(j,:)   = scale * sum_i dS(i,j) * query(i,:)
     ```
 
-    Query heads that share a key head add up in its gradients. The `adjoint`
-    region takes `(s : c, b, h, i, j : index, g : c)`, c the compute type, the score function's
-    arguments and the gradient with respect to its result, and ends in
-    `fa.yield_adjoint`, which gives dS and what is added to the gradients of the
-    captured tensors, `wrt`. Without it the score function is the identity.
-    `fa-differentiate` makes it of the `score` region. Gradients of captured
-    tensors are sums in it, whatever the tensors' types; like the reads they
-    come from, their indices are clamped.
+    Query heads that share a key head add up in its gradients.
+
+    The `adjoint` region takes `(s : c, b, h, i, j : index, g : c)`: the score
+    function's arguments, c the compute type, and the gradient with respect to
+    the score. It ends in `fa.yield_adjoint`, which gives dS and the terms of
+    the gradients of the captured tensors `wrt`. `fa-differentiate` makes it
+    from the `score` region. Without it the score function is the identity.
+    Gradients of captured tensors are summed in the compute type, whatever the
+    tensors' types. The terms' indices are clamped like those of the reads that
+    they come from.
 
     A row with nothing to attend has no part in any gradient.
 
-    D is the first of its sums, but for 16-bit elements where a gradient of a
-    captured tensor sums elements of one row in one place (slopes, scales,
-    buckets): there the second, which has no rounding of the output
+    D is computed by the first of its two sums. The second is used for 16-bit
+    elements if a gradient of a captured tensor sums elements of one row in one
+    place (slopes, scales, buckets): it has no rounding of the output
     (`fa.softmax_delta`).
 
     Constraints: those of `fa.attention`, by its labels, and
-    - `fa_attention_backward_c1`: results behind the third are as many as the
-      tensors of `wrt`, of their shapes and the compute type.
-    - `fa_attention_backward_c2`: `lse` is of shape [B,Hq,Sq] and the compute type, and so is
-      `lse_grad`.
+    - `fa_attention_backward_c1`: the fourth and further results are as many as
+      the tensors of `wrt`, of their shapes and the compute type.
+    - `fa_attention_backward_c2`: `lse` and `lse_grad` have the shape [B,Hq,Sq]
+      and the compute type.
     - `fa_attention_backward_c3`: the adjoint region has the arguments and the
-      terminator given above and no side effects; what it adds goes to tensors
-      of `wrt`, with an index for each of their dimensions.
+      terminator given above and no side effects; its terms go to tensors of
+      `wrt`, with an index for each of their dimensions.
 
-    It exists so that gradients are derived from the same regions as the
-    forward: every mask, score function and dropout that `fa.attention` takes.
+    It exists so that the forward's regions give the gradients, too, for every
+    mask, score function and dropout that `fa.attention` takes.
     `fa-decompose` turns it into the standard algorithm.
 
     Example (a bias for each head):
@@ -122,10 +125,10 @@ def FA_AttentionBackwardOp : FA_Op<"attention_backward", [Pure,
     void clampCapturedIndices(::mlir::OpBuilder &builder);
     /// The scale given, or 1/sqrt(D).
     double getScaleOrDefault();
-    /// How the adjoint region ends; null without one.
+    /// The adjoint region's terminator; null without a region.
     YieldAdjointOp getAdjointYield();
     /// Whether a captured tensor's gradient sums elements of one row in one
-    /// place, as far as the indices of the place tell.
+    /// place, as far as the place's indices tell.
     bool addsRowsUp();
   }];
 }
@@ -133,14 +136,14 @@ def FA_AttentionBackwardOp : FA_Op<"attention_backward", [Pure,
 def FA_YieldAdjointOp : FA_Op<"yield_adjoint", [Pure, Terminator, ReturnLike,
     AttrSizedOperandSegments,
     ParentOneOf<["AttentionBackwardOp", "SoftmaxGradOp"]>]> {
-  let summary = "gradient with respect to the scaled product, and what is added";
+  let summary = "gradient with respect to the scaled product, and further terms";
   let description = [{
     Ends an adjoint region. `grad` is the gradient with respect to the product
-    that the region takes. The n-th of `terms` is added to the gradient number
-    `to[n]` of those of captured tensors, at the next indices of `at`, as many as
-    that has dimensions.
+    that the region takes. The n-th of `terms` is added to gradient number
+    `to[n]` of the captured tensors. Its place are the next indices of `at`, one
+    for each of that tensor's dimensions.
 
-    All of them have the compute type.
+    `grad` and all terms have the compute type.
 
     Example: `fa.yield_adjoint %ds add %x, %y at %h, %i, %j to [0, 1] : f32` adds
     %x to an element of a vector and %y to one of a matrix.
@@ -167,27 +170,29 @@ def FA_CustomGradientOp : FA_Op<"custom_gradient", [Pure,
       "$_self">]> {
   let summary = "values with a gradient that is given, or with none";
   let description = [{
-    In a score function, its `values`, and another gradient than theirs: that
-    with respect to `inputs` is what the `gradient` region makes of the results'
-    gradients, and nothing else is followed. Without inputs there is no region:
-    the gradient is 0, and the values count as constants. The region may use
-    values from above and must be free of side effects; as a chain rule it is
-    linear in its arguments. `unknown` is there in the place of the region where
-    nobody could say it: it says why, and to differentiate is an error.
+    In a score function: the results are the `values`, and their gradient is not
+    the values' own. The `gradient` region takes the gradients with respect to
+    the results and gives those with respect to `inputs`. No other path is
+    differentiated. Without inputs there is no region: the gradient is 0, and
+    the values count as constants. The region may use values from above and must
+    be free of side effects. As a chain rule it is linear in its arguments.
 
-    `fa-differentiate` puts the region in the adjoint. Everything else takes the
-    values: `fa-decompose` leaves nothing of the op.
+    `unknown` replaces the region if the gradient cannot be expressed. It holds
+    the reason, and differentiating the op is an error.
+
+    `fa-differentiate` puts the region into the adjoint. Everything else takes
+    the values, and `fa-decompose` removes the op.
 
     Constraints:
-    - `fa_custom_gradient_c1`: there is a value, and a region or `unknown`, and
-      not both, exactly where there are inputs.
+    - `fa_custom_gradient_c1`: there is a value; an op with inputs has either a
+      region or `unknown`, an op without inputs has neither.
     - `fa_custom_gradient_c2`: the region takes a gradient for each value, of its
       type, and ends in `fa.yield_gradients` with one for each input, of its
       type.
     - `fa_custom_gradient_c3`: the region is free of side effects.
 
-    It exists because no arithmetic says that a value has another derivative than
-    its own: `detach`, `no_grad` and `autograd.Function` of PyTorch,
+    It exists because no arithmetic gives a value a derivative other than its
+    own: `detach`, `no_grad` and `autograd.Function` of PyTorch,
     `stop_gradient`, `custom_jvp` and `custom_vjp` of JAX.
 
     Example (rounding that lets gradients through; a constant):
@@ -202,9 +207,8 @@ def FA_CustomGradientOp : FA_Op<"custom_gradient", [Pure,
     ```
   }];
   let arguments = (ins
-    Arg<Variadic<FA_ComputeType>, "what the results are">:$values,
-    Arg<Variadic<FA_ComputeType>, "what the gradient is with respect to">
-      :$inputs,
+    Arg<Variadic<FA_ComputeType>, "values of the results">:$values,
+    Arg<Variadic<FA_ComputeType>, "values to differentiate by">:$inputs,
     OptionalAttr<StrAttr>:$unknown
   );
   let results = (outs Variadic<FA_ComputeType>:$results);
@@ -216,12 +220,13 @@ def FA_CustomGradientOp : FA_Op<"custom_gradient", [Pure,
   let hasVerifier = 1;
   let hasRegionVerifier = 1;
   let extraClassDeclaration = [{
-    /// Replaces those in an op's regions by their values: what is left to do
-    /// where nothing is differentiated any more.
+    /// Replaces each of these ops in an op's regions by its values, once
+    /// nothing is differentiated any more.
     static void takeValues(::mlir::RewriterBase &rewriter,
                            ::mlir::Operation *op);
-    /// Builds the gradients with respect to the inputs, of those with respect
-    /// to the results. `map` leads to what the region uses from above.
+    /// Builds the gradients with respect to the inputs from those with respect
+    /// to the results. `map` leads to the values that the region uses from
+    /// above.
     ::llvm::SmallVector<::mlir::Value>
     buildGradients(::mlir::OpBuilder &builder, ::mlir::IRMapping map,
                    ::mlir::ValueRange gradients);
@@ -250,10 +255,10 @@ def FA_SoftmaxGradOp : FA_Op<"softmax_grad", [
   ]> {
   let summary = "add a block of scores' part to the gradients";
   let description = [{
-    The backward's step, as `fa.online_softmax` is the forward's: what a block of
-    scores S [M,N] adds to the gradients with respect to its queries, keys and
-    values, and to captured tensors (Dao et al. 2022, Algorithm 4, lines 11 to
-    22). With the log-sum-exp and D of the rows:
+    The backward's step, as `fa.online_softmax` is the forward's. A block of
+    scores S [M,N] adds its part to the gradients with respect to its queries,
+    keys and values, and to captured tensors (Dao et al. 2022, Algorithm 4,
+    lines 11 to 22). With the log-sum-exp and D of the rows:
 
     ```
     P(i,j)  = exp(S(i,j) - lse(i))
@@ -266,30 +271,31 @@ def FA_SoftmaxGradOp : FA_Op<"softmax_grad", [
     captured'   = captured + adds
     ```
 
-    P and dS are rounded to the queries' type before their products, which are
-    summed in the compute type c (`fa.attention`). Neither the scale of the products nor `times` is in these
-    sums: both are applied to what comes out.
+    P and dS are rounded to the queries' type before their products. Products
+    are summed in the compute type c (`fa.attention`). These sums contain
+    neither the scale of the products nor `times`: the user of the results
+    applies both.
 
     The `adjoint` region takes `(product : c, row, column : index, g : c)`,
     row and column within the block, and ends in `fa.yield_adjoint`. The `keep`
     region takes `(row, column : index)` and yields an i1. Both must be free of
     side effects.
 
-    Every element of the block adds something, in any order: it may be tiled
-    along i and j. Rows and keys that are padded have `lse = +inf` or `S = -inf`:
-    they add 0. A row with nothing to attend has S = -inf, and any lse that is
+    The elements of the block may be added in any order, so the op may be tiled
+    along i and j. Padding rows and keys have `lse = +inf` or `S = -inf`: they
+    add 0. A row with nothing to attend has S = -inf, and any lse that is
     not -inf (fa-decompose: 0).
 
-    It exists for the same reason as `fa.online_softmax`: `linalg.generic` has no
-    reductions along different dimensions in one op. Tiling: `TilingInterface`
-    over (i, j). `decomposeOperation` gives `linalg.generic` ops, on whole
-    matrices the standard algorithm (Algorithm 3).
+    It exists for the same reason as `fa.online_softmax`: `linalg.generic` has
+    no reductions along different dimensions in one op. Tiling:
+    `TilingInterface` over (i, j). `decomposeOperation` gives `linalg.generic`
+    ops; on whole matrices they are the standard algorithm (Algorithm 3).
 
     Constraints:
     - `fa_softmax_grad_c1`: sizes agree between operands; query, key, value and
       out_grad have one element type, the others its compute type.
     - `fa_softmax_grad_c2`: the regions have the arguments and terminators given
-      above; what the adjoint adds goes to one of the captured tensors'
+      above; each term of the adjoint goes to one of the captured tensors'
       gradients, with an index for each of their dimensions.
 
     Example:
@@ -355,7 +361,7 @@ def FA_SoftmaxGradOp : FA_Op<"softmax_grad", [
     /// Whether every weight is kept.
     bool keepsAll();
     YieldAdjointOp getAdjointYield();
-    /// Whether what the adjoint yields is computed of the product.
+    /// Whether a yielded value of the adjoint depends on the product.
     bool readsProduct(::mlir::Value yielded);
     /// AggregatedOpInterface: `linalg.generic` and `fa.accumulate` ops.
     ::mlir::FailureOr<::mlir::SmallVector<::mlir::Value>>
@@ -374,8 +380,8 @@ def FA_SoftmaxDeltaOp : FA_Op<"softmax_delta", [
   ]> {
   let summary = "add a block of scores' part to D";
   let description = [{
-    D, the number that the backward subtracts from a row's gradients of weights,
-    as two sums over the keys: D = delta / sum. With a block of scores S [M,N]
+    The backward subtracts D from a row's gradients of weights. This op computes
+    D = delta / sum by two sums over the keys. With a block of scores S [M,N]
     and the log-sum-exp of the rows:
 
     ```
@@ -387,12 +393,13 @@ def FA_SoftmaxDeltaOp : FA_Op<"softmax_delta", [
 
     In exact arithmetic D is rowsum(out_grad * out) (Dao et al. 2022, appendix
     B.2, equation 4), and the sum is 1. An output of 16 bits has two roundings:
-    that of the weights before their product with the values, and its own. The
-    rounding of the lse multiplies a row's weights by a factor, which the sum
-    takes out. A gradient that sums a row's elements in one place keeps the
-    error of D and loses the rest, since the row's elements sum to 0.
-    `fa-decompose` builds this op for such gradients: all numbers here have the
-    compute type.
+    its own, and that of the weights before their product with the values. The
+    rounding of the lse multiplies a row's weights by a factor; the division by
+    the sum removes the factor.
+
+    A row's elements sum to 0. A gradient that sums them in one place thus keeps
+    the error of D and cancels the rest. For such gradients `fa-decompose`
+    builds this op, whose numbers all have the compute type.
 
     The `keep` region takes `(row, column : index)` within the block and yields
     an i1. It must be free of side effects. A score of -inf adds nothing, and
@@ -465,19 +472,18 @@ def FA_AccumulateOp : FA_Op<"accumulate", [Pure, DestinationStyleOpInterface,
 
     The `places` region takes the coordinates of an element of `terms`, and
     yields its place in the result, an index for each dimension. It must be free
-    of side effects; a place outside of the result is undefined.
+    of side effects. A place outside the result is undefined behaviour.
     `decomposeOperation` gives loops over the elements.
 
     It exists because `linalg.generic` writes where an affine map of its loops
-    says, while the gradient of what a score function reads from a captured
-    tensor goes wherever the function read it: `bias[h, i, j]`, `table[i - j]`,
-    `table[bucket[i, j]]`.
+    leads, while the gradient of a captured tensor goes wherever the score
+    function read it: `bias[h, i, j]`, `table[i - j]`, `table[bucket[i, j]]`.
 
-    With `ordered = n`, additions to an element come one after another in an
-    order that is the same each time, so that sums have the same bits: those of
-    an iteration of an `scf.forall` after those of iterations that are n, 2 n,
-    ... before it in the last dimension. Others never add to the same element,
-    and no two iterations do where n is 0.
+    With `ordered = n`, additions to an element come one after another, in the
+    same order each time, so sums have the same bits. An iteration of an
+    `scf.forall` adds after the iterations that are n, 2 n, ... before it in the
+    last dimension. Other iterations never add to the same element; if n is 0,
+    no two iterations do.
 
     Constraint `fa_accumulate_c1`: the region takes an index for each dimension
     of `terms` and yields one for each of `init`.
@@ -493,8 +499,8 @@ def FA_AccumulateOp : FA_Op<"accumulate", [Pure, DestinationStyleOpInterface,
     ```
   }];
   let arguments = (ins
-    Arg<FA_StateTensor, "what is added">:$terms,
-    Arg<FA_StateTensor, "what it is added to">:$init,
+    Arg<FA_StateTensor, "terms to add">:$terms,
+    Arg<FA_StateTensor, "the sums so far">:$init,
     OptionalAttr<I64Attr>:$ordered
   );
   let results = (outs FA_StateTensor:$result);
@@ -508,16 +514,16 @@ def FA_AccumulateOp : FA_Op<"accumulate", [Pure, DestinationStyleOpInterface,
     ::mlir::MutableOperandRange getDpsInitsMutable() {
       return getInitMutable();
     }
-    /// Whether terms that differ in this coordinate may have other places.
+    /// Whether terms that differ in this coordinate may have different places.
     bool placeDependsOn(unsigned dim);
-    /// Whether terms of a matrix have the same place where their coordinates
+    /// Whether two terms of a matrix have the same place if their coordinates
     /// have the same difference: `table[i - j]`, `table[bucket[i - j]]`.
     bool placeIsOfDifference();
-    /// Whether terms that differ in any of these coordinates, and those alone,
-    /// have different places.
+    /// Whether terms have different places exactly if they differ in one of
+    /// these coordinates.
     bool hasOwnPlaces(::llvm::ArrayRef<unsigned> dims);
-    /// Whether iterations of the scf.forall around it that differ in a dimension
-    /// have different places.
+    /// Whether iterations of the enclosing scf.forall that differ in this
+    /// dimension have different places.
     bool hasOwnPlacesIn(unsigned gridDim);
     /// AggregatedOpInterface: sums along dimensions that places do not depend
     /// on, then loops over the elements.
@@ -528,7 +534,7 @@ def FA_AccumulateOp : FA_Op<"accumulate", [Pure, DestinationStyleOpInterface,
 
 def FA_YieldPlacesOp : FA_Op<"yield_places", [Pure, Terminator, ReturnLike,
     HasParent<"AccumulateOp">]> {
-  let summary = "where an element is added";
+  let summary = "place at which fa.accumulate adds an element";
   let arguments = (ins Variadic<Index>:$places);
   let assemblyFormat = "($places^)? attr-dict";
 }
@@ -540,17 +546,18 @@ def FA_AccumulateSliceOp : FA_Op<"accumulate_slice", [Pure,
   let summary = "add a tile to a slice of a tensor";
   let description = [{
     `result` is `init` with `part` added to the slice at `offsets`, of `sizes`
-    and `strides`, as `tensor.insert_slice` would write it; a size of 1 that
-    `part` lacks is dropped. Additions of other iterations of an `scf.forall` to
-    the same element are not lost: on a GPU each is atomic.
+    and `strides`, as `tensor.insert_slice` would write it. Sizes of 1 that
+    `part` lacks are dropped. Additions by other iterations of an `scf.forall`
+    to the same element are not lost: on a GPU each addition is atomic.
 
-    With `ordered = n` sums have the same bits each time, as `fa.accumulate` says
-    it; an iteration then visits its slices in the order in which they lie in
-    memory.
+    With `ordered = n`, sums have the same bits each time, as `fa.accumulate`
+    defines it. An iteration then visits its slices in the order in which they
+    lie in memory.
 
-    It exists because the blocks of a grid add to the same rows: a block of keys
-    to the gradients of all queries. `decomposeOperation` gives a slice, a sum
-    and an insertion, for where there are no other iterations at the same time.
+    It exists because the blocks of a grid add to the same rows: each block of
+    keys adds to the gradients of all queries. `decomposeOperation` gives a
+    slice, a sum and an insertion, for programs whose iterations run one after
+    another.
 
     Constraint `fa_accumulate_slice_c1`: `part` has the slice's sizes.
     Constraint `fa_accumulate_slice_c2`: `ordered` is at least 0 and fits 32 bits.
@@ -563,8 +570,8 @@ def FA_AccumulateSliceOp : FA_Op<"accumulate_slice", [Pure,
     ```
   }];
   let arguments = (ins
-    Arg<FA_StateTensor, "what is added">:$part,
-    Arg<FA_StateTensor, "what it is added to">:$init,
+    Arg<FA_StateTensor, "tile to add">:$part,
+    Arg<FA_StateTensor, "the sums so far">:$init,
     Variadic<Index>:$offsets, Variadic<Index>:$sizes, Variadic<Index>:$strides,
     DenseI64ArrayAttr:$static_offsets, DenseI64ArrayAttr:$static_sizes,
     DenseI64ArrayAttr:$static_strides, OptionalAttr<I64Attr>:$ordered
@@ -604,17 +611,17 @@ def FA_AccumulateSliceOp : FA_Op<"accumulate_slice", [Pure,
 def FA_ParallelAccumulateOp : FA_Op<"parallel_accumulate", [
     DeclareOpInterfaceMethods<ParallelCombiningOpInterface>,
     AllTypesMatch<["sum", "dest"]>]> {
-  let summary = "what iterations of a grid have added adds up";
+  let summary = "sum of the additions of a grid's iterations";
   let description = [{
-    In `scf.forall.in_parallel`. `dest` is a tensor that the iterations share,
-    `sum` what one of them has made of it by adding: `fa.accumulate_slice`,
-    `fa.accumulate` and `fa.softmax_grad`. The result of the loop is what was
-    there before plus what all of them have added, in any order that these
+    In `scf.forall.in_parallel`. The iterations share the tensor `dest`. `sum`
+    is `dest` after the additions of one iteration: `fa.accumulate_slice`,
+    `fa.accumulate` and `fa.softmax_grad`. The loop's result is the initial
+    tensor plus the additions of all iterations, in any order that these
     operations leave open.
 
     It exists because `tensor.parallel_insert_slice` is for parts that do not
-    overlap. Where iterations run one after another, `sum` is what the next one
-    finds.
+    overlap. If iterations run one after another, `sum` is the next one's
+    `dest`.
 
     Example:
 
@@ -625,8 +632,9 @@ def FA_ParallelAccumulateOp : FA_Op<"parallel_accumulate", [
     ```
   }];
   let arguments = (ins
-    Arg<FA_StateTensor, "what this iteration made of it">:$sum,
-    Arg<FA_StateTensor, "what iterations share">:$dest
+    Arg<FA_StateTensor, "the shared tensor after this iteration's additions">
+      :$sum,
+    Arg<FA_StateTensor, "tensor that the iterations share">:$dest
   );
   let assemblyFormat = "$sum `into` $dest attr-dict `:` type($dest)";
 }

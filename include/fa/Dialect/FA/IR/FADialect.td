@@ -9,12 +9,14 @@ include "mlir/IR/OpBase.td"
 def FA_Dialect : Dialect {
   let name = "fa";
   let cppNamespace = "::fa";
-  let summary = "What attention computes, before how";
+  let summary = "Attention as a definition, without a schedule";
   let description = [{
-    The `fa` dialect says *what* attention computes: `fa.attention` with a
-    score and a mask region, and `fa.online_softmax`, the associative reduction
-    that it becomes. Everything else on the algorithm and tile levels is said
-    with upstream's `linalg`, `tensor`, `scf`, `arith` and `math`.
+    The `fa` dialect defines attention and leaves its schedule open.
+    `fa.attention` has regions for the score, the mask and dropout, and
+    `fa.attention_backward` its gradients. `fa.online_softmax` and
+    `fa.softmax_grad` are the reductions that they become. All other operations
+    of the algorithm and tile levels are upstream's `linalg`, `tensor`, `scf`,
+    `arith` and `math`.
   }];
   let dependentDialects = [
     "::mlir::affine::AffineDialect", "::mlir::arith::ArithDialect",

@@ -9,20 +9,21 @@ include "mlir/IR/OpBase.td"
 def FA_TileStepOpInterface : OpInterface<"TileStepOpInterface"> {
   let cppNamespace = "::fa";
   let description = [{
-    What a tile of scores does to the state of a loop over tiles: the merge of
-    the forward, the sums of the backward. A score of -inf does nothing to it, so
-    that a tile of them may be left out, and a loop's bounds follow the mask.
+    The effect of a tile of scores on the state of a loop over tiles: the merge
+    of the forward, the sums of the backward. A score of -inf has no effect. So a
+    loop may leave out a tile of such scores, and its bounds follow the mask.
   }];
   let methods = [
-    InterfaceMethod<"The scores, [rows, keys], of which masked ones are -inf.",
+    InterfaceMethod<"The scores, [rows, keys]; masked ones are -inf.",
       "::mlir::OpOperand &", "getScoresOperand">,
     InterfaceMethod<[{
         An operand whose first dimension is that of the scores' rows (0) or keys
-        (1): of which rows and keys a tile is shows in the slice that it is.
+        (1). It is a slice, and its offset tells which rows or keys the tile is
+        of.
       }], "::mlir::Value", "getOperandAlong", (ins "unsigned":$dim)>,
     InterfaceMethod<[{
-        Whether scores of rows (0) or keys (1) that pad a tile must be -inf. Where
-        not, what they change is cut off.
+        Whether the scores of padding rows (0) or keys (1) must be -inf. If not,
+        the tile's user cuts off the elements that they change.
       }], "bool", "mustMaskPadding", (ins "unsigned":$dim)>
   ];
 }

@@ -19,7 +19,7 @@ class FA_Op<string mnemonic, list<Trait> traits = []>
     : Op<FA_Dialect, mnemonic, traits>;
 
 def FA_QKVTensor : RankedTensorOf<[F16, BF16, F32, F64]>;
-/// What is computed with, and summed in (getComputeType).
+/// Scores, weights and sums have one of these types (getComputeType).
 def FA_ComputeType : AnyTypeOf<[F32, F64]>;
 def FA_StateTensor : RankedTensorOf<[F32, F64]>;
 
@@ -37,33 +37,37 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
     ```
 
     The order scale, score, mask, softmax is part of the definition: a score
-    function never sees a masked value, and a mask is never softened by one.
-    A row with nothing to attend has `out = 0` and `lse = -inf`.
+    function never sees a masked value, and it never softens a mask. A row with
+    nothing to attend has `out = 0` and `lse = -inf`.
 
-    Scores, weights and sums are in the compute type c: f64 where the elements
-    are, else f32.
+    Scores, weights and sums are in the compute type c: f64 if the elements are
+    f64, f32 otherwise.
 
-    The `score` region takes `(s : c, b, h, i, j : index)` and yields a c;
-    without it the score is the scaled product. The `mask` region takes
-    `(b, h, i, j : index)` and yields an i1, true where the key is seen;
-    without it every key is. The `keep` region takes the same and yields an i1,
-    true where the normalised weight is kept: dropout (Srivastava et al. 2014)
-    by `fa.random_bits`; `times`, 1 where it is missing, makes up for what is
-    dropped. Regions may use values from above (captured tensors, read with
-    `tensor.extract`) and must be free of side effects. An index of such
-    a read is clamped to the tensor: a region may be evaluated for coordinates
-    whose result is thrown away (masked keys, the padding of an edge tile), and
-    that must not read what is not there. A missing `scale` means `1/sqrt(D)`.
+    - The `score` region takes `(s : c, b, h, i, j : index)` and yields a c.
+      Without it the score is the scaled product.
+    - The `mask` region takes `(b, h, i, j : index)` and yields an i1, true
+      where the row sees the key. Without it a row sees every key.
+    - The `keep` region is dropout (Srivastava et al. 2014) by
+      `fa.random_bits`. It takes the mask's arguments and yields an i1, true
+      where the normalised weight is kept. `times` makes up for the dropped
+      weights; a missing `times` means 1.
+
+    Regions must be free of side effects. They may use values from above and
+    read captured tensors by `tensor.extract`. The index of such a read is
+    clamped to the tensor, because a region may be evaluated for coordinates
+    whose result is thrown away (masked keys, the padding of an edge tile). A
+    missing `scale` means `1/sqrt(D)`.
 
     Shapes: query [B,Hq,Sq,D], key [B,Hk,Sk,D], value [B,Hk,Sk,Dv],
-    out [B,Hq,Sq,Dv], lse [B,Hq,Sq] of the compute type. B, Sq and Sk may be dynamic.
+    out [B,Hq,Sq,Dv], lse [B,Hq,Sq] of the compute type. B, Sq and Sk may be
+    dynamic.
 
     Constraints:
     - `fa_attention_c1`: query, key, value and out have rank 4 and one element
       type; lse has rank 3 and its compute type.
     - `fa_attention_c2`: Hq, Hk, D and Dv are static; Hk divides Hq.
     - `fa_attention_c3`: D and Dv are in [1, 256]; tensors have at most 2^47
-      elements and sizes below 2^30, captured ones, too.
+      elements and sizes below 2^30, captured tensors included.
     - `fa_attention_c4`: batch, head, length and head dim agree between
       operands and results.
     - `fa_attention_c5`: the scale and `times` are finite; `times` comes with
@@ -71,8 +75,8 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
     - `fa_attention_c6`: the regions have the arguments and yields given above
       and no side effects.
 
-    It exists because nothing upstream says "softmax over these scores, with
-    this function of them" in one op from which every algorithm can be derived.
+    It exists because no op upstream says "softmax over these scores, with this
+    function of them" so that every algorithm can be derived from it.
     `fa-decompose` turns it into the standard algorithm.
 
     Example (causal):
@@ -122,8 +126,8 @@ def FA_AttentionOp : FA_Op<"attention", [Pure]> {
       return ::fa::getComputeType(getElementType());
     }
     /// Makes the clamping of captured tensors' indices explicit in the regions,
-    /// and computes their sizes before the op: what passes that evaluate the
-    /// regions start with.
+    /// and computes the tensors' sizes before the op. A pass that evaluates the
+    /// regions calls this first.
     void clampCapturedIndices(::mlir::OpBuilder &builder);
     /// The scale given, or 1/sqrt(D).
     double getScaleOrDefault();
@@ -142,9 +146,9 @@ def FA_YieldOp : FA_Op<"yield", [Pure, Terminator, ReturnLike,
 def FA_RandomBitsOp : FA_Op<"random_bits", [Pure]> {
   let summary = "eight random bits of an element, always the same";
   let description = [{
-    One of 256 numbers for each element (b, h, i, j), from a counter-based
-    generator: the same for a seed wherever and in whichever order elements are
-    computed. The coordinates count modulo 2^32.
+    A counter-based generator gives each element (b, h, i, j) one of 256
+    numbers. For a seed the number is the same wherever, and in whichever order,
+    elements are computed. Coordinates count modulo 2^32.
 
     ```
     words[4..7] = Philox4x32-7(key, counter), words[0..3] = Philox4x32-9(same),
@@ -153,21 +157,24 @@ def FA_RandomBitsOp : FA_Op<"random_bits", [Pure]> {
         of words[n]
     ```
 
-    Eight words thus serve 2 rows of 16 columns each, which are what a thread has
-    of a tile of 16 x 64 elements in the layout of NVIDIA's matrix instructions;
-    and a comparison of all 32 numbers with a constant is an operation on words
-    for each bit of the constant, from its lowest 1 on. The lower half of a
-    number, which decides once in 16 times, goes on from the upper half's words
-    by two rounds: with one, words would come again. Source: Salmon, Moraes, Dror
-    and Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3".
+    Eight words thus serve 2 rows of 16 columns each. A thread holds these
+    elements of a 16 x 64 tile in the layout of NVIDIA's matrix instructions.
+    To compare all 32 numbers with a constant takes one operation on words for
+    each bit of the constant, from its lowest 1 on.
 
-    `tile` is a promise that fa-tile makes: the elements that are computed
-    together are tiles, which begin at multiples of these sizes.
+    The lower half of a number decides a comparison once in 16 times. Its words
+    continue the upper half's words by two rounds; after one round, words would
+    repeat. Source: Salmon, Moraes, Dror and Shaw 2011, "Parallel random
+    numbers: as easy as 1, 2, 3".
+
+    `tile` is a promise that fa-tile makes: elements are computed in tiles that
+    begin at multiples of these sizes.
 
     Constraint `fa_random_bits_c1`: `tile` has two sizes of at least 1.
 
-    It exists because random bits are made for many elements at once, which no
-    element's arithmetic says. `expand` gives that arithmetic.
+    It exists because the generator makes bits for many elements at once, and
+    the arithmetic of one element cannot say so. `expand` gives the arithmetic
+    of one element.
 
     Example (dropout of a tenth):
 
@@ -177,11 +184,11 @@ def FA_RandomBitsOp : FA_Op<"random_bits", [Pure]> {
     ```
   }];
   let arguments = (ins
-    Arg<I64, "the key">:$seed,
-    Arg<Index, "b">:$batch,
-    Arg<Index, "h">:$head,
-    Arg<Index, "i">:$row,
-    Arg<Index, "j">:$column,
+    Arg<I64, "seed, the generator's key">:$seed,
+    Arg<Index, "batch entry b">:$batch,
+    Arg<Index, "query head h">:$head,
+    Arg<Index, "query row i">:$row,
+    Arg<Index, "key j">:$column,
     OptionalAttr<DenseI64ArrayAttr>:$tile
   );
   let results = (outs I8:$bits);
@@ -191,15 +198,15 @@ def FA_RandomBitsOp : FA_Op<"random_bits", [Pure]> {
   }];
   let hasVerifier = 1;
   let extraClassDeclaration = [{
-    /// Rows and columns of the elements that eight words serve 32 threads for.
+    /// Rows and columns of the tile that eight words of each of 32 threads
+    /// serve.
     static constexpr int64_t kGroupRows = 16, kGroupColumns = 64;
-    /// Whether what is computed together is whole groups, or an aligned part of
-    /// one.
+    /// Whether a tile is whole groups, or an aligned part of one.
     bool isInGroups();
     /// The words of (row, column) for bits `first` to 7, as i32.
     ::llvm::SmallVector<::mlir::Value>
     buildWords(::mlir::OpBuilder &builder, unsigned first);
-    /// The result, as arithmetic of this element alone.
+    /// The result as arithmetic of this element alone.
     ::mlir::Value expand(::mlir::OpBuilder &builder);
   }];
 }
@@ -214,9 +221,9 @@ def FA_OnlineSoftmaxOp : FA_Op<"online_softmax", [
   ]> {
   let summary = "merge a block of scores and values into a softmax state";
   let description = [{
-    One reduction over the keys `j` with the state `(m, l, o)`: the running
-    maximum, the sum of exponentials relative to it, and the normalised output
-    of the keys seen so far. With the block's scores s [M,N] and values v
+    One reduction over the keys `j`. Its state `(m, l, o)` is the running
+    maximum, the sum of exponentials relative to the maximum, and the normalised
+    output of the keys seen so far. For the block's scores s [M,N] and values v
     [N,Dv] (Milakov and Gimelshein 2018; FlashAttention, Algorithm 1):
 
     ```
@@ -228,19 +235,19 @@ def FA_OnlineSoftmaxOp : FA_Op<"online_softmax", [
     The `keep` region takes `(row, column : index)` within the block and yields
     an i1; without it every weight is kept. It must be free of side effects.
 
-    `-inf` scores contribute nothing; a row that has seen nothing has
+    A score of `-inf` contributes nothing. A row that has seen nothing has
     `m = -inf`, `l = 0`, `o = 0`. The merge is associative, so the reduction
     may be tiled along `j` in any order, and split.
 
-    How it is computed is said by attributes, which passes set:
-    - `unnormalized`: the state has `n = l * o` in place of `o`, which is
-      divided after the last block (fa-defer-normalization).
-    - `log2_scale = c`: scores are in units of which one is `c` in log2:
-      `exp(x - y)` above is `2^((x - y) c)` (fa-fold-scale-exp2), computed as
+    Passes set attributes that say how to compute it:
+    - `unnormalized`: the state holds `n = l * o` instead of `o`. A division
+      follows the last block (fa-defer-normalization).
+    - `log2_scale = c`: one unit of the scores is `c` in log2, so `exp(x - y)`
+      above means `2^((x - y) c)` (fa-fold-scale-exp2). It is computed as
       `exp2(fma(s, c, -m' c))`.
-    - `subtract_first`: that is `exp2((s - m') c)`, for scores that may be so
-      large that the difference of two products is not the product of their
-      difference.
+    - `subtract_first`: it is computed as `exp2((s - m') c)` instead. Large
+      scores need this: there the difference of two products is not the product
+      of their difference.
 
     Constraints:
     - `fa_online_softmax_c1`: scores and state have the compute type of
@@ -248,8 +255,8 @@ def FA_OnlineSoftmaxOp : FA_Op<"online_softmax", [
     - `fa_online_softmax_c2`: `log2_scale` is finite and above 0;
       `subtract_first` comes with it.
 
-    It exists because `linalg.generic` can't say a reduction whose state has
-    rows of different rank (m and l per row, o per row and column).
+    It exists because `linalg.generic` has no reduction whose state has parts of
+    different rank (m and l per row, o per row and column).
     Tiling: `TilingInterface` over (i, j). `decomposeOperation` gives the
     merge as `linalg.generic` ops.
 
@@ -294,12 +301,13 @@ def FA_OnlineSoftmaxOp : FA_Op<"online_softmax", [
     ::mlir::MutableOperandRange getDpsInitsMutable() {
       return ::mlir::MutableOperandRange(*this, 2, 3);
     }
-    /// Builds the keep region, of an op that was made with one, of what `body`
-    /// makes of (row, column).
+    /// Fills the keep region of an op that was built with one. `body` makes the
+    /// yielded value from (row, column).
     void buildKeep(::mlir::OpBuilder &builder,
                    ::llvm::function_ref<::mlir::Value(
                        ::mlir::OpBuilder &, ::mlir::ValueRange)> body);
-    /// The merge as `linalg.generic` ops, and the target's where it has its own.
+    /// The merge as `linalg.generic` ops, or as the target's own ops where it
+    /// has some.
     ::mlir::SmallVector<::mlir::Value> expand(::mlir::OpBuilder &builder,
                                               ::fa::StepExpansion &target);
     /// AggregatedOpInterface: the merge as `linalg.generic` ops.
@@ -312,43 +320,45 @@ def FA_SpeculatedSoftmaxOp : FA_Op<"speculated_softmax", [
     Pure, AggregatedOpInterface,
     DeclareOpInterfaceMethods<InferTypeOpInterface>
   ]> {
-  let summary = "merge a block into a softmax state, against an older maximum";
+  let summary = "merge a block into a softmax state, with a speculated maximum";
   let description = [{
-    `fa.online_softmax`, unnormalised, without the running maximum on its common
-    path: weights are made against a reference `R` that earlier blocks gave, and
-    checked afterwards. With scores s [M,N], values v [N,Dv] and a step's weights
+    `fa.online_softmax`, unnormalised, whose common path does not take the
+    running maximum. A step computes its weights against a reference `R` from
+    earlier blocks and checks them afterwards. The weights for scores s [M,N]
+    and values v [N,Dv] are
 
     ```
     p(j) = 2^(score(s(j)) c - R)                      or, with subtract_first,
     p(j) = 2^((score(s(j)) - R) c - headroom)
     ```
 
-    rounded to the values' type, the state is
+    rounded to the values' type. The new state is
 
     ```
     l' = l a + sum_j p(j)        o' = o a + sum_{j kept} p(j) v(j,:)
     ```
 
-    with a = 1 and R' = R where all weights are below `limit`. Where one is not,
-    is NaN, or the step is the loop's first, rows' references move above their
-    largest scores, by `headroom` in log2, and a makes up for it. Weights below
-    `far_limit` are shifted by a power of two instead, which is exact; 0: none
-    are. Steps at a position below `until` are wary: they look at the maximum
-    before there are weights. fa-speculate-max says why, and what is exact.
+    If all weights are below `limit`, a = 1 and R' = R. If a weight is not, or
+    is NaN, or the step is the loop's first, the references of rows move to
+    `headroom` (in log2) above their largest scores, and a makes up for the
+    move. Weights below `far_limit` are shifted by a power of two instead, which
+    is exact; `far_limit = 0` shifts none. A step at a position below `until` is
+    wary: it takes the maximum before it computes weights. fa-speculate-max
+    gives the reasons and the error.
 
-    The state is `R`, `l` and `o`, and maybe a second sum, of the weights before
-    rounding, for a log-sum-exp. Where weights are dropped (`keep`) the first sum
-    is of weights before rounding too. Groups of rows may take the branches of a
-    step each for itself, as long as those that need one do.
+    The state is `R`, `l` and `o`. A fourth tensor, where there is one, is the
+    sum of the weights before rounding, for a log-sum-exp. With `keep`, the
+    first sum is of the weights before rounding, too. Groups of rows may take a
+    step's branches separately, as long as the groups that need one take it.
 
-    The `score` region takes `(s, row, column : index)`, of the step's
-    coordinates, and yields the score: what it adds is cheaper where the score
+    The `score` region takes `(s, row, column : index)`, row and column within
+    the step, and yields the score. It is cheaper to add a term where the score
     is read than in the tile. The `keep` region is that of `fa.online_softmax`.
     Both must be free of side effects.
 
     Constraints:
     - `fa_speculated_softmax_c1`: scores and state are f32, values f16 or bf16,
-      of shapes that agree; the state has three or four tensors.
+      and their shapes agree; the state has three or four tensors.
     - `fa_speculated_softmax_c2`: `log2_scale` is finite and above 0, `headroom`
       in [0, 126], `limit` in (1, 2^60], `far_limit` 0 or above `limit`.
     - `fa_speculated_softmax_c3`: the regions have the arguments and yields given
@@ -367,13 +377,13 @@ def FA_SpeculatedSoftmaxOp : FA_Op<"speculated_softmax", [
     ```
   }];
   let arguments = (ins
-    Arg<FA_StateTensor, "what scores are made of, masked ones -inf, [M,N]">
+    Arg<FA_StateTensor, "the score region's input, masked ones -inf, [M,N]">
       :$scores,
     Arg<FA_QKVTensor, "values, [N,Dv]">:$values,
     Arg<Variadic<FA_StateTensor>,
-      "reference, sum, output so far, maybe the exact sum">:$state,
+      "reference, sum, output so far; or also the exact sum">:$state,
     Arg<Index, "the step's first key">:$position,
-    Arg<Index, "that of the first step">:$first,
+    Arg<Index, "the first step's first key">:$first,
     Arg<Index, "keys of a step">:$step,
     Arg<Index, "steps before this position are wary">:$until,
     F64Attr:$log2_scale,
@@ -394,10 +404,10 @@ def FA_SpeculatedSoftmaxOp : FA_Op<"speculated_softmax", [
   let hasVerifier = 1;
   let hasRegionVerifier = 1;
   let extraClassDeclaration = [{
-    /// Which tensors of the state these are.
+    /// Positions of the state's tensors.
     static constexpr unsigned kReference = 0, kSum = 1, kAcc = 2, kExactSum = 3;
-    /// The step as `linalg.generic` ops and branches on them, and the target's
-    /// where it has its own.
+    /// The step as `linalg.generic` ops and branches on them, or as the target's
+    /// own ops where it has some.
     ::mlir::SmallVector<::mlir::Value> expand(::mlir::OpBuilder &builder,
                                               ::fa::StepExpansion &target);
     /// AggregatedOpInterface: the step as `linalg.generic` ops and branches.
@@ -415,11 +425,11 @@ def FA_ListBlocksOp : FA_Op<"list_blocks", [
   ]> {
   let summary = "list the blocks of keys that a block of rows sees";
   let description = [{
-    For a block of rows, in ascending order, the blocks of keys of which some
-    element is seen. Blocks begin at `from`, `from + keys`, ... below `to`; what
-    lies at `to` and beyond counts as not seen. `entries` takes the first key of
-    each, plus 1 where all of its elements are seen; `count` how many there are.
-    Entries behind these are not specified.
+    Lists, in ascending order, the blocks of keys that hold an element which the
+    block of rows sees. Blocks begin at `from`, `from + keys`, ... below `to`;
+    elements at `to` and beyond count as not seen. `count` takes the number of
+    listed blocks. `entries` takes the first key of each, plus 1 where the rows
+    see all of the block. Further entries are not specified.
 
     ```
     n = 0
@@ -430,22 +440,22 @@ def FA_ListBlocksOp : FA_Op<"list_blocks", [
     count[0] = n
     ```
 
-    The `mask` region takes `(row, column, key : index)`, row and column within
-    the block and the block's first key, and yields an i1. It must be free of
-    side effects. `every [r, c]` promises that the mask is the same for r rows
-    and c columns that begin at multiples of these: one of them is looked at
-    (block-sparse masks; Dao et al. 2022, Algorithm 5).
+    The `mask` region takes `(row, column, key : index)` and yields an i1. Row
+    and column count within the block, and `key` is the block's first key. The
+    region must be free of side effects. `every [r, c]` promises that the mask
+    is the same for r rows and c columns that begin at multiples of r and c, so
+    one of these elements is evaluated (block-sparse masks; Dao et al. 2022,
+    Algorithm 5).
 
-    Where a block of keys has a list of blocks of rows, as in gradients, rows and
-    keys are in each other's place.
+    In gradients a block of keys has a list of blocks of rows: there rows and
+    keys change places.
 
     It exists because a loop's bounds can follow a mask only if they are known
-    before it. `decomposeOperation` gives loops over elements; a GPU's blocks
-    evaluate one block of keys a warp.
+    before the loop. `decomposeOperation` gives loops over elements; on a GPU a
+    warp evaluates one block of keys.
 
     Constraints:
-    - `fa_list_blocks_c1`: `tile` has two sizes of at least 1; that of keys is
-      even.
+    - `fa_list_blocks_c1`: `tile` has two sizes of at least 1; the keys' is even.
     - `fa_list_blocks_c2`: `every` has two sizes of at least 1 that divide those
       of `tile`.
     - `fa_list_blocks_c3`: `count` has one element or an unknown number.
@@ -471,8 +481,8 @@ def FA_ListBlocksOp : FA_Op<"list_blocks", [
     Arg<Index, "rows of the block that exist, at least 1">:$rows,
     Arg<Index, "first key, a multiple of the tile's keys">:$from,
     Arg<Index, "keys end here">:$to,
-    Arg<FA_List, "takes how many, [1]">:$count,
-    Arg<FA_List, "takes the list, at least a place for each block">:$entries,
+    Arg<FA_List, "takes the number of listed blocks, [1]">:$count,
+    Arg<FA_List, "takes the list; has an element for each block">:$entries,
     DenseI64ArrayAttr:$tile,
     DenseI64ArrayAttr:$every
   );
@@ -491,7 +501,7 @@ def FA_ListBlocksOp : FA_Op<"list_blocks", [
     }
     int64_t tileRows() { return getTile()[0]; }
     int64_t tileKeys() { return getTile()[1]; }
-    /// What the region yields.
+    /// The yielded value: whether the element is seen.
     ::mlir::Value getSeen() {
       return getMask().front().getTerminator()->getOperand(0);
     }
