@@ -16,21 +16,23 @@ class FA_Pass<string flag> : Pass<flag, "::mlir::func::FuncOp"> {
 }
 
 def DifferentiatePass : Pass<"fa-differentiate", "::mlir::ModuleOp"> {
-  let summary = "a function's gradient beside it";
+  let summary = "add each function's gradient as a function of its own";
   let description = [{
-    Of each function with an `fa.attention` makes another one, `NAME_backward`,
-    with `fa.attention_backward`. What it takes are the function's arguments,
-    then `out`, `lse`, `out_grad` and, where the function returns the
-    log-sum-exp, `lse_grad`; what it returns are the gradients with respect to
-    query, key, value and, in the order of the arguments, to its other tensors of
-    floats (f64 only where it is computed in), or to those of them that `wrt` names. The function itself
-    returns the log-sum-exp, too, if it did not.
+    For each function with an `fa.attention` the pass makes a second one,
+    `NAME_backward`, with `fa.attention_backward`. Its arguments are those of
+    the function, then `out`, `lse`, `out_grad` and, if the function returns the
+    log-sum-exp, `lse_grad`. Its results are the gradients with respect to
+    query, key and value. The gradients of the function's other tensors of
+    floats follow in the order of the arguments; `wrt` can select some of them.
+    Tensors of f64 count only where the compute type is f64. If the function did
+    not return the log-sum-exp, it does now.
 
-    The adjoint of the score function is made by reverse mode: its operations
-    are computed again, and the rules of `ScalarOpInterface` are applied from the
-    last one to the first. An `scf.if` becomes an `scf.if`. Where a function has
-    no derivative, at a kink or a tie, it is PyTorch's choice. Integers and
-    booleans have none; with respect to what mask and keep regions read it is 0.
+    Reverse mode makes the adjoint of the score function: it repeats the
+    function's operations and applies the rules of `ScalarOpInterface` from the
+    last one to the first. An `scf.if` becomes an `scf.if`. At a kink or a tie,
+    where a function has no derivative, the rules take PyTorch's choice.
+    Integers and booleans have no derivative. With respect to values that mask
+    and keep regions read the derivative is 0.
 
     Before:
     ```mlir
@@ -66,19 +68,19 @@ def DifferentiatePass : Pass<"fa-differentiate", "::mlir::ModuleOp"> {
            "captured tensors to differentiate by: all, none, or the numbers of "
            "arguments, as 3+5">,
     Option<"replace", "replace", "bool", /*default=*/"false",
-           "the gradient takes the function's place">
+           "replace the function by its gradient">
   ];
 }
 
 def DecomposePass : FA_Pass<"fa-decompose"> {
-  let summary = "attention as the standard algorithm: S and P written";
+  let summary = "attention as the standard algorithm: S and P in memory";
   let description = [{
     Rewrites `fa.attention` as the standard algorithm (FlashAttention,
-    Algorithm 0; three-pass safe softmax), on matrices, for every batch entry
-    and head: scores, row maximum, exponentials, row sum, weights, output. The
-    matrices S and P are values of full size. `fa.attention_backward` becomes
-    scores and `fa.softmax_grad` on whole matrices, for every key head and the
-    query heads that share it.
+    Algorithm 0; three-pass safe softmax): scores, row maximum, exponentials,
+    row sum, weights, output. Each batch entry and head has its own matrices; S
+    and P are values of full size. `fa.attention_backward` becomes scores and
+    `fa.softmax_grad` on whole matrices, for each key head and the query heads
+    that share it.
 
     Before:
     ```mlir
@@ -98,7 +100,7 @@ def DecomposePass : FA_Pass<"fa-decompose"> {
     }
     ```
     Numeric contract: defines the numbers. S and sums are in the compute type
-    (f64 of f64, else f32), P has V's element type.
+    (f64 for f64, f32 otherwise), P has V's element type.
   }];
 }
 
@@ -108,7 +110,7 @@ def OnlineSoftmaxPass : FA_Pass<"fa-online-softmax"> {
     Fuses the standard algorithm's reductions over the keys.
 
     With `passes=2`, maximum and sum become one reduction with the state
-    (m, l), as in Milakov and Gimelshein 2018; P is still written. With
+    (m, l), as in Milakov and Gimelshein 2018; P stays in memory. With
     `passes=1` (the default), maximum, sum, division and the product with V
     become `fa.online_softmax`: one pass, and P is gone.
 
@@ -125,10 +127,10 @@ def TilePass : FA_Pass<"fa-tile"> {
   let summary = "blocks of keys outside, blocks of queries inside: S is gone";
   let description = [{
     Tiles every `fa.online_softmax` into blocks of Br rows and Bc keys, the
-    keys outside, and fuses what produces its scores into the tiles: the score
-    matrix is gone. The state (m, l, o) goes through memory each step. This is
-    FlashAttention's Algorithm 1. `fa.softmax_grad` is tiled in the same way; the
-    gradients of a block of keys stay on chip: Algorithm 4.
+    keys outside. The ops that produce its scores are fused into the tiles, so
+    the score matrix is gone. The state (m, l, o) goes through memory each step.
+    This is FlashAttention's Algorithm 1. `fa.softmax_grad` is tiled in the same
+    way. The gradients of a block of keys stay on chip: Algorithm 4.
 
     Before:
     ```mlir
@@ -151,25 +153,25 @@ def TilePass : FA_Pass<"fa-tile"> {
   }];
   let options = [
     Option<"target", "target", "std::string", "\"cpu\"",
-           "the target whose memory decides on the sizes">,
+           "the target whose memory the sizes have to fit">,
     Option<"algorithm", "algorithm", "std::string", "\"fa2\"",
-           "fa1 or fa2: whose rule decides on the sizes">,
+           "fa1 or fa2: the algorithm whose rule gives the sizes">,
     Option<"rows", "rows", "int64_t", "0", "Br, rows of a block, 0 to choose">,
     Option<"keys", "keys", "int64_t", "0", "Bc, keys of a block, 0 to choose">,
     Option<"ordered", "ordered", "bool", "false",
-           "what gradients' blocks share is to be added in an order">
+           "blocks add to shared gradients in a fixed order (fa-order-sums)">
   ];
 }
 
 def ParallelizePass : FA_Pass<"fa-parallelize"> {
-  let summary = "gradients: blocks of keys and of rows are a grid's iterations";
+  let summary = "gradients: a grid over blocks of keys and blocks of rows";
   let description = [{
-    In a function with `fa.softmax_grad` makes each `scf.forall` over batch and
-    heads one over blocks of keys, too, where it holds such a step, and over
-    blocks of rows elsewhere (D, and the scale of the queries' gradients). A
-    block of keys keeps their gradients; those of queries and of captured
-    tensors it adds to what all blocks share, `fa.parallel_accumulate`: the order
-    of FlashAttention-2's backward.
+    Adds a dimension to each `scf.forall` over batch and heads of a function
+    with `fa.softmax_grad`. A grid with such a step gets blocks of keys. Other
+    grids (D, the scale of the queries' gradients) get blocks of rows. A block
+    of keys keeps the gradients of its keys and values. It adds the gradients of
+    queries and captured tensors to tensors that all blocks share, by
+    `fa.parallel_accumulate`. This is the order of FlashAttention-2's backward.
 
     Before:
     ```mlir
@@ -195,24 +197,26 @@ def ParallelizePass : FA_Pass<"fa-parallelize"> {
   }];
   let options = [
     Option<"target", "target", "std::string", "\"cpu\"",
-           "the target whose memory decides on the sizes">,
+           "the target whose memory the sizes have to fit">,
     Option<"rows", "rows", "int64_t", "0", "Br, rows of a block, 0 to choose">,
     Option<"keys", "keys", "int64_t", "0", "Bc, keys of a block, 0 to choose">,
     Option<"ordered", "ordered", "bool", "false",
-           "what gradients' blocks share is to be added in an order">
+           "blocks add to shared gradients in a fixed order (fa-order-sums)">
   ];
 }
 
 def ExpandStepsPass : FA_Pass<"fa-expand-steps"> {
-  let summary = "steps of softmax and of its gradient as products";
+  let summary = "expand steps of softmax and of its gradient into products";
   let description = [{
-    `fa.softmax_grad` becomes five products and what is computed between them.
-    Sums that blocks of a grid share are added to by `fa.accumulate_slice`.
-    `fa.online_softmax` and `fa.speculated_softmax` become a product and what is
-    computed before it. These keep their identity to the end of the tile level:
-    each target's schedule expands them, with operations of its own where it has
-    some; this pass is for a look at what they stand for, and for programs that
-    go on in linalg.
+    `fa.softmax_grad` becomes four products (dP, dV, dK, dQ) and the elementwise
+    operations between them. `fa.softmax_delta` becomes a product and two sums.
+    `fa.online_softmax` and `fa.speculated_softmax` become a product and the
+    operations before it. Sums that the blocks of a grid share get their terms
+    by `fa.accumulate_slice`.
+
+    These ops keep their identity to the end of the tile level. Each target's
+    schedule expands them, with ops of its own where it has some. This pass
+    shows their meaning, and serves programs that continue in linalg.
 
     Before:
     ```mlir
@@ -231,18 +235,21 @@ def ExpandStepsPass : FA_Pass<"fa-expand-steps"> {
 }
 
 def OrientProductsPass : FA_Pass<"fa-orient-products"> {
-  let summary = "which of C and C^T each product computes";
+  let summary = "choose C or C^T as the result of each product";
   let description = [{
-    Tensor cores take the first operand of a product from registers where it was
-    computed as rows of the result; what lies the other way, and the second
-    operand, goes through shared memory. Matrices that elementwise operations
-    hang together, from the results of products to the operands of others, are
-    transposed together where more of these operands then come from registers:
-    S^T and dP^T of a gradient. Random bits are made for rows of queries: what
-    they decide stays as it is, or is transposed too where all products with it
-    have at most `random-columns` other columns, in whole groups of bits, of 16-bit
-    floats, and nothing is summed for places in memory: threads then exchange
-    bits, which pays off where products are short.
+    Tensor cores can take the first operand of a product from registers if it
+    was computed as rows of the result. An operand in the other orientation, and
+    every second operand, goes through shared memory. Elementwise operations
+    connect the results of products with the operands of others. The pass
+    transposes connected matrices together if more of these operands then come
+    from registers: S^T and dP^T of a gradient.
+
+    Random bits are made for rows of queries, so matrices that depend on them
+    keep their orientation. If the products are short enough, the matrices are
+    transposed, too, and threads exchange bits. The exchange requires that all
+    products with these matrices have at most `random-columns` other columns, in
+    whole groups of bits, of 16-bit floats, and that no `fa.accumulate` sums the
+    matrices' elements.
 
     Before:
     ```mlir
@@ -260,43 +267,48 @@ def OrientProductsPass : FA_Pass<"fa-orient-products"> {
   }];
   let options = [
     Option<"randomColumns", "random-columns", "int64_t", "0",
-           "columns of products up to which random bits are exchanged">,
+           "threads exchange random bits for products of at most so many "
+           "columns">,
   ];
 }
 
 def OrderRowsPass : FA_Pass<"fa-order-rows"> {
-  let summary = "the last rows come first, where blocks of keys begin at different ones";
+  let summary = "reverse loops over rows that begin at different rows";
   let description = [{
-    Under a causal mask a block of keys begins at its own rows, and all end at the
-    last ones: blocks that run at the same time read other rows, and add to
-    others, than their neighbours do. From the last rows to the first they go
-    together, through what L2 holds. Short rows, of less than 1 KiB of what is read
-    and added to, stay as they are: what L2 is asked for then does not bound a
-    block.
+    Under a causal mask the loop of a block of keys begins at the block's own
+    rows, and all loops end at the last rows. Blocks that run at the same time
+    thus read, and add to, different rows. In reverse order they start with the
+    same rows and share them in L2.
 
-    The loop keeps its bounds, and its body works on another row: `first + last`
-    less the variable, as fa-order-keys does it. Loops that follow a list stay as
-    they are.
+    The loop keeps its bounds. Its body works on row `first + last` less the
+    variable, as in fa-order-keys. A loop stays as it is if
+
+    - its rows are short: a step reads and adds to less than 1 KiB a row, and L2
+      traffic does not limit a block;
+    - it lies in another loop, over query heads;
+    - it follows a list.
 
     Numeric contract: reassociated.
   }];
 }
 
 def OrderSumsPass : FA_Pass<"fa-order-sums"> {
-  let summary = "sums that a grid shares have the same bits each time";
+  let summary = "give the sums that a grid shares the same bits each time";
   let description = [{
     Floating-point sums depend on the order of their terms, and atomic additions
-    come in any. What blocks of a grid add to tensors that they share gets an
-    order (`ordered`, of `fa.accumulate_slice` and `fa.accumulate`): a block of
-    keys adds to the gradients of rows after the blocks of keys before it.
+    come in any order. This pass orders the additions of a grid's blocks to
+    shared tensors (`ordered` of `fa.accumulate_slice` and `fa.accumulate`). A
+    block of keys adds to the gradients of rows after the blocks of keys before
+    it.
 
-    What a block adds to captured tensors comes at no time of the others' choice:
-    blocks that may meet add to partial sums of their own, which a second grid
-    adds up. Partial sums have a dimension for each dimension of the grid that
-    may meet, of 16 for the last one: blocks that are 16 apart share one, and
-    those wait for each other. Where the place of an addition tells iterations
-    apart, as in `bias[b, h, i, j]`, there is one sum: a tensor that a coordinate
-    indexes is taken to have an element for each.
+    A block reaches its additions to captured tensors at no fixed time. So
+    blocks whose places may be the same add to partial sums, and a second grid
+    adds those up. A partial sum has one more dimension for each dimension of
+    the grid in which blocks may meet. For the grid's last dimension that size
+    is 16: blocks that are 16 apart share a partial sum and wait for each other.
+    One sum is enough if places differ between iterations, as in
+    `bias[b, h, i, j]`. The pass assumes that a tensor has an element for each
+    value of a coordinate that indexes it.
 
     Before:
     ```mlir
@@ -319,10 +331,10 @@ def OrderSumsPass : FA_Pass<"fa-order-sums"> {
 def InterchangePass : FA_Pass<"fa-interchange"> {
   let summary = "blocks of queries outside: the state stays on chip";
   let description = [{
-    Interchanges a loop over keys with the loop over rows inside it, where the
-    carried tensors are read and written only in slices that belong to one row
-    block. The slices become the loop-carried values of the loop over keys and
-    are written once. This is FlashAttention-2's order; row blocks are
+    Interchanges a loop over keys with the loop over rows inside it. The loop
+    over rows must read and write the carried tensors only in slices that belong
+    to one row block. The slices become the loop-carried values of the loop over
+    keys and are written once. This is FlashAttention-2's order; row blocks are
     independent now.
 
     Before:
@@ -348,9 +360,9 @@ def PadTilesPass : FA_Pass<"fa-pad-tiles"> {
   let summary = "tiles at the edge become full tiles";
   let description = [{
     Gives every tile its full, static size. A block that reaches past the end
-    of a tensor is padded with zeros as it is read and clipped as it is
-    written; keys past the end are masked: their scores become -inf, which is
-    the neutral element of `fa.online_softmax`.
+    of a tensor is padded with zeros at its read and clipped at its write. Keys
+    past the end are masked: their scores become -inf, the neutral element of
+    `fa.online_softmax`.
 
     Before:
     ```mlir
@@ -396,11 +408,11 @@ def DistributePass : FA_Pass<"fa-distribute"> {
   let summary = "one kernel per op: intermediates of all heads in memory";
   let description = [{
     Splits an `scf.forall` over batch and head into a sequence of them, one per
-    linalg op, each tiled into blocks; a matrix of one head that passes from
-    one to the next becomes a tensor of all heads in memory. A loop that
-    carries matrices of a head (FlashAttention's Algorithm 1) becomes a kernel
-    with one block per head. This is how the standard algorithm and Algorithm 1
-    run on a GPU: the baselines.
+    linalg op, each tiled into blocks. A matrix of one head that passes from one
+    op to the next becomes a tensor of all heads in memory. A loop that carries
+    matrices of a head (FlashAttention's Algorithm 1) becomes a kernel with one
+    block per head. These are the baselines: the standard algorithm and
+    Algorithm 1 on a GPU.
 
     Before:
     ```mlir
@@ -427,18 +439,20 @@ def DistributePass : FA_Pass<"fa-distribute"> {
 }
 
 def ListBlocksPass : FA_Pass<"fa-list-blocks"> {
-  let summary = "where data decide what is seen, visit a list of blocks";
+  let summary = "visit a list of blocks where the mask depends on data";
   let description = [{
-    A mask that reads captured tensors (packed documents, a block-sparse
-    matrix) or that interval arithmetic does not understand is evaluated before
-    attention: an `scf.forall` over blocks of rows writes which blocks of keys
-    have something to see (`fa.list_blocks`), and the loop over keys runs over
-    that list. Entries say too whether all of a block is seen: such blocks skip
-    the mask. Where the mask does not depend on the batch entry or the head, one
-    list serves all. What interval arithmetic does know (`j <= i`) limits the
-    blocks that are looked at. Masks that it decides have no list:
-    fa-split-mask-loops gives their loops bounds.
-    A loop over rows, as in gradients, follows a list of blocks of rows.
+    A mask may read captured tensors (packed documents, a block-sparse matrix),
+    and interval arithmetic may not understand a mask. Such a mask is evaluated
+    before attention. An `scf.forall` over blocks of rows lists the blocks of
+    keys that hold a seen element (`fa.list_blocks`), and the loop over keys
+    follows the list. An entry also says whether the rows see all of the block:
+    such blocks skip the mask. One list serves all batch entries, or heads, that
+    the mask does not depend on.
+
+    Interval arithmetic bounds the blocks that the listing evaluates (`j <= i`).
+    A mask that it decides completely has no list: fa-split-mask-loops gives its
+    loop bounds. A loop over rows, as in gradients, follows a list of blocks of
+    rows.
 
     Before:
     ```mlir
@@ -467,26 +481,26 @@ def ListBlocksPass : FA_Pass<"fa-list-blocks"> {
 }
 
 def SplitMaskLoopsPass : FA_Pass<"fa-split-mask-loops"> {
-  let summary = "empty tiles are not visited, full tiles run without the mask";
+  let summary = "skip empty tiles, and the mask of full tiles";
   let description = [{
     In a loop over blocks of keys around `fa.online_softmax`, interval
-    arithmetic over the mask (`fa/Analysis/MaskIntervals.h`) bounds the keys
-    that the block of rows sees at all, and those that all of its rows see.
+    arithmetic over the mask (`fa/Analysis/MaskIntervals.h`) finds two bounds:
+    of the keys that some row of the block sees, and of those that all rows see.
     The loop visits only the first; blocks within the second skip the mask.
-    Where the keys seen are two intervals (`j < 4 || i - j < 1024`, the first
-    keys and a window), the loop counts the blocks of both and adds the length
-    of the gap to a block's first key once it is past the first interval. One
-    gap is left out so; further ones are visited. What the analysis can't
-    decide stays as it is. A remark says what was found.
+
+    The keys seen may be two intervals: `j < 4 || i - j < 1024`, the first keys
+    and a window. Then the loop counts the blocks of both, and adds the length
+    of the gap to a block's first key once it is past the first interval. The
+    loop leaves out one gap and visits further ones. It stays as it is where the
+    analysis cannot decide. A remark gives the result.
 
     Skipping a block is legal because `fa.online_softmax` with scores that are
-    all -inf is the identity on its state. `fa.softmax_grad` is, too: its loop
-    over blocks of rows is bounded by the same proof, with rows and keys in each
-    other's place.
+    all -inf is the identity on its state. So is `fa.softmax_grad`: the same
+    proof bounds its loop over blocks of rows, with rows and keys exchanged.
 
-    What the mask says holds in the score function, too, whose value is not
-    seen elsewhere: under a causal mask, `|i - j|` in it (`max(d, 0 - d)`) is
-    `i - j`.
+    The score function's value is used only where the mask holds, so it may
+    assume the mask: under a causal mask, `|i - j|` in it (`max(d, 0 - d)`)
+    becomes `i - j`.
 
     Before (causal):
     ```mlir
@@ -510,21 +524,21 @@ def SplitMaskLoopsPass : FA_Pass<"fa-split-mask-loops"> {
   }];
   let options = [
     Option<"indexBits", "index-bits", "unsigned", "64",
-           "bits of an index on the target, 32 or 64: what masks read from "
-           "memory is limited so that bounds do not wrap">
+           "bits of an index on the target, 32 or 64: numbers that masks read "
+           "from memory are clamped so that bounds do not wrap">
   ];
 }
 
 def OrderKeysPass : FA_Pass<"fa-order-keys"> {
-  let summary = "the last keys come first, where their scores are the largest";
+  let summary = "reverse loops over keys whose scores grow with the key";
   let description = [{
-    Where scores grow with the key, a loop that begins at the first key finds a
-    new maximum in each block: what was summed is rescaled every time, or, where
-    the maximum is speculated, the reference is too small every time. From the
-    last block to the first, the largest scores come first.
+    If scores grow with the key, a loop that begins at the first key finds a new
+    maximum in each block. Each time it rescales its sums or, with a speculated
+    maximum, finds the reference too small. In reverse order the largest scores
+    come first.
 
-    The loop keeps its bounds, and its body works on another key: `first + last`
-    less the variable.
+    The loop keeps its bounds. Its body works on key `first + last` less the
+    variable.
 
     Before:
     ```mlir
@@ -537,14 +551,18 @@ def OrderKeysPass : FA_Pass<"fa-order-keys"> {
       %j0 = arith.subi %sum, %n
       ... %j0 ...
     ```
-    With `order=auto` that is done where the score function is known to grow with
-    the key (signs of differences, through sums, products with what has a known
-    sign, and monotone functions), and where it changes with the key in a way that
-    is not known, such as by a captured slope, and the rows bound the keys from
-    above: under a causal mask the last keys are the nearest. Loops that follow
-    a list of blocks stay as they are. A remark says why. Where fa-speculate-max
-    does not follow, fa-pipeline takes `auto` as `ascending`: the running maximum
-    is then taken in each block, in whatever order.
+    `order=auto` reverses a loop in two cases:
+
+    - The score function is known to grow with the key. The proof follows the
+      signs of differences through sums, monotone functions and products with
+      factors of known sign.
+    - The score function changes with the key in an unknown way, for example by
+      a captured slope, and the rows bound the keys from above. Under a causal
+      mask the last keys are the nearest.
+
+    Loops that follow a list of blocks stay as they are. A remark gives the
+    reason. If fa-speculate-max does not follow, fa-pipeline takes `auto` as
+    `ascending`, because each block then takes the running maximum in any order.
 
     Numeric contract: reassociated.
   }];
@@ -557,9 +575,10 @@ def OrderKeysPass : FA_Pass<"fa-order-keys"> {
 def DeferNormalizationPass : FA_Pass<"fa-defer-normalization"> {
   let summary = "divide by the sum once, after the loop";
   let description = [{
-    A loop that carries the state of an `fa.online_softmax` for it alone carries
-    the numerator `l * o` in place of the normalised output `o`: one division
-    after the loop in place of one in each step. The op says so (`unnormalized`).
+    The loop around an `fa.online_softmax` carries the numerator `l * o` instead
+    of the normalised output `o`, and divides once after the loop instead of in
+    each step. The state must serve that op alone. The op gets the attribute
+    `unnormalized`.
 
     Before (per step): `o' = (l * alpha * o + P V) / l'`.
     After (per step): `n' = alpha * n + P V`; after the loop: `o = n / l`.
@@ -572,10 +591,10 @@ def FusePass : FA_Pass<"fa-fuse"> {
   let summary = "one kernel: a grid over batch, head and row block";
   let description = [{
     Makes the loop over row blocks a third dimension of the `scf.forall` over
-    batch and head, and pulls what is done with its results (normalisation,
-    conversion, log-sum-exp) into it: one kernel, no intermediate in memory.
-    What scores and masks compute of batch and head alone leaves the loop over
-    key blocks.
+    batch and head. The operations on its results (normalisation, conversion,
+    log-sum-exp) move into it: one kernel, no intermediate in memory. Parts of
+    scores and masks that depend on batch and head alone leave the loop over key
+    blocks.
 
     Before:
     ```mlir
@@ -598,26 +617,35 @@ def FoldScaleExp2Pass : FA_Pass<"fa-fold-scale-exp2"> {
   let summary = "exp as exp2 with the scale folded into one fma";
   let description = [{
     Rewrites `exp(x - shift)` as `exp2(fma(x, c, -shift * c))` with
-    `c = log2(e)`; an `fa.online_softmax` says so by its `log2_scale` c. Where
-    all scores of a block are a positive constant times
-    something, with nothing but the mask after it (the scale, or the `c` of a
-    softcap `c tanh(s / c)`), the constant moves into `c`. Where they are a sum
-    whose parts take the factor log2(e) without an operation more, they do, and
-    `c` is 1: in `s scale + slope (j - i)` it joins the scale and the slope,
-    which is multiplied once, before the loop. Of a sum with something that is
-    read for each element it would be one more multiplication, and nothing is
+    `c = log2(e)`. An `fa.online_softmax` records c as its `log2_scale`. Two
+    kinds of scores change their unit as well:
+
+    - All scores of a block are a positive constant times a value, and only the
+      mask follows: the scale, or the `c` of a softcap `c tanh(s / c)`. The
+      constant moves into `c`.
+    - They are a sum whose parts can take the factor log2(e) at no cost. Then
+      the parts take it, and `c` is 1. In `s scale + slope (j - i)` the factor
+      joins the scale and the slope, whose product is computed before the loop.
+      A value that is read for each element would cost one more multiplication,
+      so a sum with such a value stays as it is.
     done.
 
-    Where scores may be large (`subtract_first`), `fma(x, c, -shift * c)` is far from 0 for
-    `x = shift`, and beyond 2^31 no weight: there it is `exp2((x - shift) * c)`,
-    one operation more, and no constant moves. They may be where a float is read
-    for each element, where a finite constant is beyond 2^16, and after an
-    exponential or a power. Products of queries and keys may be those that
-    `large-products` names, for the merge; others are taken to be below 10^9. The factor of what a step before summed, of two maxima, is always of
-    that kind: 1 where the maximum stays.
+    Large scores need `subtract_first`. For them `fma(x, c, -shift * c)` is far
+    from 0 at `x = shift`; beyond 2^31 its power is no weight at all. They
+    become `exp2((x - shift) * c)`, which costs one operation more, and no
+    constant moves. Scores may be large if they contain
 
-    The maximum is then of scores in other units; what uses it after the loop
-    gets it scaled. Nothing that may be negative moves: it would turn the
+    - a float that is read for each element;
+    - a finite constant beyond 2^16;
+    - an exponential or a power;
+    - for the merge, products of queries and keys that `large-products` names.
+      Other products are taken to be below 10^9.
+
+    The factor that rescales earlier sums, a difference of two maxima, always
+    has this form: it is 1 if the maximum stays.
+
+    The maximum is then one of scores in other units, and is scaled for its uses
+    after the loop. A factor that may be negative never moves: it would turn the
     maximum into a minimum.
 
     Before:
@@ -632,7 +660,7 @@ def FoldScaleExp2Pass : FA_Pass<"fa-fold-scale-exp2"> {
     %p = linalg.generic ... { yield exp2(fma(%x, 1, -%m)) }
     ```
 
-    Numeric contract: approximate, within rounding of one f32 operation, of
+    Numeric contract: approximate, within the rounding of one f32 operation for
     each part of a sum.
   }];
   let options = [
@@ -643,7 +671,7 @@ def FoldScaleExp2Pass : FA_Pass<"fa-fold-scale-exp2"> {
 }
 
 def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
-  let summary = "the running maximum leaves the common path of the loop";
+  let summary = "take the running maximum off the loop's common path";
   let description = [{
     Online softmax (Milakov and Gimelshein 2018; FlashAttention, Dao et al.
     2022) takes the maximum of each block of scores, and rescales the sum and
@@ -656,7 +684,7 @@ def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
     block) a branch takes the maximum, moves the reference, and computes the
     weights again.
 
-    Before, what an unnormalised `fa.online_softmax` stands for (per step, `c` =
+    Before, the meaning of an unnormalised `fa.online_softmax` (per step, `c` =
     scale * log2(e)):
     ```mlir
     %m1 = linalg.generic ...         // max(m, rowmax s)
@@ -669,7 +697,7 @@ def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
     %pt = linalg.generic ...         // p as bf16
     %o2 = linalg.generic ...         // o1 + pt V
     ```
-    After, `fa.speculated_softmax`, which stands for:
+    After, the meaning of `fa.speculated_softmax`:
     ```mlir
     %wary = arith.cmpi slt, %j0, %until
     %Rw, %a, %moved = scf.if %wary {
@@ -699,41 +727,43 @@ def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
     %l3 = linalg.generic ...         // l2 + rowsum pt1
     %o3 = linalg.generic ...         // o2 + pt1 V
     ```
-    Where scores may be large, the weights before are `exp2((s - g) c)`. Then R
-    is in the scores' units and without headroom, which is added later:
-    `exp2((s - R) c - headroom)`, and weights out of range are always made again.
-    Where scores are already in log2 units and the sum of a product of queries
-    and keys and a bias of coordinates (`s c + slope (j - i)`), the branch that
-    masks gives the products, and each reader adds the bias. For the weights it
-    is `exp2(s c + (slope (j - i) - R))`, where the reference is in the fma of
-    the distance: the bias takes one operation of an element. It has to be
-    finite where nothing is seen, so it may only be made of sums, products,
+    For scores that may be large, the weights before the pass are
+    `exp2((s - g) c)`. Then R is in the scores' units and has no headroom, which
+    is added later: `exp2((s - R) c - headroom)`. Weights out of range are
+    always computed again.
+
+    Scores may also be in log2 units already, as the sum of a product of queries
+    and keys and a bias of coordinates: `s c + slope (j - i)`. Then the branch
+    that masks gives the products, and each reader adds the bias. A weight is
+    `exp2(s c + (slope (j - i) - R))`. The reference joins the fma of the
+    distance, so the bias takes one operation for each element. The bias must be
+    finite for masked elements, too. So it may only consist of sums, products,
     magnitudes, minima and maxima of coordinates and of scalars from before the
     loop (which are taken to be finite).
 
-    Weights that are too large, but finite, are shifted by a power of two:
-    exactly, without an exponential. (f16 has no room for such weights; there
-    they are made again, and a few blocks are wary afterwards.)
+    Weights that are too large, but finite, are shifted by a power of two. The
+    shift is exact and needs no exponential. (f16 has no room for such weights:
+    they are computed again, and a few blocks are wary afterwards.)
 
-    Where weights are out of range twice within a few blocks, the blocks that
-    follow are wary: they take the maximum before there are weights, as online
-    softmax does, but move the reference only where it has to. So data that
-    outgrow the reference again and again cost little more than with the
-    running maximum. A block that masks may cut is in a branch already; wary
-    ones share it.
+    If weights are out of range twice within a few blocks, the next blocks are
+    wary: they take the maximum before they compute weights, as online softmax
+    does, but move the reference only if they have to. So data that outgrow the
+    reference again and again cost little more than with the running maximum. A
+    block that the mask may cut is in a branch already; wary blocks share that
+    branch.
 
-    In a branch all rows move that can: rows may take it in groups, each for
-    itself, as long as those that need it do. On Hopper each warp does.
+    In a branch all rows move that can. Groups of rows may take it separately,
+    as long as the groups that need it do. On Hopper each warp is a group.
 
     Numeric contract: approximate, and not bit-identical to the running
     maximum; the error of the output is of the same size.
 
     - *Exact*: the output is normalised by the sum of the rounded weights, the
-      very ones that the contraction reads. What rounding of R, or of the
-      weights of a row that one key dominates, does to a row's weights, it does
-      to their sum too. A log-sum-exp is formed from a second sum, of the
-      weights before rounding, within 1e-4; it costs one more addition a score
-      and is there only if the function returns it.
+      same weights that the contraction reads. The rounding of R, or of the
+      weights of a row that one key dominates, changes a row's weights and their
+      sum alike. A log-sum-exp is formed from a second sum, of the weights
+      before rounding, within 1e-4. This sum costs one more addition a score and
+      is there only if the function returns the log-sum-exp.
     - *Range of the weights*: bf16 has f32's range. R is the maximum plus
       `headroom` = 63, so that a new row's weights are at most 2^-63 and the
       maximum can grow by 64 before a weight reaches `limit` = 2. Weights below
@@ -748,23 +778,25 @@ def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
       safer than with the running maximum, unless a row's maximum has grown by
       more than `headroom`: then weights are up to `limit`, and sums overflow
       at 1/limit of what they could be.
-    - *NaN and infinity* are out of range, take the branch, and end up in the
-      rows in which they do with the running maximum. Rows with nothing to
-      attend: R stays -inf, output 0, log-sum-exp -inf.
+    - *NaN and infinity* are out of range, take the branch, and reach the same
+      rows as with the running maximum. Rows with nothing to attend: R stays
+      -inf, output 0, log-sum-exp -inf.
 
-    Weights in f32 have no rounding to make good, and f32 attention is not
-    what tensor cores limit: there the pass changes nothing. Where the loop is
-    not the one above it changes nothing either, nor on a GPU whose
-    warpgroup-wide instructions do not take the tiles: the schedule for those
-    has no branches on values of tiles. Remarks say why.
+    The pass changes nothing, and a remark gives the reason, in three cases:
+
+    - Weights are f32. They have no rounding to make good, and tensor cores do
+      not limit f32 attention.
+    - The loop is not the one above.
+    - The GPU's warpgroup-wide instructions do not take the tiles. The schedule
+      for such tiles has no branches on values of tiles.
   }];
   let options = [
     Option<"headroom", "headroom", "double",
            "std::numeric_limits<double>::quiet_NaN()",
-           "log2 of what a row's largest weight may grow by before it is 1, in "
-           "[0, 126]; NaN to choose by the weights' type">,
+           "log2 of the factor by which a row's largest weight may grow before "
+           "it is 1, in [0, 126]; NaN to choose by the weights' type">,
     Option<"limit", "limit", "double", "0",
-           "the weight from which on the reference is moved, in (1, 2^60]; 0 "
+           "the reference moves for a weight of at least this, in (1, 2^60]; 0 "
            "to choose by the weights' type">,
     Option<"target", "target", "std::string", "\"cpu\"",
            "the target, as in fa-tile">
@@ -772,16 +804,17 @@ def SpeculateMaxPass : FA_Pass<"fa-speculate-max"> {
 }
 
 def AnnotateIOPass : FA_Pass<"fa-annotate-io"> {
-  let summary = "HBM traffic and temporary memory, from the IR of any stage";
+  let summary = "compute HBM traffic and temporaries from the IR of any stage";
   let description = [{
     Sets the attribute `fa.io` on a function: bytes read from and written to
-    HBM and bytes of temporaries, as polynomials in the sizes of query, key and
-    value and, where all sizes are known, as numbers. The rules are those of
-    `fa/Analysis/IOModel.h`. `upper_bound` says that loop bounds depend on a
-    mask and the polynomials count all keys; the numbers follow the bounds of
-    each block, unless `bytes_upper_bound` says that they are read from memory.
+    HBM, and bytes of temporaries. They are polynomials in the sizes of query,
+    key and value and, if all sizes are known, also numbers. The rules are those
+    of `fa/Analysis/IOModel.h`. `upper_bound` says that loop bounds depend on a
+    mask and the polynomials count all keys. The numbers follow the bounds of
+    each block, unless `bytes_upper_bound` says that bounds are read from
+    memory.
 
-    Where the function has the attribute already, a remark says what changed.
+    If the function has the attribute already, a remark gives the change.
 
     Before:
     ```mlir
@@ -799,7 +832,7 @@ def AnnotateIOPass : FA_Pass<"fa-annotate-io"> {
     Option<"shape", "shape", "std::string", "",
            "values of dynamic sizes for the numbers: B=4,Sq=1024,Sk=1024">,
     Option<"foldFills", "fold-fills", "bool", "false",
-           "a fill that starts an accumulation costs nothing">
+           "count no traffic for a fill that starts an accumulation">
   ];
 }
 
