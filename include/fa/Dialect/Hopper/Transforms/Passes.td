@@ -7,108 +7,141 @@
 include "mlir/Pass/PassBase.td"
 
 def VerifySchedulePass : Pass<"hopper-verify", "::mlir::func::FuncOp"> {
-  let summary = "no race and no deadlock in a schedule of sm_90a";
+  let summary = "check a schedule of sm_90a for races and deadlocks";
   let description = [{
-    Runs the control of both roles of each scheduled `scf.forall`, without its
-    tiles: loops, branches and the operations of the `hopper` dialect, for
-    chosen sizes, coordinates and contents of lists, until loops whose bounds
-    are not constant have run from 0 to twice the stages of the largest ring,
-    or no choice gives more. It ends with an error at the operation that
+    Runs the control flow of both roles of each scheduled `scf.forall` without
+    its tiles: loops, branches and the operations of the `hopper` dialect. Each
+    run chooses sizes, coordinates and contents of lists. Runs end when loops
+    with unknown bounds have had 0 to 2n iterations, n the stages of the largest
+    ring, or when further choices give no more. The pass reports an error at an
+    operation that
 
-    - reads a slot that was given back, or gives one back that a product in
-      flight reads, or gives one back twice or, where blocks stay, not at all;
-    - takes as complete a product that is still in flight;
+    - reads a slot after its release;
+    - releases a slot that a product in flight reads, releases it twice or,
+      where blocks stay on their multiprocessor, does not release it;
+    - uses the result of a product that is still in flight;
     - ends an iteration or a branch with fewer products in flight than it began
       with;
     - works on rings, products or turns, other than by a `hopper.poll`, in a
       branch that begins while a product is in flight;
     - takes a `polled` stage that no `hopper.poll` waited for, or polls a stage
-      that is not taken next;
-    - depends on what is computed of tiles, so that threads may differ;
-    - loads another tile than the consumers take, more of them or fewer;
-    - waits for ever: for a load that does not come, a stage that is not given
-      back, a turn.
+      that is not the next one;
+    - depends on the elements of tiles, so that threads may differ;
+    - loads another tile than the consumers take, or more or fewer of them;
+    - waits for ever: for a load, for a stage or for a turn that does not come.
 
     The IR stays as it is.
+
+    Numeric contract: changes no number.
   }];
 }
 
 def OrderStepsPass : Pass<"hopper-order", "::mlir::func::FuncOp"> {
-  let summary = "products start early and are awaited late";
+  let summary = "start products early and await them late";
   let description = [{
-    Orders what consumers do between the begin and the end of each block that
-    has products, by list scheduling: products start as early as their operands
-    are there and registers hold their results, those first that most is to
-    follow (with `streams`, as if what leads to a tile to be shared, and to
-    nothing else, took none); waits come when nothing else is left to do, and a
-    `hopper.wait_group` leaves in flight what has started after what it gives.
-    So a product runs under what does not need it: in a step of attention's
-    gradient dP under the exponentials, dV under dS. Stages are given back when
-    what reads them is over, and sums leave for memory at the end. What is computed is pinned before
-    the next product or wait.
+    Orders the consumers' operations within each block that has products, by
+    list scheduling:
+
+    - A product starts as soon as its operands are there and registers can hold
+      its result. The product with the longest path to the block's end comes
+      first.
+    - A wait comes when nothing else is left to do. A `hopper.wait_group` leaves
+      in flight the products that started after the ones it gives.
+    - A stage is released once all of its readers are done.
+    - Sums leave for memory at the end.
+
+    So a product runs under work that does not need its result: in a step of
+    attention's gradient, dP under the exponentials and dV under dS. A
+    `hopper.pin` keeps computed tiles before the next product or wait. With
+    `streams`, a tile that is only shared is computed as if it took no
+    registers.
 
     Nothing moves into or out of a loop or branch, so no product is in flight
-    where an iteration ends. Loaded tiles are taken in the order in which they
-    were, but for those that are an iteration behind, and those of a ring that
-    consumers fill in that ring's.
+    where an iteration ends. Loaded tiles are taken in their old order, except
+    tiles that are an iteration behind. Tiles of a ring that consumers fill keep
+    that ring's order.
+
+    Numeric contract: bit-identical.
   }];
   let dependentDialects = ["::fa::hopper::HopperDialect"];
 }
 
 def NarrowTilesPass : Pass<"hopper-narrow", "::mlir::func::FuncOp"> {
-  let summary = "tiles that products round wait rounded";
+  let summary = "keep tiles rounded that products read rounded";
   let description = [{
-    A loop's products read 16-bit roundings of what is computed in f32. What has
-    to wait for another product's result reads the rounded tile, too, where
-    threads cannot hold the tile and that result beside what the loop carries:
-    half as many registers hold it. So attention's gradient dS = P * (dP - D) is
-    computed of the P that dV's product reads.
+    A loop's products read 16-bit roundings of f32 tiles. An operation may read
+    such a tile only after another product's result has come. If threads cannot
+    hold the tile beside that result and the values that the loop carries, the
+    operation reads the rounded tile, too: it takes half the registers. So
+    attention's gradient dS = P * (dP - D) is computed from the same P that dV's
+    product reads. A product of bf16 elements whose result is rounded is then
+    computed in bf16.
+
+    A tile stays f32 if its elements may be summed along a row: such a sum can
+    cancel and keep nothing but roundings.
+
+    Numeric contract: approximate. The tile, and for bf16 the factor beside it,
+    are rounded to 16 bits before the operation.
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect"];
 }
 
 def ScheduleLoopsPass : Pass<"hopper-schedule", "::mlir::func::FuncOp"> {
-  let summary = "which steps of a loop come an iteration later";
+  let summary = "choose the operations of a loop that run an iteration later";
   let description = [{
-    Says of a loop's operations, in the attribute `hopper.delay`, how many
-    iterations later than the others they are to run; `hopper-expand` has them
-    do so. A product that feeds no other product of its iteration only adds to
-    what the loop carries or gives away: it can come an iteration later, and
-    then the tensor cores have work while the next iteration's scores go through
-    the other units. With it come the wait for its result and what is computed
-    of that, the acquisition of tiles that only such products read, and the
-    release of all tiles that they read. In attention O's product comes later; in
-    its gradient those of dQ, dK and dV.
+    The first half of software pipelining. The attribute `hopper.delay` of a
+    loop's operation says how many iterations later than the others it runs;
+    `hopper-expand` then moves it.
 
-    A product that reads a tile that warpgroups share, and nothing else of its
-    iteration, comes two iterations later where the tile's ring has a third
-    stage: no warpgroup waits for another one's part then.
+    A product that feeds no other product of its iteration only adds to the
+    loop's carried values or gives its result away. It can run an iteration
+    later: then the tensor cores have work while the other units compute the
+    next iteration's scores. Three things follow it: the wait for its result
+    with all operations on that, the acquisition of tiles that only such
+    products read, and the release of all tiles that they read. In attention
+    these are the products of O, in its gradient those of dQ, dK and dV.
 
-    What takes such a result from the iteration before, as O's rescaling does,
-    need not come later: it stands behind that in the same iteration.
+    With `shares_later`, a product may run two iterations later. It reads a tile
+    that warpgroups share and nothing else of its iteration, and the tile's ring
+    has two stages for each tile that an iteration takes from it. Then no
+    warpgroup waits for another's part.
 
-    A slot that is held into the next iteration takes another stage of its ring.
-    A loop stays as it is, with a remark, where a ring has too few, where no
-    product feeds another, and where the next iteration needs the results.
+    An operation that takes such a result from the iteration before, as O's
+    rescaling does, needs no delay: it follows the result in the same iteration.
+
+    A slot that is held into the next iteration needs a second stage in its
+    ring. A loop stays as it is, with a remark, if a ring has too few stages, if
+    no product feeds another or all do, or if the next iteration's scores need
+    the results.
+
+    Numeric contract: bit-identical (only attributes change).
   }];
   let dependentDialects = ["::fa::hopper::HopperDialect"];
 }
 
 def ExpandLoopsPass : Pass<"hopper-expand", "::mlir::func::FuncOp"> {
-  let summary = "steps with a delay run in a later iteration";
+  let summary = "run delayed operations in a later iteration";
   let description = [{
-    Pipelines each loop of consumers that has operations with `hopper.delay`, by
-    `scf::pipelineForLoop`: what has no delay begins before the loop, and what
-    has one ends behind it, in an `scf.if` that asks whether the loop has as many
-    iterations. Numbers are computed again where a delayed operation needs them;
-    tiles and slots are carried from one iteration to the next. Where the loop
-    asks whether an iteration is its first, that is answered, and what follows
-    folded; zeros that a product's sum starts from are no tile then, but the
-    product's condition.
+    The second half of software pipelining: applies `scf::pipelineForLoop` to
+    each loop of consumers with operations that have a `hopper.delay`. A
+    prologue runs operations without a delay before the loop, and an epilogue
+    runs delayed ones behind it. An `scf.if` around them asks whether the loop
+    has as many iterations as the largest delay; otherwise the loop runs as it
+    was.
 
-    A delay must not be negative; the values that an operation uses must not
-    have a greater one, and those that it takes from the iteration before the
-    same one or one more; a product has that of its wait. Errors name the operation.
+    Numbers are computed again where a delayed operation needs them; the loop
+    carries tiles and slots from one iteration to the next. If the loop asks
+    whether an iteration is its first, the prologue knows the answer and folds
+    the branch. A product's sum that starts from zeros then starts by the
+    product's condition, and the zeros take no registers.
+
+    Constraints: a delay is not negative. An operation's delay is at least that
+    of the values it uses. For a value from the iteration before, it is that
+    value's delay or one less. A product has the delay of its wait. All
+    acquisitions from a ring have the same delay, and so do all shares into one.
+    Errors name the operation.
+
+    Numeric contract: bit-identical.
   }];
   let dependentDialects = ["::fa::hopper::HopperDialect",
                            "::mlir::arith::ArithDialect",
@@ -116,23 +149,24 @@ def ExpandLoopsPass : Pass<"hopper-expand", "::mlir::func::FuncOp"> {
 }
 
 def FinishSchedulePass : Pass<"hopper-finish", "::mlir::func::FuncOp"> {
-  let summary = "turns, polls, and loads in the order of the consumers' steps";
+  let summary = "add turns and polls, and order loads as consumers take tiles";
   let description = [{
-    Adds what depends on the order in which consumers do their steps:
+    Makes the changes that depend on the final order of the consumers' steps:
 
-    - where the role has `turns`, warpgroups start the products with which an
-      iteration begins one after the other, so that one computes on the other
-      units while another's products run (ping-pong; Shah et al. 2024,
-      "FlashAttention-3", section 3.1);
-    - where tiles are computed while an iteration's last product is in flight,
-      the first tile that the next iteration takes is polled before that product
-      is waited for;
-    - branches that follow each other, of which the first one's side rules the
-      second out, become one;
-    - rings that the consumers fill are `unguarded` where the order of their
-      steps shows that a stage that is filled is empty;
-    - the producer is made again where tiles are taken an iteration later, since
-      loads come in the order in which the consumers take tiles.
+    - Turns: if the role has `turns`, warpgroups start the first products of an
+      iteration one after the other. One warpgroup computes on the other units
+      while another's products run (ping-pong; Shah et al. 2024,
+      "FlashAttention-3", section 3.1).
+    - Polls: if tiles are computed while an iteration's last product is in
+      flight, a `hopper.poll` waits for the next iteration's first tile before
+      that product is awaited. Warpgroups that share tiles do not poll.
+    - Branches: a branch whose side rules out the next branch is merged with it.
+    - Rings that the consumers fill become `unguarded` if the order of their
+      steps proves that a stage is empty before it is filled.
+    - Producer: it is built again if consumers take some tiles an iteration
+      later, since loads follow the order in which consumers take tiles.
+
+    Numeric contract: bit-identical.
   }];
   let dependentDialects = ["::fa::hopper::HopperDialect",
                            "::mlir::arith::ArithDialect",
