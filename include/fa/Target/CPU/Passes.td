@@ -7,17 +7,17 @@
 include "mlir/Pass/PassBase.td"
 
 def CPUTrimPaddingPass : Pass<"fa-cpu-trim-padding", "::mlir::func::FuncOp"> {
-  let summary = "rows that only make a tile full are not computed";
+  let summary = "compute no rows that only pad a tile";
   let description = [{
-    Takes back the padding of a tile's dimension where nothing needs it: where
-    every value that shares the dimension is made for the tile, every op runs
-    over it in parallel, and all that leaves the tile is the part that was not
-    padding. These values then have a dynamic size, that of what was padded.
-    Matrix instructions want whole tiles; a loop over rows does not, and one
-    query is one row rather than a tile of them.
+    Takes back the padding of a tile's dimension if nothing needs it: every
+    value that shares the dimension is made for the tile, every op runs over it
+    in parallel, and only the part that was no padding leaves the tile. These
+    values then have a dynamic size, that of the unpadded value. Matrix
+    instructions want whole tiles. A loop over rows does not, and one query is
+    one row rather than a tile of them.
 
-    Dimensions that something reduces keep their padding (keys), and so does
-    one that meets a value from elsewhere.
+    A dimension that some op reduces keeps its padding (keys), and so does one
+    that meets a value from elsewhere.
 
     Before:
     ```mlir
@@ -39,12 +39,12 @@ def CPUTrimPaddingPass : Pass<"fa-cpu-trim-padding", "::mlir::func::FuncOp"> {
 }
 
 def CPUPreparePass : Pass<"fa-cpu-prepare", "::mlir::func::FuncOp"> {
-  let summary = "tensor program -> one that bufferizes without copies";
+  let summary = "prepare a tensor program to bufferize without copies";
   let description = [{
-    Rewrites that decide where values live, while they are still values:
+    Rewrites that decide where values live in memory, before bufferization:
 
-    - ops with an aggregate definition (`fa.online_softmax`) become `linalg`, and
-      `fa.random_bits` arithmetic;
+    - ops with an aggregate definition (`fa.online_softmax`) become `linalg`,
+      and `fa.random_bits` becomes arithmetic;
     - results become writable destination arguments at the end of the argument
       list, so the caller owns all memory that outlives the call;
     - `tensor.pad` becomes an insertion into a fresh tensor that is filled with
@@ -81,13 +81,12 @@ def CPUPreparePass : Pass<"fa-cpu-prepare", "::mlir::func::FuncOp"> {
 }
 
 def CPUBufferizePass : Pass<"fa-cpu-bufferize", "::mlir::ModuleOp"> {
-  let summary = "tensors -> buffers with dynamic strides at the boundary";
+  let summary = "bufferize tensors, with dynamic strides at the boundary";
   let description = [{
-    Upstream's one-shot bufferization with function arguments of dynamic
-    strides and offset, so a strided input needs no copy, and copies as
-    `linalg.copy`, so they are vectorised like everything else. A padded tile
-    of an argument that nothing writes to is read where it lies if it turns out
-    to be whole.
+    Upstream's one-shot bufferization. Function arguments have dynamic strides
+    and offsets, so a strided input needs no copy. Copies are `linalg.copy`, so
+    they are vectorised like everything else. A padded tile of an argument that
+    nothing writes to is read in place if it turns out to be whole.
 
     Before: `func.func @f(%q: tensor<?x64xf32>)`. After:
     `func.func @f(%q: memref<?x64xf32, strided<[?, 1], offset: ?>>)`.
@@ -106,25 +105,26 @@ def CPUBufferizePass : Pass<"fa-cpu-bufferize", "::mlir::ModuleOp"> {
 }
 
 def ScheduleCPUPass : Pass<"fa-schedule-cpu", "::mlir::func::FuncOp"> {
-  let summary = "linalg on buffers -> loops over native vectors";
+  let summary = "lower linalg on buffers to loops over native vectors";
   let description = [{
-    Every `linalg` op becomes loops over native vectors, chosen by structure:
+    Every `linalg` op becomes loops over native vectors. Its structure decides
+    which:
 
-    - a contraction (two parallel loops, one reduction, multiply and add)
-      becomes a register-tiled kernel: `rows` x 2 vectors of accumulators,
-      fewer rows with more vectors at the end, the right operand packed into
-      panels where its rows run along the reduction, once for a loop around
-      that does not change it, edges by masked vectors; the sums of a fresh
-      result that was filled with zeros start there;
-      with at most 16 rows it is not worth a copy: where the right operand's
-      rows run along the reduction, sums of 16 products of rows are
-      accumulated side by side and reduced together;
-    - any other op is vectorised along its last loop if each operand is
-      contiguous or constant along it and the body consists of elementwise
-      ops; the end of a row by a masked vector. A row reduction accumulates a
-      vector and reduces it once. Of what the body reads at places of its own,
-      those that are neighbours from lane to lane are one vector;
-    - anything else becomes scalar loops.
+    - A contraction (two parallel loops, one reduction, multiply and add)
+      becomes a register-tiled kernel with `rows` x 2 vectors of accumulators.
+      The last rows use fewer rows with more vectors. The right operand is
+      packed into panels if its rows run along the reduction, once for an
+      enclosing loop that does not change it. Masked vectors handle the edges.
+      If the result is fresh and filled with zeros, its sums start there. With
+      at most 16 rows a copy does not pay off: if the right operand's rows run
+      along the reduction, the kernel accumulates sums of 16 products of rows
+      side by side and reduces them together.
+    - Any other op is vectorised along its last loop if each operand is
+      contiguous or constant along it and the body consists of elementwise ops.
+      A masked vector handles the end of a row. A row reduction accumulates a
+      vector and reduces it once. If the body reads at indices of its own,
+      indices that are neighbours from lane to lane become one vector.
+    - Anything else becomes scalar loops.
 
     Before:
     ```mlir
@@ -136,7 +136,7 @@ def ScheduleCPUPass : Pass<"fa-schedule-cpu", "::mlir::func::FuncOp"> {
       %x = vector.load %s[%i, %j] : memref<128x64xf32>, vector<16xf32>
       %y = math.exp %x : vector<16xf32>
     ```
-    Numeric contract: sums are reassociated.
+    Numeric contract: reassociated (sums).
   }];
   let dependentDialects = [
     "::mlir::affine::AffineDialect", "::mlir::arith::ArithDialect",
@@ -148,19 +148,19 @@ def ScheduleCPUPass : Pass<"fa-schedule-cpu", "::mlir::func::FuncOp"> {
     Option<"vectorBits", "vector-bits", "unsigned", "256",
            "bits of a vector register: 128, 256 or 512">,
     Option<"rows", "rows", "unsigned", "0",
-           "rows of the contraction kernel, 0: from the registers">
+           "rows of the contraction kernel, 0 to choose by the registers">
   ];
 }
 
 def CPUParallelizePass : Pass<"fa-cpu-parallelize", "::mlir::ModuleOp"> {
-  let summary = "outermost scf.forall -> a function that threads call";
+  let summary = "outline the outermost scf.forall into a function for threads";
   let description = [{
     The body of each outermost `scf.forall` becomes a function over a range of
-    the linearised iteration space; in its place stands a call to the host's
+    the linearised iteration space. A call to the host's
     `fa_cpu_parallel_for(function, context, count)`, which hands out ranges to
-    threads. Inner `scf.forall`s become loops. Memory comes from the calling
-    thread's arena: `fa_cpu_mark` and `fa_cpu_release` around each iteration
-    make an allocation in a loop the bump of a pointer.
+    threads, replaces it. Inner `scf.forall`s become loops. Memory comes from
+    the calling thread's arena. `fa_cpu_mark` and `fa_cpu_release` around each
+    iteration make an allocation in a loop the bump of a pointer.
 
     Before:
     ```mlir
@@ -182,16 +182,20 @@ def CPUParallelizePass : Pass<"fa-cpu-parallelize", "::mlir::ModuleOp"> {
 }
 
 def CPUExpandMathPass : Pass<"fa-cpu-expand-math", "::mlir::func::FuncOp"> {
-  let summary = "math functions -> polynomials; 16-bit conversions -> integers";
+  let summary = "expand math functions to polynomials, and bf16 conversions";
   let description = [{
-    f32 `math.exp` and `math.exp2` become a degree-6 polynomial and an exponent
-    (relative error below 3e-7; NaN stays NaN, results below 2^-126 are 0), the
-    other functions upstream's approximations; `arith.maxnumf` a comparison;
-    bf16 conversions shifts with rounding to nearest even unless the CPU has
-    them (`native-bf16`).
+    `math.exp` and `math.exp2` become a polynomial and an exponent. In f32 the
+    polynomial has degree 6 (relative error below 3e-7), in f64 degree 13. NaN
+    stays NaN, and results below the smallest normal number (2^-126 in f32) are
+    0. `math.log` and `math.log2` have expansions of their own; other functions
+    become upstream's approximations. `arith.maxnumf` becomes a comparison, and
+    an integer division one that traps on no operands. bf16 conversions become
+    shifts with rounding to nearest even, unless the CPU has them
+    (`native-bf16`).
 
-    Before: `math.exp %x : vector<16xf32>`. After: 14 `arith` and `math.fma` ops.
-    Numeric contract: approximate, within 3e-7 relative.
+    Before: `math.exp %x : vector<16xf32>`. After: 14 `arith` and `math.fma`
+    ops.
+    Numeric contract: approximate, within 3e-7 relative in f32.
   }];
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::math::MathDialect",
@@ -204,20 +208,20 @@ def CPUExpandMathPass : Pass<"fa-cpu-expand-math", "::mlir::func::FuncOp"> {
 }
 
 def ReferencePass : Pass<"fa-reference", "::mlir::func::FuncOp"> {
-  let summary = "fa.attention -> plain loops in float64";
+  let summary = "define fa.attention by plain loops in float64";
   let description = [{
     The definition of `fa.attention` as loops over one row at a time, written
     independently of every other pass: scores of a row, their maximum, the
     exponentials and their sum, the weighted sum of the values. With
-    `precision=f64` every float of the score and mask regions is widened and
+    `precision=f64` every float of the score and mask regions is widened, and
     the results are f64 tensors. With `precision=same` it is the naive formula
-    in the inputs' own type: scores and weights rounded to it, sums in f32.
-    Masked scores are not computed, and values of weight 0 are not added, even
+    in the inputs' own type: scores and weights are rounded to it, sums are in
+    f32. Masked scores are not computed. Values of weight 0 are not added, even
     if they are not finite.
 
     Before: `%o = fa.attention %q, %k, %v`. After: `scf.forall (b, h, i)` around
     three `scf.for` over the keys; memory O(Sk) per thread.
-    Numeric contract: defines what right means.
+    Numeric contract: defines the right result.
   }];
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::linalg::LinalgDialect",

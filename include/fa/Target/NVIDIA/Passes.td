@@ -7,30 +7,30 @@
 include "mlir/Pass/PassBase.td"
 
 def ScheduleAmperePass : Pass<"fa-schedule-ampere", "::mlir::ModuleOp"> {
-  let summary = "where the tiles of a block live, for the tensor cores of sm_80 and later";
+  let summary = "choose warps and layouts for tensor cores of sm_80 and later";
   let description = [{
-    Says of each outermost `scf.forall` of a function that no schedule has taken
-    yet how many warps a block has and where its tiles live, as encodings of their
-    types (the `nvidia` dialect); the program stays as it is:
+    Handles each outermost `scf.forall` of a function that has no schedule yet.
+    It chooses the warps of a block and the layouts of its tiles, as encodings
+    of their types (the `nvidia` dialect). The program stays as it is.
 
-    - an operand of a contraction that is loaded from global memory goes to
-      shared memory; in a loop it gets a ring of stages;
-    - a contraction's result has the accumulator layout of mma.m16n8k16, its
-      first operand is taken from registers where it was computed by the warps
-      that want it, else it goes through shared memory (`nvidia.convert_layout`);
-    - what is computed element by element of a tile has its layout; rows that are
-      reduced, and what meets vectors then, are whole in a warp;
-    - of the ways to divide tiles among warps that with the least traffic in
-      shared memory is taken, and registers are estimated.
+    - An operand of a contraction that is loaded from global memory goes to
+      shared memory. In a loop it gets a ring of stages.
+    - A contraction's result has the accumulator layout of mma.m16n8k16. Its
+      first operand stays in registers if the warps that read it have computed
+      it; else it goes through shared memory (`nvidia.convert_layout`).
+    - An elementwise operation on a tile has the tile's layout. A warp holds
+      whole rows if rows are reduced or meet vectors.
+    - Of all ways to divide tiles among warps, the pass takes the one with the
+      least traffic in shared memory, and estimates registers.
 
-    Numeric contract: exact (nothing is computed otherwise; softmax's steps that
-    are operations of `fa` still are expanded).
+    Numeric contract: bit-identical (it also expands the steps of softmax that
+    still are operations of `fa`).
   }];
   let options = [
     Option<"chip", "chip", "std::string", "\"sm_80\"",
            "the target: a row of the target table">,
     Option<"stages", "stages", "unsigned", "0",
-           "stages of a ring of tiles in shared memory; 0: two, or one where "
+           "stages of a ring of tiles in shared memory; 0: two, or one if "
            "registers are short or two blocks share a multiprocessor then">,
     Option<"warps", "warps", "unsigned", "0",
            "warps in a block; 0: chosen from the tile and the registers">,
@@ -38,8 +38,8 @@ def ScheduleAmperePass : Pass<"fa-schedule-ampere", "::mlir::ModuleOp"> {
            "loop-invariant fragments stay in registers while the estimate of "
            "registers a thread is at most this">,
     Option<"inTurn", "in-turn", "int", "-1",
-           "a ring's stage is filled again once its tile is read (1), or all "
-           "tiles of an iteration together in the next one (0); -1 to choose">
+           "refill a ring's stage once its tile is read (1), or all tiles of "
+           "an iteration together in the next one (0); -1 to choose">
   ];
   let dependentDialects = [
     "::fa::nvidia::NVIDIADialect", "::mlir::arith::ArithDialect",
@@ -49,25 +49,30 @@ def ScheduleAmperePass : Pass<"fa-schedule-ampere", "::mlir::ModuleOp"> {
 }
 
 def HopperPlacePass : Pass<"fa-hopper-place", "::mlir::ModuleOp"> {
-  let summary = "tile programs of any contractions as roles, rings and wgmma";
+  let summary = "rewrite tile programs as roles, rings and wgmma";
   let description = [{
-    Rewrites each outermost `scf.forall` into the `hopper` dialect by rules that
-    know no program: what loads the tiles that contractions read is the
-    producer, all else the consumers; each loaded tile is one slot of a ring of
-    its own, held from before the first product that reads it to behind the
-    last; computed first operands stay in registers; blocks take tiles from a
-    queue. Every product is awaited where it is started, and nothing overlaps
-    but loads.
+    Rewrites each outermost `scf.forall` into the `hopper` dialect, by rules
+    that know no particular program:
 
-    Sums of rows that a loop carries stay partial in each thread until after the
-    loop, or are made by the tensor cores; branches on rows are taken by warps; a
-    16-bit result leaves through shared memory by TMA; where half of a block's
-    registers and memory do for a tile, a block works on two.
+    - The producer loads the tiles that contractions read. The consumers do all
+      other work.
+    - Each loaded tile is one slot of a ring of its own. The consumers hold it
+      from before the first product that reads it to behind the last.
+    - Computed first operands stay in registers.
+    - Blocks are persistent and take tiles from a queue.
+    - Every product is awaited where it starts, so only loads overlap.
+    - Sums of rows that a loop carries stay partial in each thread until after
+      the loop, or the tensor cores make them.
+    - Warps take branches on rows.
+    - A 16-bit result leaves through shared memory by TMA.
+    - If half of a block's registers and memory are enough for a tile, a block
+      works on two.
 
-    What the rules do not take (operands of 32 bits, results of other rows, more
-    than shared memory holds) stays as it is, with a remark that says why; the
-    Ampere schedule takes it. A block without contractions stays without a
-    remark. An option that asks for what cannot be is an error.
+    The rules do not take operands of 32 bits, results with other row counts,
+    or tiles that exceed shared memory. Such a program stays as it is, with a
+    remark that gives the reason, and the Ampere schedule takes it. A block
+    without contractions stays without a remark. An option that cannot be met is
+    an error.
 
     Numeric contract: reassociated (sums follow the tensor cores' order).
   }];
@@ -78,8 +83,8 @@ def HopperPlacePass : Pass<"fa-hopper-place", "::mlir::ModuleOp"> {
     Option<"persistent", "persistent", "int", "-1",
            "blocks take tiles from a queue: 0, 1, or -1 to choose">,
     Option<"stageStores", "stage-stores", "int", "-1",
-           "panels of 64 columns of the result that go through shared memory and "
-           "TMA at a time, 0: none, or -1 to choose">,
+           "panels of 64 columns of the result that go through shared memory "
+           "and TMA at a time, 0 for none, or -1 to choose">,
     Option<"ones", "ones", "int", "-1",
            "sums of rows on the tensor cores: 0, 1, or -1 to choose">,
     Option<"pingPong", "ping-pong", "int", "-1",
@@ -90,13 +95,14 @@ def HopperPlacePass : Pass<"fa-hopper-place", "::mlir::ModuleOp"> {
     Option<"teams", "teams", "int64_t", "-1",
            "tiles that a block works on at the same time, or -1 to choose">,
     Option<"spare", "spare", "int64_t", "-1",
-           "registers a thread for what is no tile, or -1 to choose: with fewer "
-           "more products start at once, and more is computed under them">,
+           "registers of a thread that stay free of tiles, or -1 to choose: "
+           "with fewer, more products start at once, and more work runs under "
+           "them">,
     Option<"companions", "companions", "int", "-1",
            "vectors fill and empty with a tile that is held while they are "
-           "read: 0 or 1; -1: where that was measured to be faster">,
+           "read: 0 or 1; -1: where measurements found it faster">,
     Option<"carriedFirst", "carried-first", "int", "-1",
-           "products of the iteration before come first: 0, 1, or -1 to choose">
+           "start the previous iteration's products first: 0, 1, or -1">
   ];
   let dependentDialects = [
     "::fa::hopper::HopperDialect", "::mlir::arith::ArithDialect",
@@ -106,12 +112,12 @@ def HopperPlacePass : Pass<"fa-hopper-place", "::mlir::ModuleOp"> {
 }
 
 def HopperLayoutsPass : Pass<"fa-hopper-layouts", "::mlir::ModuleOp"> {
-  let summary = "where the tiles of a scheduled block live, on sm_90a";
+  let summary = "choose the layouts of a scheduled block's tiles on sm_90a";
   let description = [{
-    Says of each `scf.forall` with roles which part of each tile its warpgroups'
-    threads hold, as encodings of the tiles' types, and how much shared memory its
-    rings take (the `nvidia` dialect). What consumers find in a ring is no longer
-    computed by them.
+    Chooses, for each `scf.forall` with roles, the part of each tile that the
+    threads of its warpgroups hold, as encodings of the tiles' types (the
+    `nvidia` dialect). It also records how much shared memory the rings take.
+    Operations whose results consumers find in a ring leave the consumers.
 
     Numeric contract: exact.
   }];
@@ -121,22 +127,22 @@ def HopperLayoutsPass : Pass<"fa-hopper-layouts", "::mlir::ModuleOp"> {
 }
 
 def TilesToThreadsPass : Pass<"fa-tiles-to-threads", "::mlir::ModuleOp"> {
-  let summary = "tile programs whose tiles have layouts, as kernels";
+  let summary = "lower tile programs whose tiles have layouts to kernels";
   let description = [{
-    Outlines each outermost `scf.forall` into a kernel: the program of one thread,
-    which has the registers of each tile that the tile's layout gives it.
+    Outlines each outermost `scf.forall` into a kernel: the program of one
+    thread. The thread holds the registers that a tile's layout gives it.
 
-    - tiles in shared memory come by cp.async, swizzled, rings ahead of their
-      loops; the operations of the `hopper` dialect become mbarriers, TMA and
-      wgmma;
-    - mma.sync's operands are read by ldmatrix, or are registers already;
-    - elementwise operations are cloned for each register, coordinates come from
-      the same layout; row reductions end with two shuffles in the quad;
-    - tiles carried by loops are registers carried by loops.
+    - Tiles in shared memory come by cp.async, swizzled; rings are filled ahead
+      of their loops. The operations of the `hopper` dialect become mbarriers,
+      TMA and wgmma.
+    - ldmatrix reads the operands of mma.sync that are not in registers already.
+    - Elementwise operations are cloned for each register. Coordinates come from
+      the same layout. Row reductions end with two shuffles in the quad.
+    - Tiles carried by loops are registers carried by loops.
 
-    The result is a `gpu.module` whose attribute `fa.program` lists the lines
-    that describe arguments and launches; the PTX begins with them. A tile without
-    a layout, or with one that its users do not take, is an error.
+    The result is a `gpu.module`. Its attribute `fa.program` lists the lines
+    that describe arguments and launches; the PTX begins with them. A tile
+    without a layout, or with one that its users do not take, is an error.
 
     Numeric contract: reassociated (sums follow the tensor cores' order).
   }];
@@ -149,25 +155,28 @@ def TilesToThreadsPass : Pass<"fa-tiles-to-threads", "::mlir::ModuleOp"> {
 }
 
 def FinishKernelsPass : Pass<"fa-finish-kernels", "::mlir::gpu::GPUModuleOp"> {
-  let summary = "attributes of kernels that are functions of the LLVM dialect";
+  let summary = "set kernel attributes on functions of the LLVM dialect";
   let description = [{
-    Tensor maps are parameters by value that stay in constant memory; no kernel
-    asks for more than one block on a multiprocessor.
+    Tensor maps become parameters by value that stay in constant memory. No
+    kernel asks for more than one block on a multiprocessor.
+
+    Numeric contract: changes no number.
   }];
 }
 
 def NormalizeCoordinatesPass : Pass<"fa-normalize-coordinates", "::mlir::gpu::GPUModuleOp"> {
-  let summary = "what elements compute of their coordinates, in one operation";
+  let summary = "compute with an element's coordinates in one operation";
   let description = [{
-    A mask compares coordinates that are sums of something common to a thread's
-    elements and a constant of each element. With the constants on one side the
-    rest is computed once, and an element takes one comparison with an
-    immediate. A score that reads coordinates as floats takes one addition an
-    element of what is converted once, or one fma where it multiplies them.
+    A mask compares coordinates. Each is the sum of a value common to a thread's
+    elements and a constant of the element. The pass moves the constants to one
+    side: the rest is computed once, and an element takes one comparison with an
+    immediate. If a score reads coordinates as floats, the common value is
+    converted once, and an element takes one addition, or one fma if the score
+    multiplies the coordinates.
 
-    Numeric contract: exact (coordinates and their differences fit 32 bits), but
-    for floats: sums from 2^24 on are rounded once more, and products of
-    coordinates are rounded part by part.
+    Numeric contract: bit-identical for integers (coordinates and their
+    differences fit 32 bits), approximate for floats: sums from 2^24 on are
+    rounded once more, and products of coordinates are rounded part by part.
   }];
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::math::MathDialect"
@@ -175,19 +184,22 @@ def NormalizeCoordinatesPass : Pass<"fa-normalize-coordinates", "::mlir::gpu::GP
 }
 
 def LowerKernelMathPass : Pass<"fa-lower-kernel-math", "::mlir::gpu::GPUModuleOp"> {
-  let summary = "math as instructions of the GPU, or a diagnostic";
+  let summary = "lower math to instructions of the GPU, or report an error";
   let description = [{
     exp2, exp, log, log2, rsqrt and division become the approximate
-    instructions (ex2, lg2, div.full, rsqrt) and short formulas over them, and so does
-    a tanh with `fastmath<afn>`, as blocks that have 16-bit numbers get it; what
-    has neither is expanded as a polynomial. A reciprocal, a division with
-    `fastmath<arcp>` and a logarithm with `afn` take denormal numbers for 0. Angles
-    are reduced exactly, and remainders are exact. An operation that cannot be lowered is
-    an error here, because later it would end the process. Constant factors,
-    one after the other, become one, and so does a factor of a linear form: the
-    scale of scores, a cap and tanh's own constants.
+    instructions (ex2, lg2, div.full, rsqrt) and short formulas over them. So
+    does a tanh with `fastmath<afn>`, as blocks with 16-bit numbers get it.
+    Functions without an instruction or formula are expanded as polynomials. A
+    reciprocal, a division with `fastmath<arcp>` and a logarithm with `afn` take
+    denormal numbers for 0. Angles are reduced exactly, and remainders are
+    exact. An operation that cannot be lowered is an error here, because later
+    it would end the process.
 
-    Numeric contract: approximate, within 2e-6 relative (tanh with afn: absolute).
+    Consecutive constant factors become one, and so does a factor of a linear
+    form: the scale of scores, a cap and tanh's own constants.
+
+    Numeric contract: approximate, within 2e-6 relative (tanh with afn:
+    absolute).
   }];
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::LLVM::LLVMDialect",
@@ -197,10 +209,13 @@ def LowerKernelMathPass : Pass<"fa-lower-kernel-math", "::mlir::gpu::GPUModuleOp
 }
 
 def EmitPTXPass : Pass<"fa-emit-ptx", "::mlir::ModuleOp"> {
-  let summary = "the kernels of a module as PTX text";
+  let summary = "write the kernels of a module as PTX text";
   let description = [{
     Translates the module's `gpu.module` to LLVM IR and PTX, writes it to
     `output` (`-` is the standard output), and leaves the module as it is.
+
+    Numeric contract: approximate. LLVM contracts a product and a sum into an
+    fma, and denormal f32 numbers are 0.
   }];
   let options = [
     Option<"chip", "chip", "std::string", "\"sm_80\"", "the target">,

@@ -13,20 +13,20 @@ include "mlir/Interfaces/SideEffectInterfaces.td"
 def NVIDIA_Dialect : Dialect {
   let name = "nvidia";
   let cppNamespace = "::fa::nvidia";
-  let summary = "Where a block's tiles live on an NVIDIA GPU";
+  let summary = "Layouts of a block's tiles on an NVIDIA GPU";
   let description = [{
     The `nvidia` dialect stands between a schedule and the program of a thread.
-    The encoding of a tile's type says where its elements live: in the registers
-    of a block's threads (`#nvidia.fragment`) or in shared memory
-    (`#nvidia.shared`). What is computed stays in `linalg` on tensors, when and by
-    whom is said by the `hopper` dialect or by the encodings' stages. A type
-    without an encoding is a tensor in global memory, a tile cut out of one that
+    The encoding of a tile's type is its layout: its elements live in the
+    registers of a block's threads (`#nvidia.fragment`) or in shared memory
+    (`#nvidia.shared`). The arithmetic stays in `linalg` on tensors. Its order
+    and its warps come from the `hopper` dialect or from the encodings' stages.
+    A type without an encoding is a tensor in global memory, a slice of one that
     each thread reads where it needs it, or one value throughout.
 
-    An `scf.forall` whose tiles have their layouts has an attribute
-    `nvidia.block` (`#nvidia.block`). A product with the attribute
-    `nvidia.hoisted` reads the fragments of its first operand, a tile in shared
-    memory, before the loop around it.
+    An `scf.forall` whose tiles have layouts has an attribute `nvidia.block`
+    (`#nvidia.block`). A product with the attribute `nvidia.hoisted` reads the
+    fragments of its first operand, a tile in shared memory, before the loop
+    around it.
   }];
   let useDefaultAttributePrinterParser = 1;
   let hasOperationAttrVerify = 1;
@@ -42,7 +42,7 @@ class NVIDIA_Attr<string name, string attrMnemonic, list<Trait> traits = []>
   let mnemonic = attrMnemonic;
 }
 
-def NVIDIA_FragmentKind : I32EnumAttr<"FragmentKind", "what of a tile it is", [
+def NVIDIA_FragmentKind : I32EnumAttr<"FragmentKind", "a tile or a vector of it", [
     I32EnumAttrCase<"Tile", 0, "tile">, I32EnumAttrCase<"Rows", 1, "rows">,
     I32EnumAttrCase<"Columns", 2, "columns">]> {
   let cppNamespace = "::fa::nvidia";
@@ -53,11 +53,11 @@ def NVIDIA_FragmentAttr : NVIDIA_Attr<"Fragment", "fragment",
     [DeclareAttrInterfaceMethods<VerifiableTensorEncoding>]> {
   let summary = "a tile in the registers of a block's threads";
   let description = [{
-    A `tile` has the layout of the accumulators of mma.m16n8, repeated; a vector
-    along its `rows` or its `columns` is held by the threads that hold those.
-    `row_warps` of `warps` warps divide the rows, the others the columns; a block
-    of more warps has copies. `FragmentLayout` (Fragment.h) says which element
-    each register of a thread holds.
+    A `tile` has the layout of the accumulators of mma.m16n8, repeated. A vector
+    along a tile's `rows` or `columns` is held by the threads that hold these.
+    `row_warps` of `warps` warps divide the rows, the others the columns. A
+    block with more warps holds copies. `FragmentLayout` (Fragment.h) maps the
+    registers of a thread to elements.
   }];
   let parameters = (ins EnumParameter<NVIDIA_FragmentKind>:$kind,
                         "unsigned":$rowWarps, "unsigned":$warps);
@@ -71,11 +71,12 @@ def NVIDIA_SharedAttr : NVIDIA_Attr<"Shared", "shared",
     [DeclareAttrInterfaceMethods<VerifiableTensorEncoding>]> {
   let summary = "a tile in shared memory";
   let description = [{
-    At byte `offset` of the block's, in rows whose chunks of 16 bytes are
-    permuted (`SharedLayout`, Fragment.h). With a `ring` it is that load of its
-    loop's ring: there are `stages` of it, filled ahead of the iterations that
-    read them, all loads of a step together or, where they are `in_turn`, each
-    once the one before has been read. Without one it is loaded where it stands.
+    At byte `offset` of the block's shared memory, in rows whose chunks of 16
+    bytes are permuted (`SharedLayout`, Fragment.h). With a `ring` the tile is
+    that load in the ring of its loop. The ring has `stages` stages, filled
+    ahead of the iterations that read them. A step fills all loads together or,
+    with `in_turn`, each load once the tile before has been read. Without a ring
+    the tile is loaded where it stands.
   }];
   let parameters = (ins "int64_t":$offset,
                         DefaultValuedParameter<"int64_t", "-1">:$ring,
@@ -86,10 +87,11 @@ def NVIDIA_SharedAttr : NVIDIA_Attr<"Shared", "shared",
 }
 
 def NVIDIA_BlockAttr : NVIDIA_Attr<"Block", "block"> {
-  let summary = "a block of threads, and what it has";
+  let summary = "a block's warps and shared memory";
   let description = [{
-    `warps` warps hold a tile; with `teams` a block has that many times as many,
-    and each team its part of the `shared` bytes of shared memory.
+    `warps` warps hold a tile. A block with several `teams` has that many times
+    the warps, and each team has its part of the `shared` bytes of shared
+    memory.
   }];
   let parameters = (ins StringRefParameter<"the target">:$chip,
                         "unsigned":$warps, "unsigned":$teams,
@@ -101,10 +103,11 @@ def NVIDIA_BlockAttr : NVIDIA_Attr<"Block", "block"> {
 def NVIDIA_ConvertLayoutOp : Op<NVIDIA_Dialect, "convert_layout", [Pure]> {
   let summary = "the same tile in another place or layout";
   let description = [{
-    From registers to shared memory, for a product that takes it from there: it
-    is written once, where the first product reads it or, where all warps have
-    met since the last one did, as soon as it is computed. Or from memory, or of
-    one value throughout, to registers: it is read where it is needed.
+    From registers to shared memory, for a product that takes its operand from
+    there. The tile is written once: where the first product reads it, or as
+    soon as it is computed, if all warps have met since its last reader. Or to
+    registers, from global memory or from one value throughout: the tile is read
+    where it is needed.
   }];
   let arguments = (ins AnyRankedTensor:$source);
   let results = (outs AnyRankedTensor:$result);
