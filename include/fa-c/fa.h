@@ -32,7 +32,7 @@
 extern "C" {
 #endif
 
-/** What a call can end with. */
+/** The result of a call. */
 typedef enum fa_status {
   FA_OK = 0,
   /** The options or the tensors are wrong. */
@@ -64,32 +64,32 @@ typedef struct fa_compile_options {
   /** Whether fa-speculate-max runs: "on", "off" or "auto", which asks the
    * target. Default "auto". */
   const char *speculate;
-  /** The order of a row's blocks of keys: "ascending", "descending", or "auto",
-   * which takes the largest scores first where it knows them and
-   * fa-speculate-max runs. Default "auto". */
+  /** The order of a row's blocks of keys: "ascending", "descending", or "auto".
+   * "auto" takes the largest scores first if it knows them and fa-speculate-max
+   * runs. Default "auto". */
   const char *order;
   /** For experts: options of the target's schedule, such as "stages=2
    * spare=64" for fa-schedule-hopper (sm_90a; those of fa-hopper-place) and
-   * "warps=8" for fa-schedule-ampere; "by=ampere" compiles for sm_90. NULL or
-   * "" lets it choose. A program that the schedule does not take is then an
-   * error. Default NULL. */
+   * "warps=8" for fa-schedule-ampere; "by=ampere" compiles for sm_90. With
+   * options, a program that the schedule does not take is an error. NULL or ""
+   * lets the schedule choose. Default NULL. */
   const char *schedule;
-  /** Not NULL: the function's gradient in its place, with respect to query,
-   * key, value and captured tensors: "all" of floats (of f64 only where
-   * query is), "none", or the numbers of arguments, as "3+5". The kernel takes
-   * the function's arguments, out [B,Hq,Sq,Dv], lse [B,Hq,Sq], the gradients
-   * with respect to out and, where the function returns it, to lse; then its
-   * results: the gradients with respect to query, key, value and those tensors,
+  /** Not NULL: compile the function's gradient instead, with respect to query,
+   * key, value and captured tensors: "all" of floats (f64 only if query is
+   * f64), "none", or the numbers of arguments, as "3+5". The kernel takes the
+   * function's arguments, out [B,Hq,Sq,Dv], lse [B,Hq,Sq], and the gradients
+   * with respect to out and, if the function returns it, to lse. Its results
+   * follow: the gradients with respect to query, key, value and those tensors,
    * in the order of the arguments. Default NULL. */
   const char *backward;
   /** Not 0: gradients have the same bits each time that a kernel runs on the
-   * same device, also where blocks of a GPU's grid add to the same numbers. On
-   * the CPU they always have. Default 0. */
+   * same device, even if blocks of a GPU's grid add to the same numbers. On the
+   * CPU they always have. Default 0. */
   int32_t deterministic;
   /** Threads of the CPU target; 0 for all. Default 0. */
   int32_t threads;
-  /** How far code of the CPU target is optimized, 0 to 3 as a C compiler's -O:
-   * 0 compiles in a third of the time of 3, to slower code. Default 3. */
+  /** Optimization level of the CPU target, 0 to 3 as a C compiler's -O. 0
+   * compiles in a third of the time of 3, to slower code. Default 3. */
   int32_t optimize;
   /** Not 0: keep the IR after each stage (fa_kernel_stage_ir). Default 0. */
   int32_t keep_stages;
@@ -112,7 +112,7 @@ FA_API void fa_kernel_free(fa_kernel *kernel);
 /** Inputs and results that the kernel takes, in that order. */
 FA_API int32_t fa_kernel_num_args(const fa_kernel *kernel);
 
-/** How many of them are results. */
+/** The number of results among them. */
 FA_API int32_t fa_kernel_num_results(const fa_kernel *kernel);
 
 /** The stages that were run, in order. Strings live as long as the kernel. */
@@ -133,20 +133,21 @@ FA_API fa_status fa_kernel_run(const fa_kernel *kernel,
                                const fa_rt_tensor *args, int32_t nargs);
 
 /** A kernel of the CPU target as bytes for fa_kernel_load: machine code, IR and
- * interface. `*size` is how many. They live as long as the kernel; NULL for
- * another target, with `*size` 0. */
+ * interface. `*size` is their number. They live as long as the kernel. For
+ * another target the result is NULL and `*size` 0. */
 FA_API const void *fa_kernel_image(const fa_kernel *kernel, size_t *size);
 
-/** A kernel from the bytes of fa_kernel_image, which runs on `threads` threads
- * (0: all) and has no stages. The bytes must be of the same fa and of a machine
- * with the same fa_host: else, and where they are damaged, FA_INVALID_ARGUMENT.
- * They are code that fa_kernel_run executes: load only what you trust. */
+/** A kernel from the bytes of fa_kernel_image. It runs on `threads` threads (0
+ * for all) and has no stages. The bytes must come from the same fa and from a
+ * machine with the same fa_host; otherwise, or if they are damaged, the result
+ * is FA_INVALID_ARGUMENT. fa_kernel_run executes the bytes as code: load only
+ * bytes that you trust. */
 FA_API fa_status fa_kernel_load(const void *image, size_t size, int32_t threads,
                                 fa_kernel **kernel);
 
-/** This machine, as code of the CPU target depends on it: LLVM's version, the
- * processor and its features. Static storage; "" if they can't be found out,
- * and then no image can be made. */
+/** The facts on which code of the CPU target depends: LLVM's version, this
+ * machine's processor and its features. Static storage. "" if they cannot be
+ * determined; then no image can be made. */
 FA_API const char *fa_host(void);
 
 #ifdef __cplusplus

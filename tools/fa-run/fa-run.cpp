@@ -25,8 +25,8 @@ void registerTestPasses();
 namespace cl = llvm::cl;
 
 namespace {
-/// fa-run's flags. Made after LLVM's own are dropped, of which some (threads)
-/// have the same names.
+/// fa-run's flags. They are made after LLVM's own are dropped, because some of
+/// those (threads) have the same names.
 struct Flags {
   cl::OptionCategory category{"fa-run"};
   cl::opt<std::string> input{cl::Positional, cl::desc("FILE"), cl::init("-"),
@@ -39,7 +39,7 @@ struct Flags {
                       cl::desc("compare with a float64 reference")};
   cl::opt<bool> backward{
       "backward", cl::cat(category),
-      cl::desc("run the function's gradient, of fa-differentiate")};
+      cl::desc("run the function's gradient (fa-differentiate)")};
   cl::opt<bool> deterministic{
       "deterministic", cl::cat(category),
       cl::desc("gradients have the same bits each time, also on a GPU")};
@@ -48,43 +48,46 @@ struct Flags {
   cl::opt<bool> io{"io", cl::cat(category),
                    cl::desc("print the bytes of fa.io")};
   cl::opt<unsigned> threads{"threads", cl::init(0), cl::cat(category),
-                            cl::desc("0: all of the machine")};
+                            cl::desc("threads of the CPU target; 0 for all")};
   cl::opt<unsigned> vectorBits{
       "vector-bits", cl::init(0), cl::cat(category),
-      cl::desc("128, 256 or 512; 0: what the machine has")};
+      cl::desc(
+          "bits of a vector register: 128, 256 or 512; 0 for the machine's")};
   cl::opt<unsigned> optimize{
       "optimize", cl::init(3), cl::ZeroOrMore, cl::cat(category),
-      cl::desc("how far code of the CPU is optimized, 0 to 3, as -O of a C "
-               "compiler; 0 compiles in a third of the time")};
+      cl::desc(
+          "optimization level of the CPU target, 0 to 3, as a C compiler's "
+          "-O; 0 compiles in a third of the time")};
   cl::opt<std::string> shape{
       "shape", cl::cat(category),
       cl::desc("sizes of dynamic dimensions: B=2,Sq=333,Sk=1000,arg3.0=4")};
   cl::opt<uint64_t> seed{"seed", cl::init(0), cl::cat(category),
-                         cl::desc("of the inputs")};
+                         cl::desc("seed of the inputs")};
   cl::opt<std::string> data{"data", cl::init("telling"), cl::cat(category),
-                            cl::desc("telling (normal, in a form in which "
-                                     "mistakes show), normal, uniform, large "
-                                     "or zero")};
-  cl::opt<std::string> layout{"layout", cl::init("bhsd"), cl::cat(category),
-                              cl::desc("of the inputs: bhsd, bshd or strided")};
+                            cl::desc("telling (normal, in a form that shows "
+                                     "mistakes), normal, uniform, large or "
+                                     "zero")};
+  cl::opt<std::string> layout{
+      "layout", cl::init("bhsd"), cl::cat(category),
+      cl::desc("layout of the inputs: bhsd, bshd or strided")};
   cl::opt<unsigned> repeat{
       "repeat", cl::init(0), cl::cat(category),
-      cl::desc("runs, of which the best counts (on a GPU samples, of which the "
-               "median); 0: 1 on the CPU, 10 on a GPU")};
+      cl::desc("runs on the CPU, whose best time counts, or samples on a GPU, "
+               "whose median counts; 0 for 1 on the CPU and 10 on a GPU")};
   cl::opt<std::string> passes{
       "passes", cl::cat(category),
-      cl::desc("passes before execution, separated by commas; without it the "
+      cl::desc("passes before execution, separated by commas; by default the "
                "target's pipeline")};
   cl::opt<std::string> algorithm{"algorithm", cl::init("fa2"),
                                  cl::cat(category),
                                  cl::desc("standard, fa1 or fa2")};
   cl::opt<std::string> stopAfter{"stop-after", cl::cat(category),
-                                 cl::desc("the last pass to run; what it "
-                                          "leaves runs on the CPU")};
+                                 cl::desc("the last pass to run; its result "
+                                          "runs on the CPU")};
   cl::opt<int64_t> rows{"rows", cl::init(0), cl::cat(category),
-                        cl::desc("rows of a tile, 0: chosen")};
+                        cl::desc("rows of a tile, 0 to choose")};
   cl::opt<int64_t> keys{"keys", cl::init(0), cl::cat(category),
-                        cl::desc("keys of a tile, 0: chosen")};
+                        cl::desc("keys of a tile, 0 to choose")};
 };
 } // namespace
 

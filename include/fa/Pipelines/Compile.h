@@ -1,8 +1,8 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// From attention IR text to something that runs: what the C API and the tools
-// do with the pipelines.
+// From attention IR text to a kernel that runs: the way of the C API and the
+// tools through the pipelines.
 
 #ifndef FA_PIPELINES_COMPILE_H
 #define FA_PIPELINES_COMPILE_H
@@ -24,13 +24,15 @@ class MLIRContext;
 
 namespace fa {
 
-/// What to compile.
+/// A function to compile, and the options.
 struct CompileRequest {
   PipelineOptions pipeline;
   /// The function; empty for the module's only public one.
   std::string function;
-  /// Options of the target's schedule pass: "overlap=1 stages=2" for
-  /// fa-schedule-hopper; empty to let it choose.
+  /// Options of the target's schedule: "stages=2 spare=64" for
+  /// fa-schedule-hopper (those of fa-hopper-place), "warps=8" for
+  /// fa-schedule-ampere; "by=ampere" compiles for the row of the same chip with
+  /// fewer matrix instructions. Empty to let the schedule choose.
   std::string schedule;
   /// LLVM's -O level for the CPU target, 0 to 3.
   unsigned optimize = 3;
@@ -45,25 +47,25 @@ struct CompiledStage {
   std::string ir, io;
 };
 
-/// What came out: a CPU program or PTX.
+/// The result of a compilation: a CPU program or PTX.
 struct CompiledKernel {
   std::vector<CompiledStage> stages;
   std::unique_ptr<cpu::Program> program;
   std::string ptx;
-  /// Inputs and results; results.
+  /// The numbers of inputs and results together, and of results.
   int32_t numArguments = 0, numResults = 0;
 };
 
 /// Errors in the options alone: an unknown target or algorithm, bad sizes.
 llvm::Error checkOptions(const CompileRequest &request);
 
-/// After fa-differentiate: of a function and its gradient the gradient is left;
-/// `name` becomes its own.
+/// After fa-differentiate: removes the function and keeps its gradient, whose
+/// name `name` becomes.
 llvm::Error keepGradient(mlir::ModuleOp module, std::string &name);
 
-/// A tile program in `module` as PTX for an NVIDIA target, with its header.
-/// `schedule` is that of CompileRequest. The module is left in the target's
-/// dialects.
+/// Compiles a tile program in `module` to PTX with its header, for an NVIDIA
+/// target. `schedule` is that of CompileRequest. Leaves the module in the
+/// target's dialects.
 llvm::Expected<std::string> compileToPTX(mlir::ModuleOp module,
                                          llvm::StringRef target,
                                          llvm::StringRef schedule = "");

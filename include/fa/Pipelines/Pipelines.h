@@ -19,16 +19,16 @@ class OpPassManager;
 
 namespace fa {
 
-/// What to compile attention for, and how far.
+/// The target and the algorithm of attention, and the last stage to run.
 struct PipelineOptions {
   /// `cpu` or a row of the target table (`sm_80`, `sm_90a`, ...).
   std::string target = "cpu";
   /// `standard` (S and P written), `fa1` (keys outside, Algorithm 1 of
   /// FlashAttention) or `fa2` (queries outside, one kernel).
   std::string algorithm = "fa2";
-  /// Empty, or the function's gradient in its place, by fa-differentiate, whose
-  /// `wrt` this is: with respect to query, key, value and which captured
-  /// tensors. `standard` writes S, P, dP and dS; `fa1` and `fa2` tile it, keys
+  /// Not empty: fa-differentiate replaces the function by its gradient, with
+  /// respect to query, key, value and the captured tensors of this `wrt`.
+  /// `standard` writes S, P, dP and dS; `fa1` and `fa2` tile the gradient, keys
   /// outside (FlashAttention's Algorithm 4).
   std::string backward;
   /// Name of the last pass to run; empty for the whole way.
@@ -36,15 +36,15 @@ struct PipelineOptions {
   /// Rows and keys of a tile; 0 lets the IO model choose for the target.
   int64_t rows = 0, keys = 0;
   /// Whether fa-speculate-max runs: `on`, `off`, or `auto`: on for targets
-  /// whose tensor cores are wgmma. It leaves tiles as they are that the target
-  /// could not schedule afterwards.
+  /// whose tensor cores are wgmma. It skips tiles that the target could not
+  /// schedule afterwards.
   std::string speculate = "auto";
-  /// The order of a row's blocks of keys, of fa-order-keys: `ascending`,
-  /// `descending`, or `auto`: descending where scores grow with the key and
+  /// The order of a row's blocks of keys (fa-order-keys): `ascending`,
+  /// `descending`, or `auto`: descending if scores grow with the key and
   /// fa-speculate-max follows.
   std::string order = "auto";
-  /// Gradients with the same bits each time: on a GPU fa-order-sums runs; on
-  /// the CPU they always have.
+  /// Gradients have the same bits each time. On a GPU this runs fa-order-sums;
+  /// on the CPU they always have.
   bool deterministic = false;
 };
 

@@ -65,7 +65,7 @@ extern "C" {
 /** The largest rank of a tensor. */
 #define FA_RT_MAX_RANK 8
 
-/** What became of a call. The numbers are stable. */
+/** The result of a call. The numbers are stable. */
 typedef enum fa_rt_status {
   FA_RT_OK = 0,
   /** An argument of the call is wrong: a tensor that does not fit the program,
@@ -99,9 +99,9 @@ FA_RT_API const char *fa_rt_version(void);
 FA_RT_API const char *fa_rt_status_name(fa_rt_status status);
 
 /**
- * The message of the last call that failed on this thread: what was found, the
- * limit, and the remedy. "" if none failed yet; a call that succeeds leaves it
- * as it is. Valid until the next failing call on the same thread.
+ * The message of the last call that failed on this thread: the value, the limit
+ * and the remedy. "" if none failed yet; a call that succeeds does not change
+ * it. Valid until the next failing call on the same thread.
  */
 FA_RT_API const char *fa_rt_last_error(void);
 
@@ -109,8 +109,8 @@ FA_RT_API const char *fa_rt_last_error(void);
 /* Tensors                                                                    */
 /* -------------------------------------------------------------------------- */
 
-/** Element types. 0 is none of them, so that a tensor whose type was forgotten
- * is refused. The numbers are stable. */
+/** Element types. 0 is no type, so a tensor whose type was forgotten is
+ * refused. The numbers are stable. */
 typedef enum fa_rt_dtype {
   FA_RT_F32 = 1,
   FA_RT_F16 = 2,
@@ -156,7 +156,7 @@ typedef struct fa_rt_tensor {
 } fa_rt_tensor;
 
 /** The largest size of a dimension that a launch takes. Kernels count with 32
- * bits, and what the compiler proves of masks holds for coordinates in that
+ * bits, and the compiler's proofs about masks hold for coordinates in that
  * range. Offsets have 64 bits: a tensor may have more elements. */
 #define FA_RT_MAX_EXTENT ((INT64_C(1) << 30) - 1)
 
@@ -196,7 +196,7 @@ FA_RT_API fa_rt_status fa_rt_device_info(int device, fa_rt_device_desc *desc);
 /* Programs                                                                   */
 /* -------------------------------------------------------------------------- */
 
-/** Kernels on one device with what is needed to launch them. */
+/** Kernels on one device, ready to launch. */
 typedef struct fa_rt_program fa_rt_program;
 
 /** How a program is loaded. Fill in with fa_rt_load_options_init. */
@@ -206,12 +206,12 @@ typedef struct fa_rt_load_options {
   /** Not 0: take the compiled code from the on-disk cache and put it there.
    * Default 1. */
   int32_t use_cache;
-  /** Not 0: report to stderr where the code came from, how long that took, and
+  /** Not 0: report to stderr the origin of the code, the time that it took, and
    * each kernel's registers and spills. Default 0. */
   int32_t verbose;
   /** Not 0: each launch asks the driver whether every data pointer is memory
-   * that this device can reach. Costs about a microsecond a tensor. Default 0:
-   * a host pointer then shows as an asynchronous fault of the kernel. */
+   * that this device can reach. It costs about a microsecond a tensor. Default
+   * 0: a host pointer then causes an asynchronous fault of the kernel. */
   int32_t check_pointers;
   int32_t reserved;
   /** Header text (the `//!fa.` lines), NUL-terminated, for an image without
@@ -223,8 +223,8 @@ typedef struct fa_rt_load_options {
 FA_RT_API void fa_rt_load_options_init(fa_rt_load_options *options);
 
 /**
- * Checks an image's header without a driver or a GPU: what program_load would
- * find wrong in the text itself. `header` as in fa_rt_load_options.
+ * Checks an image's header without a driver or a GPU. It finds the errors that
+ * fa_rt_program_load would find in the text. `header` as in fa_rt_load_options.
  * Errors: INVALID_ARGUMENT (NULL image), BAD_IMAGE with the line's number.
  */
 FA_RT_API fa_rt_status fa_rt_image_verify(const void *image, size_t size,
@@ -240,7 +240,7 @@ FA_RT_API fa_rt_status fa_rt_image_verify(const void *image, size_t size,
  *
  * Errors: BAD_IMAGE; INVALID_ARGUMENT (no such device, or the image is for
  * another kind of device); NO_DRIVER; NO_DEVICE; DRIVER_TOO_OLD;
- * DRIVER_REJECTED with the driver's own log; OUT_OF_MEMORY. Trouble with the
+ * DRIVER_REJECTED with the driver's own log; OUT_OF_MEMORY. A failure of the
  * cache is never an error.
  */
 FA_RT_API fa_rt_status fa_rt_program_load(int device, const void *image,
@@ -267,11 +267,11 @@ FA_RT_API void fa_rt_program_free(fa_rt_program *program);
  * grid is empty is skipped.
  *
  * A program without temporary buffers takes no lock, allocates nothing, and
- * may be captured into a CUDA graph. A captured launch keeps what says which
- * tile comes next: graphs that hold it, instantiated twice or cloned, must not
- * run at the same time, and the program must outlive them. Temporary buffers
- * come from the device's stream-ordered allocator and go back to it on the same
- * stream; where the device has none, the call allocates synchronously and waits
+ * may be captured into a CUDA graph. A captured launch keeps its tile counter:
+ * graphs that hold it, instantiated twice or cloned, must not run at the same
+ * time, and the program must outlive them. Temporary buffers come from the
+ * device's stream-ordered allocator and go back to it on the same stream. If
+ * the device has no such allocator, the call allocates synchronously and waits
  * for the stream.
  *
  * Errors: INVALID_ARGUMENT, OUT_OF_MEMORY, LAUNCH_FAILED. A fault while the
@@ -282,9 +282,9 @@ FA_RT_API fa_rt_status fa_rt_program_launch(const fa_rt_program *program,
                                             int32_t nargs, void *stream);
 
 /**
- * The bytes of what a program prepares: buffers that some of its launches fill
- * from arguments that change seldom, for the others to read (lists of the
- * blocks that a mask shows). 0 if there are none.
+ * The bytes of a program's prepared buffers, 0 if there are none. Some of its
+ * launches fill them from arguments that change seldom, and the others read
+ * them (lists of the blocks that a mask shows).
  * Errors: INVALID_ARGUMENT, as fa_rt_program_launch.
  */
 FA_RT_API fa_rt_status fa_rt_program_prepared_size(const fa_rt_program *program,
@@ -293,12 +293,13 @@ FA_RT_API fa_rt_status fa_rt_program_prepared_size(const fa_rt_program *program,
                                                    int64_t *bytes);
 
 /**
- * fa_rt_program_launch with these buffers in device memory of the caller's,
- * `prepared`, aligned to 256 bytes and of at least that size. If `is_prepared`
- * is 0 they are filled first; else they hold what an earlier launch of this
- * program left there for arguments of the same sizes, of which those that the
- * header names after `prepares` had the same elements and strides. The caller
- * orders the launches and keeps the memory until they have run.
+ * fa_rt_program_launch with the prepared buffers in the caller's device memory:
+ * `prepared`, aligned to 256 bytes and of at least
+ * fa_rt_program_prepared_size. If `is_prepared` is 0 the call fills them first.
+ * Otherwise an earlier launch of this program must have filled them, for
+ * arguments of the same sizes; the arguments that the header names after
+ * `prepares` must have had the same elements and strides. The caller orders the
+ * launches and keeps the memory until they have run.
  * Errors: those of fa_rt_program_launch.
  */
 FA_RT_API fa_rt_status fa_rt_program_launch_prepared(
@@ -306,8 +307,8 @@ FA_RT_API fa_rt_status fa_rt_program_launch_prepared(
     void *stream, void *prepared, int32_t is_prepared);
 
 /**
- * The bytes of a program's temporary buffers for these arguments, all of them;
- * 0 if there are none.
+ * The bytes of all of a program's temporary buffers for these arguments, 0 if
+ * there are none.
  * Errors: INVALID_ARGUMENT, as fa_rt_program_launch.
  */
 FA_RT_API fa_rt_status fa_rt_program_workspace_size(
@@ -315,11 +316,11 @@ FA_RT_API fa_rt_status fa_rt_program_workspace_size(
     int64_t *bytes);
 
 /**
- * fa_rt_program_launch with its temporary buffers in device memory of the
- * caller's: `workspace`, aligned to 256 bytes, of `bytes`, which are at least
- * those of fa_rt_program_workspace_size. It allocates nothing, and may be
- * captured into a CUDA graph; the caller keeps the memory until the program has
- * run. What it held before does not matter.
+ * fa_rt_program_launch with the temporary buffers in the caller's device
+ * memory: `workspace`, aligned to 256 bytes, of `bytes` bytes, at least
+ * fa_rt_program_workspace_size. The call allocates nothing, and may be captured
+ * into a CUDA graph. The caller keeps the memory until the program has run. Its
+ * old contents do not matter.
  * Errors: those of fa_rt_program_launch.
  */
 FA_RT_API fa_rt_status fa_rt_program_launch_in(const fa_rt_program *program,
@@ -328,9 +329,9 @@ FA_RT_API fa_rt_status fa_rt_program_launch_in(const fa_rt_program *program,
                                                void *workspace, int64_t bytes);
 
 /**
- * fa_rt_program_launch_prepared with the other temporary buffers in device
- * memory of the caller's, too, as in fa_rt_program_launch_in: `workspace`, of
- * `bytes`, which are at least those of fa_rt_program_workspace_size.
+ * fa_rt_program_launch_prepared with the other temporary buffers in the
+ * caller's device memory, too, as in fa_rt_program_launch_in: `workspace`, of
+ * `bytes` bytes, at least fa_rt_program_workspace_size.
  * Errors: those of fa_rt_program_launch.
  */
 FA_RT_API fa_rt_status fa_rt_program_launch_prepared_in(
@@ -348,7 +349,7 @@ FA_RT_API fa_rt_status fa_rt_program_time(const fa_rt_program *program,
                                           int32_t nargs, void *stream,
                                           int32_t repeats, float *milliseconds);
 
-/** What a program is. The strings live as long as the program. */
+/** A program's properties. The strings live as long as the program. */
 typedef struct fa_rt_program_desc {
   const char *name;
   /** "sm_90a" */
@@ -361,7 +362,7 @@ typedef struct fa_rt_program_desc {
   int32_t from_cache;
 } fa_rt_program_desc;
 
-/** One `//!fa.launch` line, with what the driver says of its kernel. */
+/** One `//!fa.launch` line, with the driver's facts about its kernel. */
 typedef struct fa_rt_launch_desc {
   const char *kernel;
   /** Threads of a block. */
@@ -404,7 +405,7 @@ FA_RT_API fa_rt_status fa_rt_program_arg_info(const fa_rt_program *program,
 
 /** `bytes` of device memory; 0 bytes give NULL. Errors: OUT_OF_MEMORY, ... */
 FA_RT_API fa_rt_status fa_rt_alloc(int device, size_t bytes, void **data);
-/** Frees what fa_rt_alloc gave; NULL is ignored. Waits for the device. */
+/** Frees memory from fa_rt_alloc; NULL is ignored. Waits for the device. */
 FA_RT_API fa_rt_status fa_rt_free(int device, void *data);
 /** Blocking copies between host and device memory. They are ordered with the
  * legacy default stream only: synchronize other streams first. */
@@ -412,8 +413,8 @@ FA_RT_API fa_rt_status fa_rt_copy_to_device(int device, void *to,
                                             const void *from, size_t bytes);
 FA_RT_API fa_rt_status fa_rt_copy_to_host(int device, void *to,
                                           const void *from, size_t bytes);
-/** Whether work on `stream` is captured into a CUDA graph; 1, too, where the
- * driver does not say. */
+/** Whether work on `stream` is captured into a CUDA graph; also 1 if the driver
+ * does not say. */
 FA_RT_API fa_rt_status fa_rt_stream_is_capturing(int device, void *stream,
                                                  int32_t *is_capturing);
 /** Waits for the work on `stream`; LAUNCH_FAILED if it failed. */
@@ -427,8 +428,9 @@ FA_RT_API fa_rt_status fa_rt_stream_synchronize(int device, void *stream);
  * A map from byte strings to byte strings in a directory. Entries are written
  * under a new name and renamed into place, and carry a checksum: concurrent
  * writers and torn or damaged files are harmless. The keys are hashed to 128
- * bits; whatever the value depends on belongs into the key. Who can write the
- * directory can choose the code that runs: it is made with mode 0700.
+ * bits; everything that the value depends on belongs into the key. A user who
+ * can write the directory can choose the code that runs: it is made with mode
+ * 0700.
  */
 
 /**

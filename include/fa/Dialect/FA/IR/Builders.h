@@ -14,16 +14,16 @@
 
 namespace fa {
 
-/// Copies the operations of a region's one block; gives what it yields.
+/// Copies the operations of a region's one block; returns the yielded value.
 mlir::Value inlineRegion(mlir::OpBuilder &b, mlir::Region &region,
                          mlir::ValueRange arguments);
 
-/// Clones an operation of which a copy may have been made with that map: what
-/// is in its regions is copied anew.
+/// Clones an operation that may have been cloned with this map before: the
+/// operations in its regions are copied anew.
 mlir::Operation *cloneAnew(mlir::OpBuilder &b, mlir::Operation &op,
                            mlir::IRMapping &map);
 
-/// One scalar of another float type, or of the same.
+/// A scalar converted to a float type; the scalar itself if it has that type.
 mlir::Value convertFloat(mlir::OpBuilder &b, mlir::Location loc, mlir::Value x,
                          mlir::Type to);
 
@@ -31,7 +31,7 @@ mlir::Value convertFloat(mlir::OpBuilder &b, mlir::Location loc, mlir::Value x,
 mlir::Value floatConstant(mlir::OpBuilder &b, mlir::Location loc,
                           mlir::Type type, double value);
 
-/// What mixed values are in a copy.
+/// The counterparts of mixed values in a copy.
 llvm::SmallVector<mlir::OpFoldResult>
 lookupAll(const mlir::IRMapping &map,
           llvm::ArrayRef<mlir::OpFoldResult> values);
@@ -58,9 +58,9 @@ public:
 
   mlir::Value rowMax(mlir::Value matrix, mlir::Value init);
   mlir::Value rowSum(mlir::Value matrix, mlir::Value init);
-  /// Of the columns of a matrix [M,N], [N].
+  /// The sums of a matrix's columns: [M,N] -> [N].
   mlir::Value columnSum(mlir::Value matrix, mlir::Value init);
-  /// Of a vector, of rank 0.
+  /// The sum of a vector, of rank 0.
   mlir::Value total(mlir::Value vector, mlir::Value init);
   /// Whether some element of a vector of i1 is true, an i1.
   mlir::Value any(mlir::Value flags);
@@ -85,7 +85,7 @@ public:
            kept);
   /// x times a constant.
   mlir::Value scale(mlir::Value x, double factor);
-  /// Float conversion; nothing where the type is the same.
+  /// Float conversion; x itself if it has the type.
   mlir::Value convert(mlir::Value x, mlir::Type elementType);
   /// init + a [M,K] * b [K,N], accumulated in init's element type.
   mlir::Value contractRowsByColumns(mlir::Value a, mlir::Value b,
@@ -100,8 +100,8 @@ public:
 private:
   mlir::Value contract(mlir::Value lhs, mlir::Value rhs, mlir::Value init,
                        bool lhsTransposed, bool rhsTransposed);
-  /// combine(element, accumulator) along all dimensions but `kept`, which is
-  /// that of `init` where it has one.
+  /// combine(element, accumulator) along all dimensions but `kept`. That is the
+  /// dimension of `init`, if it has one.
   mlir::Value reduce(mlir::Value tensor, mlir::Value init, unsigned kept,
                      Body combine);
   mlir::OpBuilder &b;

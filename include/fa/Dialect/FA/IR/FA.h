@@ -1,7 +1,7 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The fa dialect: what attention computes.
+// The fa dialect: attention as a definition, without a schedule.
 
 #ifndef FA_DIALECT_FA_IR_FA_H
 #define FA_DIALECT_FA_IR_FA_H
@@ -30,9 +30,9 @@ class RewriterBase;
 namespace fa {
 class StepExpansion;
 
-/// What attention over queries, keys and values of this type computes in:
-/// scores, weights, the softmax's state and all sums. f64 of f64, f32 of f32
-/// and of the 16-bit types.
+/// The compute type of attention over queries, keys and values of this type:
+/// that of scores, weights, the softmax's state and all sums. It is f64 for
+/// f64, and f32 for f32 and the 16-bit types.
 mlir::Type getComputeType(mlir::Type elementType);
 } // namespace fa
 

@@ -12,11 +12,11 @@
 
 namespace fa {
 
-/// The largest n that this can show: `value` is the same for n neighbouring
-/// values of `coordinate`, of which the first is a multiple of n; 0 where it
-/// does not depend on the coordinate at all. `multiples` says what other values
-/// that are not negative are multiples of (the first row of a block); nor is
-/// the coordinate negative, and all of them are below 2^30.
+/// The largest provable n so that `value` is the same for n neighbouring values
+/// of `coordinate`, the first a multiple of n. 0 if `value` does not depend on
+/// the coordinate. `multiples` maps other values to a number that divides them
+/// (the first row of a block). These and the coordinate are at least 0 and
+/// below 2^30.
 int64_t getGranularity(mlir::Value value, mlir::Value coordinate,
                        const llvm::DenseMap<mlir::Value, int64_t> &multiples =
                            llvm::DenseMap<mlir::Value, int64_t>());

@@ -38,7 +38,7 @@ struct MatrixProduct {
 };
 std::optional<MatrixProduct> matchMatrixProduct(mlir::Value v);
 
-/// exp(x - shift), of a type that is computed in (getComputeType).
+/// exp(x - shift), in a compute type (getComputeType).
 std::optional<ValuePair> matchExpDifference(mlir::Value v);
 /// x times a constant.
 std::optional<std::pair<mlir::Value, double>> matchScaled(mlir::Value v);
@@ -53,45 +53,45 @@ mlir::Value matchKeep(mlir::Value v);
 /// x converted to another float type.
 mlir::Value matchConvert(mlir::Value v);
 
-/// A tensor of the same shape that a value comes from by being written into:
-/// what a loop that only writes into what it carries started from; the value
-/// itself where nothing is written.
+/// The tensor of the same shape from which a value comes by writes into it. For
+/// a loop that only writes into its carried tensor it is the loop's initial
+/// tensor. Without writes it is the value itself.
 mlir::Value getShapeSource(mlir::Value v);
 
-/// Reports a tensor.dim of a dimension that its tensor does not have: that is
-/// undefined, which upstream's patterns assume away.
+/// Reports a tensor.dim of a dimension that its tensor does not have. Its
+/// result is undefined, and upstream's patterns assume that there is none.
 mlir::LogicalResult verifyDims(mlir::func::FuncOp func);
 
 /// ceil(x / n), a number of blocks: x and n.
 std::optional<std::pair<mlir::Value, int64_t>> matchCeilQuotient(mlir::Value v);
 
-/// x of |x| of integers, which may be written max(x, 0 - x).
+/// x of |x| of integers; the program may write it as max(x, 0 - x).
 mlir::Value matchMagnitude(mlir::Value v);
-/// The value of a loop's body that it carries as `before`, where the next
-/// iteration gets `after` in its place; null otherwise, and of no loop.
+/// `before` as an argument of the loop's body, if the next iteration gets
+/// `after` for it; null otherwise, or without a loop.
 mlir::BlockArgument matchCarried(mlir::scf::ForOp loop, mlir::Value before,
                                  mlir::Value after);
-/// The constant -inf: the score of what a mask hides.
+/// Whether a value is the constant -inf, the score of a masked element.
 bool isNegativeInfinity(mlir::Value v);
-/// Whether a value is computed of another.
+/// Whether a value depends on another.
 bool dependsOn(mlir::Value v, mlir::Value on);
-/// True where a generic has only parallel iterators and one result.
+/// Whether a generic has only parallel iterators and one result.
 bool isElementwise(mlir::linalg::GenericOp op);
-/// True where rows stay rows: all operands are indexed by the leading loops, in
+/// Whether rows stay rows: all operands are indexed by the leading loops, in
 /// order, a matrix by (i, j) and a vector of its rows by (i).
 bool isRowwise(mlir::linalg::GenericOp op);
-/// True where a generic reduces matrices [i,j] along j to vectors [i].
+/// Whether a generic reduces matrices [i,j] along j to vectors [i].
 bool reducesRows(mlir::linalg::GenericOp op);
-/// A tile of i1 that random bits alone decide: whether they reach a limit.
+/// A tile of i1 that depends on random bits alone: whether they reach a limit.
 struct RandomMask {
   RandomBitsOp random;
   uint8_t limit;
   /// Its columns are the bits' rows.
   bool isTurned;
 };
-/// Matches `bits(i, j) >= limit`, of bits that are made in groups.
+/// Matches `bits(i, j) >= limit` for bits that are made in groups.
 std::optional<RandomMask> matchRandomMask(mlir::linalg::LinalgOp op);
-/// Whether an operation makes random bits, or one inside it.
+/// Whether an operation, or one inside it, makes random bits.
 bool makesRandomBits(mlir::Operation *root);
 /// The value of a splat that a linalg.fill wrote.
 std::optional<llvm::APFloat> matchFill(mlir::Value v);
@@ -99,7 +99,7 @@ std::optional<llvm::APFloat> matchFill(mlir::Value v);
 /// Whether iterations of a grid add to tensors that they share.
 bool addsUp(mlir::scf::ForallOp grid);
 
-/// The dimension of a whole tensor that the first one of its slice is of.
+/// The dimension of a whole tensor to which its slice's first one belongs.
 unsigned firstKeptDim(llvm::SmallBitVector dropped);
 
 } // namespace fa

@@ -10,8 +10,8 @@
 
 namespace fa {
 
-/// What a target may have operations of its own for, where it expands a step
-/// (`fa.online_softmax`, `fa.speculated_softmax`). The defaults are linalg's.
+/// The parts of a step (`fa.online_softmax`, `fa.speculated_softmax`) for which
+/// a target may have operations of its own. The defaults are linalg's.
 class StepExpansion {
 public:
   virtual ~StepExpansion();
@@ -20,12 +20,12 @@ public:
   /// the form in which the target carries it.
   virtual mlir::Value addRows(mlir::OpBuilder &b, mlir::Location loc,
                               mlir::Value tile, mlir::Value init);
-  /// The sum of each row, in the form of `like`, made here and not where it is
-  /// read.
+  /// The sum of each row, in the form of `like`, computed here and not where it
+  /// is read.
   virtual mlir::Value sumRows(mlir::OpBuilder &b, mlir::Location loc,
                               mlir::Value tile, mlir::Value like);
-  /// Whether some element of a tile or of a vector is not below a limit, or is
-  /// not a number: an i1.
+  /// Whether some element of a tile or vector is not below a limit, or is a
+  /// NaN: an i1.
   virtual mlir::Value anyNotBelow(mlir::OpBuilder &b, mlir::Location loc,
                                   mlir::Value of, double limit);
 };

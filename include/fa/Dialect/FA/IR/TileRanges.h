@@ -1,9 +1,9 @@
 // Part of the fa project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Interval arithmetic in the program: what a mask is on a whole block, from the
-// ranges of what its rows and its keys read. Packed documents have one number
-// on most blocks.
+// Interval arithmetic in the program: the range of a mask on a whole block,
+// from the ranges of the values that its rows and keys read. Packed documents
+// have one number on most blocks.
 
 #ifndef FA_DIALECT_FA_IR_TILERANGES_H
 #define FA_DIALECT_FA_IR_TILERANGES_H
@@ -17,16 +17,17 @@
 
 namespace fa {
 
-/// The elements of a block at which a value is to be looked at: `rows` of them,
-/// `everyRow` apart, by `keys`. A value that depends on neither has one.
+/// The elements of a block at which a value is evaluated: `rows` of them,
+/// `everyRow` apart, by `keys`, `everyKey` apart. A value that depends on
+/// neither has one sample.
 struct TileSamples {
   int64_t rows = 1, everyRow = 1, keys = 1, everyKey = 1;
   int64_t count() const { return rows * keys; }
 };
 
-/// The least and the largest value: i64, or i1 where the value is one. Of
-/// 64-bit integers a bound may be TileRanges::kUnlimited or its negative, for
-/// whatever lies beyond 32 bits.
+/// The least and the largest value: i1 for an i1, i64 otherwise. A bound of
+/// 64-bit integers may be TileRanges::kUnlimited or its negative, which stand
+/// for all numbers beyond 32 bits.
 struct TileRange {
   mlir::Value lo, hi;
 };
@@ -34,7 +35,8 @@ struct TileRange {
 /// Builds code for the range of a mask on one block of `fa.list_blocks`.
 class TileRanges {
 public:
-  /// Values are looked at one by one up to this many samples.
+  /// A value is evaluated at its samples if they are at most this many. Else
+  /// its range follows from those of its operands.
   static constexpr int64_t kMaxSamples = 256;
   /// Stands for a number without a limit.
   static constexpr int64_t kUnlimited = int64_t(1) << 56;
@@ -43,21 +45,21 @@ public:
       mlir::Value value, const TileSamples &samples)>;
 
   TileRanges(ListBlocksOp op, mlir::OpBuilder &builder, Reduce reduce);
-  /// The range of what the region yields, over all of the block; none where
-  /// nothing is known of it.
+  /// The range of the yielded value over all of the block; none if nothing is
+  /// known of it.
   std::optional<TileRange> ofMask() {
     std::optional<Known> known = of(op.getSeen());
     return known ? std::optional<TileRange>(known->range) : std::nullopt;
   }
 
 private:
-  /// `bits`: with so many, a sign among them, numbers can be written; 0 for
+  /// `bits` is how many bits the numbers need, the sign included; 0 for
   /// conditions.
   struct Known {
     TileRange range;
     unsigned bits = 0;
-    /// Its bounds may stand for numbers beyond: they can be compared, and
-    /// nothing can be computed of them.
+    /// Its bounds may stand for numbers beyond: they can be compared but not
+    /// computed with.
     bool mayBeUnlimited = false;
   };
   std::optional<Known> of(mlir::Value value);

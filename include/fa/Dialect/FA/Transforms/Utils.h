@@ -19,30 +19,30 @@
 
 namespace fa {
 
-/// The slice that a tile is, padded or not; null where it is none.
+/// The slice that a tile is, padded or not; null if it is no slice.
 mlir::tensor::ExtractSliceOp sliceBehindPadding(mlir::Value tile);
 
 /// Whether a tensor is written where it was read.
 bool isSameSlice(mlir::tensor::ExtractSliceOp read,
                  mlir::tensor::InsertSliceOp write);
 
-/// An error where a pass is asked for tiles of a negative size.
+/// Reports an error if a pass's options ask for tiles of a negative size.
 mlir::LogicalResult checkTileOptions(mlir::func::FuncOp func, int64_t rows,
                                      int64_t keys);
 
 /// Whether an operation is C += A B in three loops, of any orientation.
 bool isAnyProduct(mlir::Operation *op);
 
-/// Whether the blocks that a loop visits are named by a list, and come in its
-/// order.
+/// Whether a loop visits the blocks of a list, in the list's order.
 bool followsList(mlir::scf::ForOp loop);
 
-/// The loop's body works on `first + last` less the variable, which takes steps
-/// of `step`.
+/// Reverses a loop: its body works on `first + last` less the variable, which
+/// takes steps of `step`.
 void reverseLoop(mlir::scf::ForOp loop, int64_t step);
 
-/// Where a loop carries a tensor that its body slices all of, and writes all
-/// of, it carries what the body computes: the slices are the tensor.
+/// If a loop carries a tensor whose whole its body slices and writes, the
+/// slices are the tensor: the loop then carries the values that the body
+/// computes.
 void carryWholeTiles(mlir::RewriterBase &rewriter, mlir::scf::ForOp loop);
 
 /// The largest constant that a tile's size can have: the constant itself, or
@@ -50,37 +50,37 @@ void carryWholeTiles(mlir::RewriterBase &rewriter, mlir::scf::ForOp loop);
 std::optional<int64_t> getStaticBound(mlir::OpFoldResult size);
 
 /// The generics that compute a block of scores: one, or one for each side of an
-/// scf.if. Null where something else does.
+/// scf.if. Null for a side that something else computes.
 llvm::SmallVector<mlir::linalg::GenericOp> scoreGenerics(mlir::Value scores);
 
-/// Where such a generic has its score: what it yields, or what it yields where
-/// the mask, if that comes last, does not forbid it. Null where it chooses
-/// between other values.
+/// The operand of such a generic that holds the score: the yielded value or, if
+/// the mask comes last, the value yielded where the mask allows it. Null if the
+/// generic chooses between other values.
 mlir::OpOperand *scoreOperand(mlir::linalg::GenericOp op);
 
 /// A product whose second factor is a positive finite constant; null otherwise.
 mlir::arith::MulFOp matchScaling(mlir::Value v);
 
-/// A remark's sentence: of how many rows and keys tiles are, and why. `rows`
-/// and `keys` are those that were asked for, or 0.
+/// A remark's sentence: the rows and keys of tiles, and the reason. `rows` and
+/// `keys` are the requested ones, or 0.
 std::string describeTiles(int64_t rows, int64_t keys, const TileSizes &chosen,
                           llvm::StringRef why);
 
-/// What tiles of a step must have room for, but for sizes.
+/// The needs of a step's tiles, without sizes.
 TileProblem problemOf(OnlineSoftmaxOp step);
 TileProblem problemOf(SoftmaxGradOp step, bool ordered);
 TileProblem problemOf(SoftmaxDeltaOp step);
 
-/// Tile sizes for one head by the target's memory, the given ones where they
-/// are not 0, with describeTiles as their reason. `query` is [Sq,D], `values`
-/// [Sk,Dv], `scores` their [Sq,Sk]; `problem` says what else is asked, but for
-/// sizes.
+/// Tile sizes for one head by the target's memory, with describeTiles as their
+/// reason. Given sizes that are not 0 stay. `query` is [Sq,D], `values` [Sk,Dv]
+/// and `scores` [Sq,Sk]; `problem` holds all further needs, without sizes.
 llvm::Expected<TileSizes> chooseTiles(mlir::Value query, mlir::Value values,
                                       mlir::RankedTensorType scores,
                                       llvm::StringRef target,
                                       llvm::StringRef algorithm, int64_t rows,
                                       int64_t keys, TileProblem problem = {});
-/// Those of D's step: as of a forward whose queries are the output's gradient.
+/// Tile sizes of D's step: those of a forward whose queries are the output's
+/// gradient.
 llvm::Expected<TileSizes> chooseTiles(SoftmaxDeltaOp step,
                                       llvm::StringRef target, int64_t rows,
                                       int64_t keys);
