@@ -48,7 +48,8 @@ def OrderStepsPass : Pass<"hopper-order", "::mlir::func::FuncOp"> {
     - A wait comes when nothing else is left to do. A `hopper.wait_group` leaves
       in flight the products that started after the ones it gives.
     - A stage is released once all of its readers are done.
-    - Sums leave for memory at the end.
+    - Sums leave for memory at the end; with `sums_first`, those for adders at
+      once.
 
     So a product runs under work that does not need its result: in a step of
     attention's gradient, dP under the exponentials and dV under dS. A
@@ -131,9 +132,9 @@ def ExpandLoopsPass : Pass<"hopper-expand", "::mlir::func::FuncOp"> {
 
     Numbers are computed again where a delayed operation needs them; the loop
     carries tiles and slots from one iteration to the next. If the loop asks
-    whether an iteration is its first, the prologue knows the answer and folds
-    the branch. A product's sum that starts from zeros then starts by the
-    product's condition, and the zeros take no registers.
+    whether an iteration is its first, the prologue and the loop know the
+    answer, and branches on it fold. A product's sum that starts from zeros then
+    starts by the product's condition, and the zeros take no registers.
 
     Constraints: a delay is not negative. An operation's delay is at least that
     of the values it uses. For a value from the iteration before, it is that

@@ -105,9 +105,9 @@ def NVIDIA_ConvertLayoutOp : Op<NVIDIA_Dialect, "convert_layout", [Pure]> {
   let description = [{
     From registers to shared memory, for a product that takes its operand from
     there. The tile is written once: where the first product reads it, or as
-    soon as it is computed, if all warps have met since its last reader. Or to
-    registers, from global memory or from one value throughout: the tile is read
-    where it is needed.
+    soon as it is computed, if all warps have met since the last product read
+    that memory. Or to registers, from global memory or from one value
+    throughout: the tile is read where it is needed.
   }];
   let arguments = (ins AnyRankedTensor:$source);
   let results = (outs AnyRankedTensor:$result);
