@@ -1560,6 +1560,22 @@ def test_errors_of_rows(torch):
             text(score_mod=function)
 
 
+def test_operations_are_counted():
+    """A compiler's time grows with a function's operations: there is a limit, which says so."""
+
+    def sum_of(count):
+        def score(s, b, h, i, j):
+            for n in range(count):
+                s = s + i * n
+            return s
+
+        return score
+
+    fa.trace(sum_of(1000))
+    with pytest.raises(fa.TraceError, match="more than 4096 operations for each element; compute"):
+        fa.trace(sum_of(3000))
+
+
 def test_taking_elements(torch):
     """By the functions that take them, as by an index."""
     flat, bias = torch.arange(24.0), torch.from_numpy(BIAS)

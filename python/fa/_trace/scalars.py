@@ -31,6 +31,9 @@ COORDINATE_NAMES = {"%b": "b", "%h": "h", "%i": "q_idx", "%j": "kv_idx"}
 FLOATS = ("f32", "f64")
 """Types of floats; all in one region have the same."""
 
+MAX_OPERATIONS = 4096
+"""Of a function: more take a compiler minutes, and a kernel longer than attention itself."""
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 """Operations on traced values, by the names of PyTorch and NumPy; `functions` and `captured`
 fill it. "torch.ops" calls an operator of another namespace."""
@@ -83,6 +86,13 @@ class Region:
         """The name of an op's result."""
         name = self._known.get(text)
         if name is None:
+            if len(self.lines) >= MAX_OPERATIONS:
+                raise error(
+                    f"computes more than {MAX_OPERATIONS} operations for each element",
+                    "compute what does not depend on the coordinates before the call, and read "
+                    "it from an array; a dot product of rows is a larger head dim of query and "
+                    "key",
+                )
             name = self.name()
             self._known[text] = name
             self.lines.append(f"{name} = {text}")
