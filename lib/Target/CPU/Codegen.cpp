@@ -205,8 +205,16 @@ static constexpr const char *kFastPasses =
     "function(sroa,early-cse,simplifycfg,instcombine<no-verify-fixpoint>,"
     "loop-mssa(licm))";
 
+/// Instructions from which on a module is optimized by the fast passes alone: a
+/// function of thousands of operations, for which others take a minute.
+static constexpr unsigned kLargeModule = 50000;
+
 static llvm::Error optimize(llvm::Module &module, llvm::TargetMachine &machine,
                             unsigned level) {
+  if (module.getInstructionCount() > kLargeModule) {
+    level = 0;
+    machine.setOptLevel(llvm::CodeGenOptLevel::None);
+  }
   if (level == 0)
     return runLLVMPasses(module, machine, kFastPasses);
   return makeOptimizingTransformer(level, /*sizeLevel=*/0, &machine)(&module);
