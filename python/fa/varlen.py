@@ -164,5 +164,6 @@ def attention_varlen(
     )
     rows = q.shape[0]
     if return_lse:
-        return packed.with_tail(swapped(result[0]), rows), packed.with_tail(result[1][0], rows)
-    return packed.with_tail(swapped(result), rows)
+        out, lse = swapped(result[0]), result[1][0]
+        return tuple(packed.with_tail(x, sides[0], rows) for x in (out, lse))
+    return packed.with_tail(swapped(result), sides[0], rows)

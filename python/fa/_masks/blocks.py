@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fa._masks.checks import expect_array, expect_pair
-from fa._run.arrays import is_compiling
+from fa._run.arrays import is_recorded
 from fa._trace.captured import element
 from fa._trace.made import picklable
 from fa._trace.trace import call_function
@@ -217,8 +217,7 @@ def block_mask(mask: Any, is_checked: bool | None = None) -> Mask:
     counts = mask.kv_num_blocks
     if is_checked is None:
         # Where PyTorch records what is done there are no values.
-        is_recorded = is_compiling() or sys.modules["torch"]._C._len_torch_dispatch_stack() > 0
-        is_checked = not is_recorded and counts.device.type == "cpu"
+        is_checked = not is_recorded() and counts.device.type == "cpu"
     size = tuple(mask.BLOCK_SIZE)
     if mask.full_kv_num_blocks is None:
         return _partly(_matrices(counts, mask.kv_indices, is_checked), size, mask.mask_mod)

@@ -20,7 +20,7 @@ import numpy as np
 from fa import math as _math
 from fa._masks.blocks import is_block_mask
 from fa._masks.prepare import Prepared
-from fa._run.arrays import compute_type_of, is_compiling, is_torch_tensor
+from fa._run.arrays import compute_type_of, is_compiling, is_recorded, is_torch_tensor
 from fa._run.request import Request
 from fa._run.variant import Traced
 from fa._trace.captured import element
@@ -171,30 +171,34 @@ def _traced_once(prepared: Prepared, keys: Side, causal: str, mask: Any, q: Any)
 
 
 def without_tail(tensors: tuple[Any, Any, Any], sides: tuple[Side, Side]) -> tuple[Any, Any, Any]:
-    """q, k and v [T, H, D] up to the end of the last sequence, where a CPU can read it.
+    """q, k and v [T, H, D] without memory behind the last sequence, on a CPU.
 
-    Memory behind belongs to nobody and may hold NaN. Kernels of GPUs end their loads there by
-    themselves (fa-clip-loads); the offsets' values are on the device.
+    It belongs to nobody and may hold NaN. Arrays end there if the offsets can be read; where
+    PyTorch records operations they are 0 there. Kernels of GPUs end their loads by themselves
+    (fa-clip-loads), and the values of their offsets are on the device.
     """
-    if not all(map(_is_read_at_once, (*tensors, *(side.offsets for side in sides)))):
+    q, k, v = tensors
+    if not all(map(_is_on_cpu, (q, k, v, *(side.offsets for side in sides)))):
         return tensors
+    if is_torch_tensor(q) and is_recorded():
+        return tuple(cleared(x, sides[n > 0]) for n, x in enumerate(tensors))
     ends = [int(side.offsets[-1]) for side in sides]
     # One row at least: an array without rows has no memory.
-    rows, keys = (
-        min(max(end, 1), array.shape[0]) for end, array in zip(ends, (tensors[0], tensors[1]))
-    )
-    if (rows, keys) == (tensors[0].shape[0], tensors[1].shape[0]):
+    rows, keys = (min(max(end, 1), x.shape[0]) for end, x in zip(ends, (q, k)))
+    if (rows, keys) == (q.shape[0], k.shape[0]):
         return tensors
-    return tensors[0][:rows], tensors[1][:keys], tensors[2][:keys]
+    return q[:rows], k[:keys], v[:keys]
 
 
-def with_tail(result: Any, rows: int) -> Any:
-    """What belongs to nobody behind the results of a call `without_tail`: out [T, H, Dv] of 0,
-    or the log-sum-exp [H, T] of -inf."""
+def with_tail(result: Any, side: Side, rows: int) -> Any:
+    """The results of a call `without_tail` for all tokens: out [T, H, Dv] with 0 behind the
+    queries' last sequence, or the log-sum-exp [H, T] with -inf."""
     axis, value = (0, 0.0) if result.ndim == 3 else (1, -math.inf)
     missing = rows - result.shape[axis]
     if not missing:
-        return result
+        is_cleared = axis == 0 and is_torch_tensor(result) and _is_on_cpu(result) and is_recorded()
+        # So that the gradient behind is 0, whatever is given.
+        return cleared(result, side) if is_cleared else result
     shape = list(result.shape)
     shape[axis] = missing
     if is_torch_tensor(result):
@@ -203,12 +207,18 @@ def with_tail(result: Any, rows: int) -> Any:
     return xp.concatenate([result, xp.full(shape, value, result.dtype)], axis)
 
 
-def _is_read_at_once(array: Any) -> bool:
-    """Whether Python reads an array's values without waiting: NumPy's, and PyTorch's on a CPU."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):
-        is_real = type(array) in (torch.Tensor, torch.nn.Parameter)
-        return is_real and array.device.type == "cpu" and not is_compiling()
+def cleared(tokens: Any, side: Side) -> Any:
+    """A tensor of PyTorch [T, H, D] with 0 behind the last sequence."""
+    torch = sys.modules["torch"]
+    place = torch.arange(tokens.shape[0], device=tokens.device)
+    is_own = (place < side.offsets[-1])[:, None, None]
+    return torch.where(is_own, tokens, tokens.new_zeros(()))
+
+
+def _is_on_cpu(array: Any) -> bool:
+    """Whether an array is NumPy's, or a tensor of PyTorch on a CPU."""
+    if is_torch_tensor(array):
+        return array.device.type == "cpu"
     return isinstance(array, np.ndarray)
 
 

@@ -356,6 +356,12 @@ def is_compiling() -> bool:
     return torch is not None and torch.compiler.is_dynamo_compiling()
 
 
+def is_recorded() -> bool:
+    """Whether PyTorch records operations, for which the values of tensors are not to be read."""
+    torch = sys.modules.get("torch")
+    return torch is not None and (is_compiling() or torch._C._len_torch_dispatch_stack() > 0)
+
+
 def is_seen(arrays: tuple[Any, ...]) -> bool:
     """Whether PyTorch has to see a call with these arrays, the first of which is the query.
 

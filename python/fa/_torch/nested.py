@@ -166,7 +166,7 @@ def attention(request: Request, answer: Callable[[Request], Any], enable_gqa: bo
             dropout_seed=request.dropout_seed,
         )
     )
-    out = packed.with_tail(packed.swapped(out), q.values.shape[0])
+    out = packed.with_tail(packed.swapped(out), q.side(), q.values.shape[0])
     # So that the gradient of what belongs to nobody is 0, whatever is given.
     out = q.cleared(out).contiguous()
     if query.layout != torch.jagged:
