@@ -138,6 +138,7 @@ STAGES = (
     ("order", "fa-tile", "keys outside: S is gone (FlashAttention)", "Θ(N²d²/M)"),
     ("order", "fa-interchange", "queries outside, state on chip (FlashAttention-2)", "Θ(N²d/Br)"),
     ("tiles", "fa-pad-tiles", "tiles at the edge become full tiles", ""),
+    ("tiles", "fa-clip-loads", "tiles end at a length that the mask reads", ""),
     ("tiles", "fa-list-blocks", "where data decide: a list of blocks is visited", ""),
     (
         "tiles",
@@ -271,6 +272,7 @@ GRADIENT_TARGETS = (
             ("order", "fa-parallelize", "blocks of keys keep dK and dV, add to dQ"),
             ("order", "fa-tile", "in each a loop over blocks of rows"),
             ("tiles", "fa-pad-tiles", "tiles at the edge become full tiles"),
+            ("tiles", "fa-clip-loads", "tiles end at a length that the mask reads"),
             ("tiles", "fa-list-blocks", "where data decide: a list of blocks of rows"),
             ("tiles", "fa-split-mask-loops", "empty tiles not visited, full not masked"),
             ("order", "fa-order-rows", "long rows: the last ones first, together"),

@@ -1571,9 +1571,9 @@ def test_operations_are_counted():
 
         return score
 
-    fa.trace(sum_of(1000))
+    fa.trace(score_mod=sum_of(500))
     with pytest.raises(fa.TraceError, match="more than 4096 operations for each element; compute"):
-        fa.trace(sum_of(3000))
+        fa.trace(score_mod=sum_of(3000))
 
 
 def test_taking_elements(torch):
