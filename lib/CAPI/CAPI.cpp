@@ -15,7 +15,7 @@
 using namespace fa;
 
 static_assert(FA_RT_MAX_EXTENT == kMaxExtent,
-              "the runtime refuses what the compiler does not count with");
+              "the runtime refuses values that the compiler does not expect");
 
 static thread_local std::string lastError;
 

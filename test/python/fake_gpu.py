@@ -496,7 +496,7 @@ def gradient():
     # What does not fit goes the long way, with its messages.
     q, k, v, out, lse, out_grad = given()
     assert not long_way(fa.attention_backward, q, k, v, out, lse, out_grad)[1]
-    text = "give what fa.attention returned"
+    text = "give the results of fa.attention"
     for wrong in (
         (Tensor((2, 4, 63, 64)), lse, out_grad),
         (out, Tensor((2, 4, 64)), out_grad),

@@ -123,7 +123,7 @@ def test_bad_input(change, message):
     q, k, v = arrays()[:3]
     out, lse = fa.attention(q, k, v, return_lse=True)
     given = {"out": out, "lse": lse, "out_grad": out, "lse_grad": None, **change}
-    with pytest.raises(ValueError, match=f"{message}.*give what fa.attention returned"):
+    with pytest.raises(ValueError, match=f"{message}.*give the results of fa.attention"):
         fa.attention_backward(q, k, v, **given)
 
 

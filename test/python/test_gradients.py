@@ -927,7 +927,7 @@ def test_known_gradients_are_of_other_lengths_too():
             (out, lse.double(), grad),
             (out, lse, grad.half()),
         ):
-            with pytest.raises(ValueError, match="give what fa.attention returned"):
+            with pytest.raises(ValueError, match="give the results of fa.attention"):
                 fa.attention_backward(*arrays, *wrong)
 
 

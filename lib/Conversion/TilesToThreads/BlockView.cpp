@@ -226,7 +226,7 @@ LogicalResult BlockView::verifyShared() {
     if (tile.ringIndex >= 0 &&
         (!tile.isLoaded() || !tile.loop || !canPrefetch(value, tile.loop)))
       return op->emitOpError("expected a tile of a ring to be loaded by a loop "
-                             "from what is known before its iteration");
+                             "from values that are known before its iteration");
     int64_t end = tile.offset + tile.layout.size() * tile.stages;
     if (end > sharedBytes())
       return op->emitOpError("has a tile that ends at byte ")

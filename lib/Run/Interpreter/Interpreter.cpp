@@ -99,7 +99,7 @@ runFunction(func::FuncOp function, ArrayRef<cpu::TensorRef> inputs,
   for (const Cell &cell : agent.returned()) {
     if (cell.kind != Cell::Kind::Tile)
       return toError("@" + function.getName() +
-                     " returns what is not a tensor");
+                     " returns a value that is no tensor");
     results.push_back(cell.tile);
   }
   return results;
@@ -138,7 +138,7 @@ llvm::Error fa::run::interpret(func::FuncOp function,
         results[next].shape == shape)
       return results[next++];
     wrong = "result " + std::to_string(next++) +
-            " has another type or shape than what the function returns";
+            " has another type or shape than the function's result";
     cpu::TensorRef t = cpu::TensorRef::contiguous(nullptr, dtype, shape);
     spare.emplace_back(t.size() * sizeOf(dtype) + 1);
     t.data = spare.back().data();

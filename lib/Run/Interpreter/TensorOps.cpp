@@ -510,7 +510,7 @@ LogicalResult Agent::runPad(tensor::PadOp op) {
       return failure();
     x = *given;
   } else {
-    return shared.failure.at(op, "pads with what is not a constant");
+    return shared.failure.at(op, "pads with a value that is no constant");
   }
   SmallVector<int64_t> shape;
   for (auto [size, before, after] : llvm::zip(t->shape(), low, high)) {

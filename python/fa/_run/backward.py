@@ -75,7 +75,7 @@ def _check_results(views: Sequence[View], names: Sequence[str], q: View, v: View
         if view.shape != shape or view.dtype != dtype:
             raise ValueError(
                 f"expected {name} of shape {list(shape)} and element type {dtype}, got "
-                f"{list(view.shape)} and {view.dtype}; give what fa.attention returned for these "
+                f"{list(view.shape)} and {view.dtype}; give the results of fa.attention for these "
                 "arrays with return_lse=True, and gradients of its shapes and types"
             )
 

@@ -455,10 +455,10 @@ LogicalResult fa::verifyAdds(YieldAdjointOp yield, Type computeType,
     indices += cast<RankedTensorType>(gradients[to].getType()).getRank();
   }
   if (static_cast<int64_t>(yield.getAt().size()) != indices)
-    return yield.emitOpError()
-           << "expected " << indices
-           << " indices, one for each dimension of what is added to, got "
-           << yield.getAt().size() << " (" << label << ")";
+    return yield.emitOpError() << "expected " << indices
+                               << " indices, one for each dimension of the "
+                                  "tensor that is added to, got "
+                               << yield.getAt().size() << " (" << label << ")";
   return success();
 }
 

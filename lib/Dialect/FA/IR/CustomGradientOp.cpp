@@ -14,19 +14,20 @@ using namespace fa;
 
 LogicalResult CustomGradientOp::verify() {
   if (getValues().empty())
-    return emitOpError("expected at least one value, got none; give what the "
-                       "result is (fa_custom_gradient_c1)");
+    return emitOpError("expected at least one value, got none; give the "
+                       "value of the result (fa_custom_gradient_c1)");
   bool isKnown = !getGradient().empty(), isUnknown = getUnknown().has_value();
   if (isKnown + isUnknown != !getInputs().empty())
-    return emitOpError() << "expected a gradient region, or why it is unknown, "
-                            "exactly where there are inputs, got "
-                         << getInputs().size() << " inputs and "
-                         << (isKnown && isUnknown ? "both"
-                             : isKnown            ? "a region"
-                             : isUnknown          ? "a reason"
-                                                  : "neither")
-                         << "; name what the gradient is with respect to "
-                            "(fa_custom_gradient_c1)";
+    return emitOpError()
+           << "expected a gradient region, or why it is unknown, "
+              "exactly where there are inputs, got "
+           << getInputs().size() << " inputs and "
+           << (isKnown && isUnknown ? "both"
+               : isKnown            ? "a region"
+               : isUnknown          ? "a reason"
+                                    : "neither")
+           << "; name the inputs that the gradient is with respect to "
+              "(fa_custom_gradient_c1)";
   return success();
 }
 

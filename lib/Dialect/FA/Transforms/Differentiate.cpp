@@ -388,7 +388,7 @@ static LogicalResult checkFunction(func::FuncOp function, AttentionOp op) {
     if (result != op.getOut() && result != op.getLse())
       return op.emitOpError()
              << "expected @" << function.getName()
-             << " to return what it computes and nothing else; return other "
+             << " to return its own results and nothing else; return other "
                 "values from another function";
   if (!llvm::is_contained(function.front().getTerminator()->getOperands(),
                           op.getOut()))

@@ -318,8 +318,9 @@ LogicalResult Distributor::emitLoop(scf::ForOp loop) {
   SmallVector<Value> outs;
   for (Value init : loop.getInitArgs()) {
     if (!whole.count(init))
-      return loop.emitOpError("expected what the loop carries to start from "
-                              "constant tensors; run fa-tile first");
+      return loop.emitOpError(
+          "expected the values that the loop carries to start from "
+          "constant tensors; run fa-tile first");
     outs.push_back(whole[init]);
   }
   scf::ForallOp kernel = createForall({}, {}, outs);

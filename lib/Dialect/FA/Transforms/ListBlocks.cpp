@@ -188,7 +188,7 @@ StringRef BlockLister::match() {
   for (auto &[condition, negated] : conditions)
     needed.push_back(condition);
   if (!llvm::all_of(needed, [&](Value v) { return canClone(v); }))
-    return "the mask depends on more than coordinates and what is read";
+    return "the mask depends on more than coordinates and captured tensors";
   return "";
 }
 

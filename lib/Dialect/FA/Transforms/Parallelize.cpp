@@ -42,7 +42,7 @@ public:
   GridBuilder(IRRewriter &rewriter, scf::ForallOp forall, TileSizes tiles = {})
       : rewriter(rewriter), forall(forall), loc(forall.getLoc()),
         tiles(std::move(tiles)) {}
-  /// What is computed of rows, each by itself: the tiles' rows, where there are
+  /// Blocks of rows, each by itself: of as many as a tile has, if there are
   /// tiles.
   LogicalResult splitRows();
   /// A step of gradients: sums for keys are a block's own, the others are what

@@ -377,7 +377,7 @@ static LogicalResult reportUnknown(Operation *op, StringRef what) {
   return op->emitOpError("expected ")
          << what
          << " the same for all threads where rings, products or turns follow "
-            "it, got what is computed of tiles";
+            "it, got a value computed from tiles";
 }
 
 LogicalResult Control::runBlock(Block &block, Trace &trace) {
@@ -396,7 +396,7 @@ LogicalResult Control::runBlock(Block &block, Trace &trace) {
     } else if (holdsSteps.contains(op)) {
       return op->emitOpError(
           "expected loops that are scf.for, and branches that "
-          "are scf.if, around what works on rings, products "
+          "are scf.if, around operations on rings, products "
           "or turns");
     } else if (!isStep(op)) {
       for (OpResult result : op->getResults())

@@ -43,7 +43,7 @@ static LogicalResult checkValue(scf::ForOp loop, Operation *op, Value value) {
     if (made->getBlock() != loop.getBody() || delayOf(made) <= delay)
       return success();
     InFlightDiagnostic diag = op->emitOpError("has a delay of ")
-                              << delay << ", and uses what has one of "
+                              << delay << ", and uses a value with one of "
                               << delayOf(made) << "; give it no smaller one";
     diag.attachNote(made->getLoc()) << "this";
     return diag;
@@ -61,7 +61,7 @@ static LogicalResult checkValue(scf::ForOp loop, Operation *op, Value value) {
     return success();
   InFlightDiagnostic diag =
       op->emitOpError("has a delay of ")
-      << delay << ", and takes from the iteration before what has one of "
+      << delay << ", and takes from the iteration before a value with one of "
       << delayOf(made) << "; give both the same, or that one more";
   diag.attachNote(made->getLoc()) << "this";
   return diag;
@@ -102,7 +102,8 @@ static LogicalResult checkDelays(scf::ForOp loop) {
       if (delayOf(user) != delayOf(&op)) {
         InFlightDiagnostic diag =
             op.emitOpError("has a delay of ")
-            << delayOf(&op) << ", and what waits for it or adds to it one of "
+            << delayOf(&op)
+            << ", and the operation that waits for it or adds to it one of "
             << delayOf(user)
             << "; no product is in flight where an iteration ends: give both "
                "the same";

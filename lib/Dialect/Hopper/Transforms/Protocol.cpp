@@ -613,7 +613,7 @@ LogicalResult fa::hopper::checkProgress(ArrayRef<const TileTrace *> tiles,
       diag.emplace(
           (op ? op : role)
               ->emitOpError(
-                  "waits for ever: nothing of what the other roles still do, "
+                  "waits for ever: nothing that the other roles still do, "
                   "which "
                   "wait as well, comes before it; have both roles work on "
                   "rings in one "

@@ -167,7 +167,7 @@ bool LoopSchedule::find(std::string &why) {
     delayWhatFollows();
   while (delayTiles());
   if (nextNeedsLate(feeding)) {
-    why = "a product that feeds another one needs what comes of it in the "
+    why = "a product that feeds another one needs the result of that in the "
           "iteration before";
     return false;
   }

@@ -74,7 +74,7 @@ func.func @no_such_tensor(%q: !t, %l: !l, %x: tensor<8xf32>) {
 func.func @no_place(%q: !t, %l: !l, %x: tensor<8xf32>) {
   %0:4 = fa.attention_backward %q, %q, %q out %q, %l grads %q wrt %x adjoint {
   ^bb0(%s: f32, %b: index, %h: index, %i: index, %j: index, %g: f32):
-    // expected-error @+1 {{expected 1 indices, one for each dimension of what is added to, got 2 (fa_attention_backward_c3)}}
+    // expected-error @+1 {{expected 1 indices, one for each dimension of the tensor that is added to, got 2 (fa_attention_backward_c3)}}
     fa.yield_adjoint %g add %g at %i, %j to [0] : f32
   } : (!t, !t, !t, !t, !l, !t, tensor<8xf32>) -> (!t, !t, !t, tensor<8xf32>)
   return

@@ -1,7 +1,7 @@
 // RUN: fa-opt %s --split-input-file --verify-diagnostics
 
 func.func @no_value() {
-  // expected-error @+1 {{expected at least one value, got none; give what the result is (fa_custom_gradient_c1)}}
+  // expected-error @+1 {{expected at least one value, got none; give the value of the result (fa_custom_gradient_c1)}}
   "fa.custom_gradient"() <{operandSegmentSizes = array<i32: 0, 0>}> ({}) : () -> ()
   return
 }
@@ -9,7 +9,7 @@ func.func @no_value() {
 // -----
 
 func.func @no_region(%x: f32) {
-  // expected-error @+1 {{expected a gradient region, or why it is unknown, exactly where there are inputs, got 1 inputs and neither; name what the gradient is with respect to (fa_custom_gradient_c1)}}
+  // expected-error @+1 {{expected a gradient region, or why it is unknown, exactly where there are inputs, got 1 inputs and neither; name the inputs that the gradient is with respect to (fa_custom_gradient_c1)}}
   %0 = "fa.custom_gradient"(%x, %x) <{operandSegmentSizes = array<i32: 1, 1>}> ({}) : (f32, f32) -> f32
   return
 }
@@ -17,7 +17,7 @@ func.func @no_region(%x: f32) {
 // -----
 
 func.func @reason_of_nothing(%x: f32) {
-  // expected-error @+1 {{got 0 inputs and a reason; name what}}
+  // expected-error @+1 {{got 0 inputs and a reason; name the inputs}}
   %0 = fa.custom_gradient %x : f32 unknown "why"
   return
 }
@@ -25,7 +25,7 @@ func.func @reason_of_nothing(%x: f32) {
 // -----
 
 func.func @region_and_reason(%x: f32) {
-  // expected-error @+1 {{got 1 inputs and both; name what}}
+  // expected-error @+1 {{got 1 inputs and both; name the inputs}}
   %0 = fa.custom_gradient %x : f32 of %x : f32 gradient {
   ^bb0(%g: f32):
     fa.yield_gradients %g : f32

@@ -51,7 +51,7 @@ func.func @not_an_argument(%x: !t) -> !t {
 
 !t = tensor<1x1x8x16xf32>
 func.func @returns_more(%q: !t) -> (!t, !t) {
-  // expected-error @+1 {{expected @returns_more to return what it computes and nothing else; return other values from another function}}
+  // expected-error @+1 {{expected @returns_more to return its own results and nothing else; return other values from another function}}
   %o = fa.attention %q, %q, %q : (!t, !t, !t) -> !t
   return %o, %q : !t, !t
 }

@@ -3,7 +3,7 @@
 // RUN: fa-opt %s --fa-list-blocks | FileCheck %s
 // RUN: fa-opt %s --fa-list-blocks --remarks-filter=fa-list-blocks --remark-format=emitRemark -o /dev/null 2>&1 | FileCheck %s --check-prefix=REMARK
 
-// REMARK: remark: [Missed] NotListed {{.*}}the mask depends on more than coordinates and what is read
+// REMARK: remark: [Missed] NotListed {{.*}}the mask depends on more than coordinates and captured tensors
 // CHECK-LABEL: func @documents(
 // CHECK-NOT: fa.list_blocks
 #map = affine_map<(d0) -> (d0 floordiv 4)>

@@ -41,7 +41,7 @@ func.func @before_what_it_uses(%q: !t, %k: tensor<?x64xf16>, %n: index) {
         %kt = tensor.extract_slice %k[%j, 0] [64, 64] [1, 1] : tensor<?x64xf16> to !t
         // expected-note @below {{this}}
         %ks = hopper.acquire %r of %kt {hopper.delay = 1 : i64} : <2, !t> -> <!t>
-        // expected-error @below {{'hopper.release' op has a delay of 0, and uses what has one of 1; give it no smaller one}}
+        // expected-error @below {{'hopper.release' op has a delay of 0, and uses a value with one of 1; give it no smaller one}}
         hopper.release %ks : <!t>
       }
     }
@@ -65,7 +65,7 @@ func.func @in_flight(%q: !t, %k: tensor<?x64xf16>, %n: index) {
       scf.for %j = %c0 to %n step %c64 {
         %kt = tensor.extract_slice %k[%j, 0] [64, 64] [1, 1] : tensor<?x64xf16> to !t
         %ks = hopper.acquire %r of %kt : <2, !t> -> <!t>
-        // expected-error @below {{'hopper.wgmma' op has a delay of 0, and what waits for it or adds to it one of 1; no product is in flight where an iteration ends: give both the same}}
+        // expected-error @below {{'hopper.wgmma' op has a delay of 0, and the operation that waits for it or adds to it one of 1; no product is in flight where an iteration ends: give both the same}}
         %p = hopper.wgmma %q, %ks : (!t, !hopper.slot<!t>) -> !hopper.pending<!s>
         // expected-note @below {{this}}
         %s = hopper.wait_group 0, %p {hopper.delay = 1 : i64} : !hopper.pending<!s>
@@ -92,7 +92,7 @@ func.func @sum_of_another_iteration(%q: !t, %k: tensor<?x64xf16>, %n: index, %z:
       %sum = scf.for %j = %c0 to %n step %c64 iter_args(%acc = %z) -> (!s) {
         %kt = tensor.extract_slice %k[%j, 0] [64, 64] [1, 1] : tensor<?x64xf16> to !t
         %ks = hopper.acquire %r of %kt : <2, !t> -> <!t>
-        // expected-error @below {{'hopper.wgmma' op has a delay of 0, and takes from the iteration before what has one of 2; give both the same, or that one more}}
+        // expected-error @below {{'hopper.wgmma' op has a delay of 0, and takes from the iteration before a value with one of 2; give both the same, or that one more}}
         %p = hopper.wgmma %q, %ks init(%acc) : (!t, !hopper.slot<!t>, !s) -> !hopper.pending<!s>
         // expected-note @below {{this}}
         %s = hopper.wait_group 0, %p {hopper.delay = 2 : i64} : !hopper.pending<!s>

@@ -452,7 +452,7 @@ func.func @condition_of_tiles(%t: tensor<64x64xf16>, %n: index, %f: i1) {
       %a = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
       %x = hopper.wait_group 0, %a : !hopper.pending<tensor<64x64xf32>>
       %large = hopper.exceeds %x limit 2.0 : tensor<64x64xf32>
-      // expected-error @below {{'hopper.release' op expected a condition the same for all threads where rings, products or turns follow it, got what is computed of tiles}}
+      // expected-error @below {{'hopper.release' op expected a condition the same for all threads where rings, products or turns follow it, got a value computed from tiles}}
       hopper.release %s if %large : <tensor<64x64xf16>>
     }
   }
@@ -475,7 +475,7 @@ func.func @branch_by_tiles(%t: tensor<64x64xf16>, %n: index, %f: i1) {
       %a = hopper.wgmma %s, %s : (!hopper.slot<tensor<64x64xf16>>, !hopper.slot<tensor<64x64xf16>>) -> !hopper.pending<tensor<64x64xf32>>
       %x = hopper.wait_group 0, %a : !hopper.pending<tensor<64x64xf32>>
       %large = hopper.exceeds %x limit 2.0 : tensor<64x64xf32>
-      // expected-error @below {{'scf.if' op expected a condition the same for all threads where rings, products or turns follow it, got what is computed of tiles}}
+      // expected-error @below {{'scf.if' op expected a condition the same for all threads where rings, products or turns follow it, got a value computed from tiles}}
       scf.if %large {
         hopper.release %s : <tensor<64x64xf16>>
       }
@@ -502,7 +502,7 @@ func.func @bounds_of_tiles(%t: tensor<64x64xf16>, %n: index, %f: i1) {
       %large = hopper.exceeds %x limit 2.0 : tensor<64x64xf32>
       %end = arith.select %large, %c64, %c0 : index
       hopper.release %s : <tensor<64x64xf16>>
-      // expected-error @below {{'scf.for' op expected bounds the same for all threads where rings, products or turns follow it, got what is computed of tiles}}
+      // expected-error @below {{'scf.for' op expected bounds the same for all threads where rings, products or turns follow it, got a value computed from tiles}}
       scf.for %j = %c0 to %end step %c64 {
         %u = hopper.acquire %r of %t : <2, tensor<64x64xf16>> -> <tensor<64x64xf16>>
         hopper.release %u : <tensor<64x64xf16>>
@@ -856,7 +856,7 @@ func.func @another_loop(%t: tensor<64x64xf16>, %f: i1) {
     hopper.producer registers 24 {
     }
     hopper.consumers 1 registers 112 {
-      // expected-error @below {{'scf.while' op expected loops that are scf.for, and branches that are scf.if, around what works on rings, products or turns}}
+      // expected-error @below {{'scf.while' op expected loops that are scf.for, and branches that are scf.if, around operations on rings, products or turns}}
       scf.while : () -> () {
         scf.condition(%f)
       } do {
