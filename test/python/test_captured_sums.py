@@ -43,7 +43,7 @@ def bucket(i: Any, j: Any) -> Any:
 
 
 class Each:
-    """A tensor of which each element of the scores reads a number of its own."""
+    """A captured tensor plus a number for each element of the scores."""
 
     def __init__(self, tensor: Any, apart: Any) -> None:
         self.tensor, self.apart = tensor, apart

@@ -173,9 +173,9 @@ def _traced_once(prepared: Prepared, keys: Side, causal: str, mask: Any, q: Any)
 def without_tail(tensors: tuple[Any, Any, Any], sides: tuple[Side, Side]) -> tuple[Any, Any, Any]:
     """q, k and v [T, H, D] without memory behind the last sequence, on a CPU.
 
-    It belongs to nobody and may hold NaN. Arrays end there if the offsets can be read; where
-    PyTorch records operations they are 0 there. Kernels of GPUs end their loads by themselves
-    (fa-clip-loads), and the values of their offsets are on the device.
+    This memory belongs to nobody and may hold NaN. The call slices the arrays if it can read the
+    offsets. Where PyTorch records operations, it clears the tokens. Kernels of GPUs end their loads
+    themselves (fa-clip-loads): the values of their offsets are on the device.
     """
     q, k, v = tensors
     if not all(map(_is_on_cpu, (q, k, v, *(side.offsets for side in sides)))):
@@ -208,11 +208,15 @@ def with_tail(result: Any, side: Side, rows: int) -> Any:
 
 
 def cleared(tokens: Any, side: Side) -> Any:
-    """A tensor of PyTorch [T, H, D] with 0 behind the last sequence."""
+    """A tensor of PyTorch [T, H, D] with 0 in the tokens that belong to no sequence."""
     torch = sys.modules["torch"]
-    place = torch.arange(tokens.shape[0], device=tokens.device)
-    is_own = (place < side.offsets[-1])[:, None, None]
-    return torch.where(is_own, tokens, tokens.new_zeros(()))
+    count, offsets = tokens.shape[0], side.offsets
+    place = torch.arange(count, device=tokens.device)
+    is_own = place < offsets[-1]
+    if side.lengths is not None:
+        own = sequences_of(offsets, count).clamp(max=side.lengths.shape[0] - 1).long()
+        is_own = is_own & (place - offsets[own] < side.lengths[own])
+    return torch.where(is_own[:, None, None], tokens, tokens.new_zeros(()))
 
 
 def _is_on_cpu(array: Any) -> bool:

@@ -51,14 +51,8 @@ class _Packed(NamedTuple):
         return packed.Side(self.offsets, self.lengths)
 
     def cleared(self, tokens: Tensor) -> Tensor:
-        """Tokens [T, H, D] with 0 in those that belong to no sequence, between two of them."""
-        if self.lengths is None:
-            return tokens
-        count = tokens.shape[0]
-        own = packed.sequences_of(self.offsets, count).clamp(max=self.lengths.shape[0] - 1).long()
-        place = torch.arange(count, device=tokens.device) - self.offsets[own]
-        is_own = (place < self.lengths[own])[:, None, None]
-        return torch.where(is_own, tokens, tokens.new_zeros(()))
+        """Tokens [T, H, D] with 0 in the holes between sequences, where there may be any."""
+        return tokens if self.lengths is None else packed.cleared(tokens, self.side())
 
 
 def _packed(tensor: Any, name: str) -> _Packed:

@@ -70,9 +70,9 @@ bool LoadClipper::isUniform(Value value, bool &reads) {
 
 /// Computes a uniform value where `b` inserts, before `at`; null where
 /// something that it needs is not known there.
-static Value cloneBefore(OpBuilder &b, Operation *at, Value value,
-                         IRMapping &map) {
-  if (DominanceInfo().properlyDominates(value, at))
+static Value cloneBefore(OpBuilder &b, const DominanceInfo &dominance,
+                         Operation *at, Value value, IRMapping &map) {
+  if (dominance.properlyDominates(value, at))
     return value;
   if (Value known = map.lookupOrNull(value))
     return known;
@@ -80,7 +80,7 @@ static Value cloneBefore(OpBuilder &b, Operation *at, Value value,
   if (!op || op->getNumRegions() || !isMemoryEffectFree(op))
     return {};
   for (Value operand : op->getOperands()) {
-    Value known = cloneBefore(b, at, operand, map);
+    Value known = cloneBefore(b, dominance, at, operand, map);
     if (!known)
       return {};
     map.map(operand, known);
@@ -149,7 +149,7 @@ bool LoadClipper::clip(tensor::PadOp pad, Value first, Value end) {
     if (dyn_cast<Value>(offset) != first)
       continue;
     IRMapping map;
-    Value limit = cloneBefore(b, slice, end, map);
+    Value limit = cloneBefore(b, DominanceInfo(), slice, end, map);
     if (!limit)
       return false;
     Value left = arith::SubIOp::create(b, loc, limit, first);

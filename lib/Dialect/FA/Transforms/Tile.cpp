@@ -100,8 +100,8 @@ static LogicalResult tileGradients(IRRewriter &rewriter, SoftmaxGradOp op,
   return success();
 }
 
-/// Tiles D's step: a block of rows, of which a grid may have made one, meets
-/// the keys.
+/// Tiles D's step: a loop over keys inside a block of rows. A grid has cut the
+/// block already where `rows` is 0.
 static LogicalResult tileDelta(IRRewriter &rewriter, SoftmaxDeltaOp op,
                                int64_t rows, int64_t keys) {
   Value lse = op.getLse();
